@@ -11,7 +11,7 @@ import (
 // Pool is values with weights, each for an account. The zero value is empty. It is not safe for concurrent use.
 type Pool[T any] struct {
 	shares map[string]*Share[T]
-	most   most[T]
+	most   Heap[*Share[T]]
 	len    int
 	uses   uint64
 }
@@ -111,38 +111,49 @@ func (s *Share[T]) All() iter.Seq[*Place[T]] {
 	}
 }
 
-// most is a heap of shares, the one that gives way first in front.
-type most[T any] []*Share[T]
-
-// Len implements heap.Interface.
-func (m most[T]) Len() int { return len(m) }
-
-// Less implements heap.Interface.
-func (m most[T]) Less(i, j int) bool {
-	a, b := m[i], m[j]
-	return a.weight > b.weight || a.weight == b.weight && a.Oldest().used < b.Oldest().used
+// Before implements Ordered: the share that gives way first is in front.
+func (s *Share[T]) Before(other *Share[T]) bool {
+	return s.weight > other.weight || s.weight == other.weight && s.Oldest().used < other.Oldest().used
 }
 
+// Place implements Ordered.
+func (s *Share[T]) Place() *int { return &s.at }
+
+// Ordered is a value of a Heap.
+type Ordered[T any] interface {
+	Before(other T) bool // it is to be nearer to the front
+	Place() *int         // its index in the heap, -1 once it was taken out
+}
+
+// Heap is for package heap, of values that know their place, so that any can be taken out.
+type Heap[T Ordered[T]] []T
+
+// Len implements heap.Interface.
+func (h Heap[T]) Len() int { return len(h) }
+
+// Less implements heap.Interface.
+func (h Heap[T]) Less(i, j int) bool { return h[i].Before(h[j]) }
+
 // Swap implements heap.Interface.
-func (m most[T]) Swap(i, j int) {
-	m[i], m[j] = m[j], m[i]
-	m[i].at, m[j].at = i, j
+func (h Heap[T]) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	*h[i].Place(), *h[j].Place() = i, j
 }
 
 // Push implements heap.Interface.
-func (m *most[T]) Push(x any) {
-	s := x.(*Share[T])
-	s.at = len(*m)
-	*m = append(*m, s)
+func (h *Heap[T]) Push(x any) {
+	v := x.(T)
+	*v.Place() = len(*h)
+	*h = append(*h, v)
 }
 
 // Pop implements heap.Interface.
-func (m *most[T]) Pop() any {
-	last := len(*m) - 1
-	s := (*m)[last]
-	(*m)[last] = nil
-	*m = (*m)[:last]
-	return s
+func (h *Heap[T]) Pop() any {
+	last := len(*h) - 1
+	v := (*h)[last]
+	clear((*h)[last:])
+	*h, *v.Place() = (*h)[:last], -1
+	return v
 }
 
 // Map is a map of at most so many entries. Where one more needs room, that one goes which was used longest ago of the account that has most.

@@ -1,42 +1,40 @@
-package convcache_test
+package convcache
 
 import (
 	"bytes"
 	"encoding/binary"
 	"encoding/hex"
 	"testing"
-
-	"carryover/convcache"
 )
 
-func TestConversation_KeysTellEveryFieldApart(t *testing.T) {
-	s := mustSecret(t, "0123456789abcdef")
-	identities := []convcache.Identity{
-		{},
-		{Tenant: "ab"}, {Model: "ab"}, {CacheSalt: "ab"}, {SubAgent: "ab"}, {ID: "ab"},
-		{Tenant: "a", Model: "b"}, {Tenant: "a", ID: "b"}, {SubAgent: "a", ID: "b"}, {CacheSalt: "a", SubAgent: "b"},
-		{Tenant: "a\x00", ID: "b"}, {Tenant: "a", ID: "\x00b"},
-		{Tenant: "a\x00\x00\x00\x00\x00\x00\x00\x01b"},
-	}
-	seen := map[convcache.Key]convcache.Identity{}
-	for _, id := range identities {
-		k := s.Conversation(id)
-		if other, ok := seen[k]; ok {
-			t.Errorf("%+v and %+v share a key", id, other)
-		}
-		seen[k] = id
-		if again := s.Conversation(id); again != k {
-			t.Errorf("%+v: got two keys", id)
-		}
-		if other := mustSecret(t, "fedcba9876543210").Conversation(id); other == k {
-			t.Errorf("%+v: the secret does not count", id)
+// tellsApart checks that each of all has a key of its own under each secret.
+func tellsApart[T any](t *testing.T, key func(Secret, T) Key, all ...T) {
+	t.Helper()
+	seen := map[Key]T{}
+	for _, secret := range []string{"0123456789abcdef", "fedcba9876543210"} {
+		for _, one := range all {
+			k := key(mustSecret(t, secret), one)
+			if other, ok := seen[k]; ok {
+				t.Errorf("%+v and %+v share a key", one, other)
+			}
+			seen[k] = one
 		}
 	}
 }
 
+func TestKeys_TellEveryFieldApart(t *testing.T) {
+	tellsApart(t, Secret.Conversation,
+		Identity{}, Identity{Tenant: "ab"}, Identity{Model: "ab"}, Identity{CacheSalt: "ab"}, Identity{SubAgent: "ab"}, Identity{ID: "ab"},
+		Identity{Tenant: "a", Model: "b"}, Identity{Tenant: "a", ID: "b"}, Identity{SubAgent: "a", ID: "b"}, Identity{CacheSalt: "a", SubAgent: "b"},
+		Identity{Tenant: "a\x00", ID: "b"}, Identity{Tenant: "a", ID: "\x00b"}, Identity{Tenant: "a\x00\x00\x00\x00\x00\x00\x00\x01b"})
+	tellsApart(t, Secret.ByContent,
+		Content{}, Content{Tenant: "ab"}, Content{Model: "ab"}, Content{CacheSalt: "ab"}, Content{Hash: 1}, Content{Tenant: "a", Model: "b"},
+		Content{Model: "a", CacheSalt: "b"}, Content{Tenant: "a", Hash: 1}, Content{Tenant: "b", Hash: 1}, Content{Hash: 1 << 63})
+}
+
 // The key is a wire format: replicas of one version and the next must agree on it.
 func TestConversation_KeyIsFixed(t *testing.T) {
-	k := mustSecret(t, "0123456789abcdef").Conversation(convcache.Identity{
+	k := mustSecret(t, "0123456789abcdef").Conversation(Identity{
 		Tenant: "t", Model: "m", CacheSalt: "", SubAgent: "s", ID: "c",
 	})
 	const wantString, wantShort = "YMgj0Bizf9PKd-vo7jfJdg", "60c823d018b3"
@@ -51,30 +49,12 @@ func TestConversation_KeyIsFixed(t *testing.T) {
 	}
 }
 
-func TestByContent_KeysTellEveryFieldApart(t *testing.T) {
-	s := mustSecret(t, "0123456789abcdef")
-	seen := map[convcache.Key]convcache.Content{}
-	for _, c := range []convcache.Content{
-		{}, {Tenant: "ab"}, {Model: "ab"}, {CacheSalt: "ab"}, {Hash: 1}, {Tenant: "a", Model: "b"}, {Model: "a", CacheSalt: "b"}, {Tenant: "a", Hash: 1}, {Tenant: "b", Hash: 1},
-		{Hash: 1 << 63},
-	} {
-		k := s.ByContent(c)
-		if other, ok := seen[k]; ok {
-			t.Errorf("%+v and %+v share a key", c, other)
-		}
-		seen[k] = c
-		if other := mustSecret(t, "fedcba9876543210").ByContent(c); other == k {
-			t.Errorf("%+v: the secret does not count", c)
-		}
-	}
-}
-
 // No id, sub-agent or salt that a client chooses gives the key of a content.
 func TestByContent_IsNoKeyOfAnID(t *testing.T) {
 	s := mustSecret(t, "0123456789abcdef")
 	const hash = "abcdefgh" // a hash as bytes
-	key := s.ByContent(convcache.Content{Tenant: "t", Model: "m", CacheSalt: "s", Hash: binary.BigEndian.Uint64([]byte(hash))})
-	for _, id := range []convcache.Identity{
+	key := s.ByContent(Content{Tenant: "t", Model: "m", CacheSalt: "s", Hash: binary.BigEndian.Uint64([]byte(hash))})
+	for _, id := range []Identity{
 		{Tenant: "t", Model: "m", CacheSalt: "s", ID: hash}, {Tenant: "t", Model: "m", CacheSalt: "s", SubAgent: hash},
 		{Tenant: "t", Model: "m", CacheSalt: "s\x00\x00\x00\x00\x00\x00\x00\x08" + hash}, {Tenant: "t", Model: "m", SubAgent: "s", ID: hash},
 	} {
@@ -90,7 +70,7 @@ func TestByContent_IsNoKeyOfAnID(t *testing.T) {
 }
 
 func TestTicketID_IsRandomAndPrintsAsHex(t *testing.T) {
-	a, b := convcache.NewTicketID(), convcache.NewTicketID()
+	a, b := NewTicketID(), NewTicketID()
 	if a == b {
 		t.Error("two ids are equal")
 	}

@@ -75,31 +75,9 @@ func (m *Memory) Run(ctx context.Context) error {
 	}
 }
 
-// expiryHeap orders tickets by deadline, soonest first, and keeps stored.heapAt right, so that any ticket can be
-// removed in logarithmic time and the janitor touches only expired ones. Where the clocks have diverged, a ticket that
-// has expired by one of them may be behind one that has not.
-type expiryHeap []*stored
+// Before orders tickets by deadline, soonest first, so that the janitor touches only expired ones. Where the clocks have
+// diverged, a ticket that has expired by one of them may be behind one that has not.
+func (s *stored) Before(other *stored) bool { return s.ticket.Deadline.Before(other.ticket.Deadline) }
 
-func (h expiryHeap) Len() int           { return len(h) }
-func (h expiryHeap) Less(i, j int) bool { return h[i].ticket.Deadline.Before(h[j].ticket.Deadline) }
-
-func (h expiryHeap) Swap(i, j int) {
-	h[i], h[j] = h[j], h[i]
-	h[i].heapAt, h[j].heapAt = i, j
-}
-
-// Push appends x; container/heap moves it to its place.
-func (h *expiryHeap) Push(x any) {
-	s := x.(*stored)
-	s.heapAt = len(*h)
-	*h = append(*h, s)
-}
-
-// Pop removes the last element, where container/heap has put what is to go.
-func (h *expiryHeap) Pop() any {
-	last := len(*h) - 1
-	s := (*h)[last]
-	(*h)[last] = nil
-	*h = (*h)[:last]
-	return s
-}
+// Place is where a ticket is among those, so that any can be removed in logarithmic time.
+func (s *stored) Place() *int { return &s.heapAt }

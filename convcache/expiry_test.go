@@ -1,10 +1,9 @@
-package convcache_test
+package convcache
 
 import (
 	"testing"
 	"time"
 
-	"carryover/convcache"
 	"carryover/convcache/clocktest"
 )
 
@@ -15,11 +14,6 @@ type twoClocks struct {
 	wall time.Duration
 }
 
-func newTwoClocks(t *testing.T) *twoClocks {
-	t.Helper()
-	return &twoClocks{t: t, at: time.Now()}
-}
-
 func (c *twoClocks) now() time.Time { return clocktest.Apart(c.t, c.at, c.wall) }
 
 // Each row moves the clocks after a put for a minute.
@@ -27,21 +21,21 @@ func TestMemory_TicketsEndByEitherClock(t *testing.T) {
 	for _, test := range []struct {
 		name       string
 		both, wall time.Duration
-		look, take convcache.Outcome
+		look, take Outcome
 		evicted    int
 	}{
-		{name: "nothing has happened", look: convcache.Found, take: convcache.Taken},
-		{name: "nearly a minute", both: time.Minute - 1, look: convcache.Found, take: convcache.Taken},
-		{name: "a minute", both: time.Minute, look: convcache.Expired, take: convcache.Expired, evicted: 1},
-		{name: "nearly a minute of suspend", wall: time.Minute - 1, look: convcache.Found, take: convcache.Taken},
-		{name: "a minute of suspend", wall: time.Minute, look: convcache.Expired, take: convcache.Expired, evicted: 1},
-		{name: "half a minute and one of suspend", both: 30 * time.Second, wall: 30 * time.Second, look: convcache.Expired, take: convcache.Expired, evicted: 1},
-		{name: "set back for nearly a minute", both: time.Minute - 1, wall: -time.Hour, look: convcache.Found, take: convcache.Taken},
-		{name: "set back for a minute", both: time.Minute, wall: -time.Hour, look: convcache.Expired, take: convcache.Expired, evicted: 1},
+		{name: "nothing has happened", look: Found, take: Taken},
+		{name: "nearly a minute", both: time.Minute - 1, look: Found, take: Taken},
+		{name: "a minute", both: time.Minute, look: Expired, take: Expired, evicted: 1},
+		{name: "nearly a minute of suspend", wall: time.Minute - 1, look: Found, take: Taken},
+		{name: "a minute of suspend", wall: time.Minute, look: Expired, take: Expired, evicted: 1},
+		{name: "half a minute and one of suspend", both: 30 * time.Second, wall: 30 * time.Second, look: Expired, take: Expired, evicted: 1},
+		{name: "set back for nearly a minute", both: time.Minute - 1, wall: -time.Hour, look: Found, take: Taken},
+		{name: "set back for a minute", both: time.Minute, wall: -time.Hour, look: Expired, take: Expired, evicted: 1},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			c := newTwoClocks(t)
-			m := convcache.NewMemory(convcache.MemoryConfig{Now: c.now})
+			c := &twoClocks{t: t, at: time.Now()}
+			m := NewMemory(MemoryConfig{Now: c.now})
 			taken, left := ticket(1, 10), ticket(2, 10)
 			mustPut(t, m, key(1), taken, time.Minute)
 			mustPut(t, m, key(2), left, time.Minute)
@@ -62,19 +56,19 @@ func TestMemory_PutBackEndsByEitherClock(t *testing.T) {
 	for _, test := range []struct {
 		name       string
 		both, wall time.Duration // between take and put
-		put        convcache.Outcome
+		put        Outcome
 		life       time.Duration // that is left
 	}{
-		{name: "at once", put: convcache.Stored, life: time.Minute},
-		{name: "after a while", both: 20 * time.Second, put: convcache.Stored, life: 40 * time.Second},
-		{name: "after a suspend", wall: 50 * time.Second, put: convcache.Stored, life: 10 * time.Second},
-		{name: "after a long suspend", wall: time.Hour, put: convcache.Expired},
-		{name: "after the clock was set back", both: 20 * time.Second, wall: -time.Hour, put: convcache.Stored, life: 40 * time.Second},
+		{name: "at once", put: Stored, life: time.Minute},
+		{name: "after a while", both: 20 * time.Second, put: Stored, life: 40 * time.Second},
+		{name: "after a suspend", wall: 50 * time.Second, put: Stored, life: 10 * time.Second},
+		{name: "after a long suspend", wall: time.Hour, put: Expired},
+		{name: "after the clock was set back", both: 20 * time.Second, wall: -time.Hour, put: Stored, life: 40 * time.Second},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			for _, ttl := range []time.Duration{time.Second, 30 * time.Second, time.Minute, 2 * time.Hour} {
-				c := newTwoClocks(t)
-				m := convcache.NewMemory(convcache.MemoryConfig{Now: c.now})
+				c := &twoClocks{t: t, at: time.Now()}
+				m := NewMemory(MemoryConfig{Now: c.now})
 				tk := ticket(1, 10)
 				mustPut(t, m, key(1), tk, time.Minute)
 				tk, _ = m.Take(t.Context(), key(1), tk.ID)
@@ -82,14 +76,14 @@ func TestMemory_PutBackEndsByEitherClock(t *testing.T) {
 				if _, got := m.Put(t.Context(), key(1), tk, ttl); got != test.put {
 					t.Errorf("put for %v: got %v, want %v", ttl, got, test.put)
 				}
-				if test.put != convcache.Stored {
+				if test.put != Stored {
 					continue
 				}
 				life := min(ttl, test.life)
 				c.at = c.at.Add(life - 1)
-				wantPeek(t, m, key(1), convcache.Found)
+				wantPeek(t, m, key(1), Found)
 				c.at = c.at.Add(1)
-				wantPeek(t, m, key(1), convcache.Expired)
+				wantPeek(t, m, key(1), Expired)
 			}
 		})
 	}

@@ -1,16 +1,14 @@
-package convcache_test
+package convcache
 
 import (
 	"testing"
 	"time"
-
-	"carryover/convcache"
 )
 
 // report counts a run of operations: an 'x' is a failure, a dot is not.
-func report(b convcache.Breaker, run string) {
+func report(b *breaker, run string) {
 	for _, c := range run {
-		b.Record(c == '.')
+		b.record(c == '.')
 	}
 }
 
@@ -32,12 +30,12 @@ func TestBreaker_OpensAfterFailures(t *testing.T) {
 		{"a third of thirty", "..x..x..x..x..x..x..x..x..x..x", false},
 	} {
 		c := &clock{}
-		b := convcache.NewBreaker(c.now)
+		b := newBreaker(c.now)
 		report(b, test.run)
-		if got := !b.Allows(); got != test.opens {
+		if got := !b.allows(); got != test.opens {
 			t.Errorf("%s: opened: got %v, want %v", test.name, got, test.opens)
 		}
-		if got := len(b.Opened()) == 1; got != test.opens {
+		if got := len(b.opened) == 1; got != test.opens {
 			t.Errorf("%s: told that it opened: got %v, want %v", test.name, got, test.opens)
 		}
 	}
@@ -45,60 +43,60 @@ func TestBreaker_OpensAfterFailures(t *testing.T) {
 
 func TestBreaker_ForgetsOldFailures(t *testing.T) {
 	c := &clock{}
-	b := convcache.NewBreaker(c.now)
+	b := newBreaker(c.now)
 	report(b, "x.x.x.x.x.x.x.x.x.x")
 	c.advance(time.Second)
 	report(b, ".")
-	if !b.Allows() {
+	if !b.allows() {
 		t.Error("half of twenty failed, but not within a second, and it opened")
 	}
 	c.advance(time.Second - 1)
 	report(b, "x.x.x.x.x.x.x.x.x.x")
-	if b.Allows() {
+	if b.allows() {
 		t.Error("half of twenty failed within a second, and it did not open")
 	}
 
-	b = convcache.NewBreaker(c.now)
+	b = newBreaker(c.now)
 	report(b, "....................") // a clock that was set back must not keep these in the window
 	c.advance(-time.Hour)
 	report(b, "x.x.x.x.x.x.x.x.x.x.")
-	if b.Allows() {
+	if b.allows() {
 		t.Error("after the clock was set back half of twenty failed, and it did not open")
 	}
 
-	b = convcache.NewBreaker(c.now)
+	b = newBreaker(c.now)
 	for range 4 {
 		report(b, "x")
 		c.advance(time.Hour)
 	}
 	report(b, "x")
-	if b.Allows() {
+	if b.allows() {
 		t.Error("five in a row failed, however slowly, and it did not open")
 	}
 }
 
 func TestBreaker_IsSetByATest(t *testing.T) {
 	c := &clock{}
-	b := convcache.NewBreaker(c.now)
-	b.Set(true)
+	b := newBreaker(c.now)
+	b.set(true)
 	report(b, "....................")
-	if b.Allows() {
+	if b.allows() {
 		t.Error("what was sent before has closed it")
 	}
-	b.Set(true)
-	b.Set(false)
-	if !b.Allows() {
+	b.set(true)
+	b.set(false)
+	if !b.allows() {
 		t.Error("closed, it allows nothing")
 	}
-	if len(b.Opened()) != 0 {
+	if len(b.opened) != 0 {
 		t.Error("closed, it still tells that it opened")
 	}
 	report(b, "xxxx")
-	if !b.Allows() {
+	if !b.allows() {
 		t.Error("failures from before count after it was closed")
 	}
 	report(b, "x")
-	if b.Allows() || len(b.Opened()) != 1 {
+	if b.allows() || len(b.opened) != 1 {
 		t.Error("five in a row failed after it was closed, and it did not open")
 	}
 }

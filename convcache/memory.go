@@ -45,7 +45,7 @@ type Memory struct {
 	conversations map[Key]*conversation
 	accounts      account.Pool[*conversation] // the same by account, weighed by memory
 	aliases       int                         // conversations of which there are only aliases
-	expiry        expiryHeap                  // the same tickets by deadline
+	expiry        account.Heap[*stored]       // the same tickets by deadline
 	bytes         int64
 }
 

@@ -1,11 +1,8 @@
-package convcache_test
+package convcache
 
 import (
 	"bytes"
-	"context"
-	"errors"
 	"runtime"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -13,9 +10,6 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
-
-	"carryover/convcache"
-	"carryover/convcache/convcachetest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -35,93 +29,45 @@ const reading = 448
 // overhead is what a ticket counts beside its params, its chain's blocks and its names.
 const overhead = 640
 
-func newMemory(entries int, size int64) (*convcache.Memory, *clock) {
+func newMemory(entries int, size int64) (*Memory, *clock) {
 	c := &clock{}
-	return convcache.NewMemory(convcache.MemoryConfig{MaxEntries: entries, MaxBytes: size, Now: c.now}), c
+	return NewMemory(MemoryConfig{MaxEntries: entries, MaxBytes: size, Now: c.now}), c
 }
 
 // key returns the key of conversation n.
-func key(n int) convcache.Key { return convcache.Key{byte(n), byte(n >> 8), byte(n >> 16)} }
+func key(n int) Key { return Key{byte(n), byte(n >> 8), byte(n >> 16)} }
 
 // ticket returns a ticket with params of the given size and tokens of its own.
-func ticket(n, size int) convcache.Ticket {
-	return convcache.Ticket{
-		Branch: convcache.Branch{ID: convcache.NewTicketID(), Chain: convcache.Chain{Tokens: 1 + n, Whole: uint64(n)}},
+func ticket(n, size int) Ticket {
+	return Ticket{
+		Branch: Branch{ID: NewTicketID(), Chain: Chain{Tokens: 1 + n, Whole: uint64(n)}},
 		Params: bytes.Repeat([]byte("x"), size),
 	}
 }
 
 // mustPut stores a ticket and returns what it displaced.
-func mustPut(t *testing.T, m *convcache.Memory, k convcache.Key, tk convcache.Ticket, ttl time.Duration) []convcache.Ticket {
+func mustPut(t *testing.T, m *Memory, k Key, tk Ticket, ttl time.Duration) []Ticket {
 	t.Helper()
 	displaced, outcome := m.Put(t.Context(), k, tk, ttl)
-	if outcome != convcache.Stored {
-		t.Fatalf("put: got %v, want %v", outcome, convcache.Stored)
+	if outcome != Stored {
+		t.Fatalf("put: got %v, want %v", outcome, Stored)
 	}
 	return displaced
 }
 
 // wantPeek looks a conversation up and compares the outcome.
-func wantPeek(t *testing.T, m *convcache.Memory, k convcache.Key, want convcache.Outcome) {
+func wantPeek(t *testing.T, m *Memory, k Key, want Outcome) {
 	t.Helper()
-	if _, got := m.Peek(t.Context(), []convcache.Key{k}); got != want {
+	if _, got := m.Peek(t.Context(), []Key{k}); got != want {
 		t.Errorf("peek of %s: got %v, want %v", k.Short(), got, want)
-	}
-}
-
-// ids returns the ids of tickets, for comparison.
-func ids(tickets ...convcache.Ticket) []convcache.TicketID {
-	var out []convcache.TicketID
-	for _, tk := range tickets {
-		out = append(out, tk.ID)
-	}
-	return out
-}
-
-func TestMemory_KeepsTheContract(t *testing.T) {
-	convcachetest.Run(t, func(*testing.T) convcachetest.Harness {
-		m, c := newMemory(0, 0)
-		return convcachetest.Harness{Store: m, Advance: c.advance}
-	})
-}
-
-func TestMemory_KeepsTheContractByTheMonotonicClock(t *testing.T) {
-	for _, check := range convcachetest.Checks() {
-		synctest.Test(t, func(t *testing.T) {
-			m := convcache.NewMemory(convcache.MemoryConfig{})
-			wait := func(d time.Duration) { <-time.After(d) }
-			if err := check.Run(t.Context(), convcachetest.Harness{Store: m, Advance: wait}); err != nil {
-				t.Errorf("%s: %v", check.Name, err)
-			}
-		})
-	}
-}
-
-func TestMemory_ForgetsLeastRecentlyUsedConversationBeyondEntries(t *testing.T) {
-	m, _ := newMemory(3, 0)
-	a1, a2, b := ticket(1, 1), ticket(2, 1), ticket(3, 1)
-	mustPut(t, m, key(1), a1, time.Hour)
-	mustPut(t, m, key(2), b, time.Hour)
-	mustPut(t, m, key(1), a2, time.Hour)
-	wantPeek(t, m, key(2), convcache.Found) // now conversation 1 is the older one
-
-	displaced := mustPut(t, m, key(3), ticket(4, 1), time.Hour)
-
-	if got, want := ids(displaced...), ids(a2, a1); !slices.Equal(got, want) {
-		t.Errorf("displaced: got %v, want the whole conversation %v", got, want)
-	}
-	wantPeek(t, m, key(1), convcache.Empty)
-	wantPeek(t, m, key(2), convcache.Found)
-	wantPeek(t, m, key(3), convcache.Found)
-	if got := m.Len(); got != 2 {
-		t.Errorf("len: got %d, want 2", got)
 	}
 }
 
 // What one account puts in takes the place of nothing of another that has less.
 func TestMemory_ForgetsOfTheAccountThatHasMost(t *testing.T) {
-	for _, m := range []*convcache.Memory{first(newMemory(4, 1<<20)), first(newMemory(1<<20, 4*(overhead+100+1)))} {
-		put := func(account string, n int) (displaced []convcache.Ticket) {
+	for _, cfg := range []MemoryConfig{{MaxEntries: 4, MaxBytes: 1 << 20}, {MaxEntries: 1 << 20, MaxBytes: 4 * (overhead + 100 + 1)}} {
+		m := NewMemory(cfg)
+		put := func(account string, n int) (displaced []Ticket) {
 			of := ticket(n, 100)
 			of.Account = account
 			return mustPut(t, m, key(n), of, time.Hour)
@@ -141,17 +87,15 @@ func TestMemory_ForgetsOfTheAccountThatHasMost(t *testing.T) {
 	}
 }
 
-func first(m *convcache.Memory, _ *clock) *convcache.Memory { return m }
-
 func TestMemory_ForgetsBeyondBytes(t *testing.T) {
 	m, _ := newMemory(0, 2*(1000+overhead))
 	evicted := 0
 	for n := range 3 {
 		evicted += len(mustPut(t, m, key(n), ticket(n, 1000), time.Hour))
 	}
-	wantPeek(t, m, key(0), convcache.Empty)
-	wantPeek(t, m, key(1), convcache.Found)
-	wantPeek(t, m, key(2), convcache.Found)
+	wantPeek(t, m, key(0), Empty)
+	wantPeek(t, m, key(1), Found)
+	wantPeek(t, m, key(2), Found)
 
 	big := ticket(9, 2*(1000+overhead)-overhead)
 	evicted += len(mustPut(t, m, key(9), big, time.Hour))
@@ -159,26 +103,38 @@ func TestMemory_ForgetsBeyondBytes(t *testing.T) {
 		t.Errorf("after a ticket as large as the store: len, evicted: got %d, %d, want 1, 3", m.Len(), evicted)
 	}
 	big.Params = append(big.Params, 'x')
-	if displaced, outcome := m.Put(t.Context(), key(10), big, time.Hour); outcome != convcache.Refused || displaced != nil {
-		t.Errorf("put of a ticket larger than the store: got %v and %d displaced, want %v and 0", outcome, len(displaced), convcache.Refused)
+	if _, outcome := m.Put(t.Context(), key(10), big, time.Hour); outcome != Refused {
+		t.Errorf("put of a ticket larger than the store: got %v, want %v", outcome, Refused)
 	}
-	wantPeek(t, m, key(9), convcache.Found)
+	wantPeek(t, m, key(9), Found)
 }
 
-func TestMemory_CountsWhatWasReadOfParams(t *testing.T) {
-	m, _ := newMemory(0, 2*(1000+overhead)+reading)
-	for n := range 2 {
-		tk := ticket(n, 1000)
-		tk.Reading = t
-		mustPut(t, m, key(n), tk, time.Hour)
-	}
-	wantPeek(t, m, key(0), convcache.Empty)
-	wantPeek(t, m, key(1), convcache.Found)
-	tk := ticket(2, 1000)
-	mustPut(t, m, key(2), tk, time.Hour)
-	wantPeek(t, m, key(1), convcache.Found)
-	if taken, _ := m.Take(t.Context(), key(2), tk.ID); taken.Reading != nil {
-		t.Errorf("got a ticket with what was read of %v, want none", taken.Reading)
+// A store that is as large as a ticket takes it, and one with a byte less refuses it.
+func TestMemory_CountsBytes(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		bytes  int64
+		change func(*Ticket)
+	}{
+		{"params", 1000, func(tk *Ticket) { tk.Params = make([]byte, 1000) }},
+		{"what was read of them", reading, func(tk *Ticket) { tk.Reading = t }},
+		{"blocks", 8 * 100, func(tk *Ticket) { tk.Chain.Blocks = make([]uint64, 100) }},
+		{"names and outline", 4*9 + 5 + 7 + 11, func(tk *Ticket) {
+			tk.Decode, tk.EngineID, tk.Outline = Holder{Instance: "12345", Incarnation: "1234567"}, "12345678901", make([]uint32, 9)
+		}},
+		{"names of a note", 7 + 5, func(tk *Ticket) {
+			tk.Decode.Instance, tk.Params = "a name that is not the note's", []byte("nor these")
+			*tk = noteFor(*tk, &clock{})
+		}},
+	} {
+		tk := ticket(1, 0)
+		tc.change(&tk)
+		m, _ := newMemory(0, overhead+tc.bytes)
+		mustPut(t, m, key(1), tk, time.Hour)
+		small, _ := newMemory(0, overhead+tc.bytes-1)
+		if displaced, outcome := small.Put(t.Context(), key(1), tk, time.Hour); outcome != Refused || displaced != nil {
+			t.Errorf("%s: put into one byte less: got %v and %d displaced, want %v and 0", tc.name, outcome, len(displaced), Refused)
+		}
 	}
 }
 
@@ -204,32 +160,6 @@ func TestMemory_GivesBytesBack(t *testing.T) {
 	}
 }
 
-func TestMemory_DropsOldestBranchWhenOneConversationFillsIt(t *testing.T) {
-	m, _ := newMemory(2, 0)
-	a, b, c := ticket(1, 1), ticket(2, 1), ticket(3, 1)
-	mustPut(t, m, key(1), a, time.Hour)
-	mustPut(t, m, key(1), b, time.Hour)
-	if got, want := ids(mustPut(t, m, key(1), c, time.Hour)...), ids(a); !slices.Equal(got, want) {
-		t.Errorf("displaced: got %v, want %v", got, want)
-	}
-	if branches, _ := m.Peek(t.Context(), []convcache.Key{key(1)}); m.Len() != 1 || len(branches) != 2 {
-		t.Errorf("got %d conversations and %d branches, want 1 and 2", m.Len(), len(branches))
-	}
-}
-
-func TestMemory_ForgetsExpiredBeforeUsable(t *testing.T) {
-	m, c := newMemory(2, 0)
-	old, stale := ticket(1, 1), ticket(2, 1)
-	mustPut(t, m, key(1), old, time.Hour)
-	mustPut(t, m, key(2), stale, time.Minute)
-	c.advance(time.Minute)
-	if displaced := mustPut(t, m, key(3), ticket(3, 1), time.Hour); len(displaced) != 0 {
-		t.Errorf("displaced: got %v, want none: the expired ticket makes room", ids(displaced...))
-	}
-	wantPeek(t, m, key(1), convcache.Found)
-	wantPeek(t, m, key(2), convcache.Empty)
-}
-
 func TestMemory_EvictStaleCountsConversations(t *testing.T) {
 	m, c := newMemory(0, 0)
 	const conversations = 700 // more than one hold of the lock removes
@@ -243,18 +173,18 @@ func TestMemory_EvictStaleCountsConversations(t *testing.T) {
 		t.Errorf("before the deadline: got %d, want 0", got)
 	}
 	c.advance(time.Minute)
-	wantPeek(t, m, key(1), convcache.Expired)
+	wantPeek(t, m, key(1), Expired)
 	if got, want := m.EvictStale(), conversations-1; got != want {
 		t.Errorf("evict stale: got %d, want %d", got, want)
 	}
-	wantPeek(t, m, key(1), convcache.Empty)
-	wantPeek(t, m, key(0), convcache.Found)
+	wantPeek(t, m, key(1), Empty)
+	wantPeek(t, m, key(0), Found)
 	if got := m.Len(); got != 1 {
 		t.Errorf("len: got %d, want 1", got)
 	}
 	c.advance(time.Hour)
-	if _, outcome := m.Take(t.Context(), key(0), half.ID); outcome != convcache.Expired {
-		t.Errorf("late take: got %v, want %v", outcome, convcache.Expired)
+	if _, outcome := m.Take(t.Context(), key(0), half.ID); outcome != Expired {
+		t.Errorf("late take: got %v, want %v", outcome, Expired)
 	}
 	if length, evicted := m.Len(), m.EvictStale(); length != 0 || evicted != 0 {
 		t.Errorf("after a late take: len, stale: got %d, %d, want 0, 0", length, evicted)
@@ -263,26 +193,15 @@ func TestMemory_EvictStaleCountsConversations(t *testing.T) {
 
 func TestMemory_RunEvictsUntilItsContextEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := convcache.NewMemory(convcache.MemoryConfig{})
+		m := NewMemory(MemoryConfig{})
 		mustPut(t, m, key(1), ticket(1, 1), 90*time.Second)
-		cause := errors.New("shutting down")
-		ctx, cancel := context.WithCancelCause(t.Context())
-		ended := make(chan error, 1)
-		go func() { ended <- m.Run(ctx) }()
-
-		<-time.After(time.Minute + time.Second)
-		synctest.Wait()
-		if m.Len() != 1 {
-			t.Errorf("len before the deadline: got %d, want 1", m.Len())
-		}
-		<-time.After(time.Minute)
-		synctest.Wait()
-		if m.Len() != 0 {
-			t.Errorf("len after the deadline: got %d, want 0", m.Len())
-		}
-		cancel(cause)
-		if err := <-ended; !errors.Is(err, cause) {
-			t.Errorf("run: got %v, want the cause %v", err, cause)
+		defer running(t, m)()
+		for want := range 2 {
+			<-time.After(time.Minute + time.Second)
+			synctest.Wait()
+			if got := m.Len(); got != 1-want {
+				t.Errorf("after %d minutes: len: got %d, want %d", 1+want, got, 1-want)
+			}
 		}
 	})
 }
@@ -291,8 +210,8 @@ func TestMemory_RunEvictsUntilItsContextEnds(t *testing.T) {
 func TestMemory_NeverHandsOutATicketTwice(t *testing.T) {
 	m, c := newMemory(40, 0)
 	var mu sync.Mutex // guards left
-	left := map[convcache.TicketID]int{}
-	leave := func(tickets ...convcache.Ticket) {
+	left := map[TicketID]int{}
+	leave := func(tickets ...Ticket) {
 		mu.Lock()
 		defer mu.Unlock()
 		for _, tk := range tickets {
@@ -306,10 +225,10 @@ func TestMemory_NeverHandsOutATicketTwice(t *testing.T) {
 				k := key((g*7 + n*13) % 30)
 				displaced, _ := m.Put(t.Context(), k, ticket(n%6, 10), time.Duration(1+n%9)*time.Second)
 				leave(displaced...)
-				branches, _ := m.Peek(t.Context(), []convcache.Key{k})
+				branches, _ := m.Peek(t.Context(), []Key{k})
 				for _, b := range branches {
 					if n%3 == 0 {
-						if tk, outcome := m.Take(t.Context(), k, b.ID); outcome == convcache.Taken {
+						if tk, outcome := m.Take(t.Context(), k, b.ID); outcome == Taken {
 							leave(tk)
 						}
 					}
@@ -335,7 +254,7 @@ func TestMemory_NeverHandsOutATicketTwice(t *testing.T) {
 func TestOutcome_IsNamed(t *testing.T) {
 	want := []string{"unavailable", "found", "taken", "stored", "empty", "expired", "consumed", "fenced", "refused", "superseded", "not_stored", "unknown"}
 	for i, name := range want {
-		if got := convcache.Outcome(i).String(); got != name {
+		if got := Outcome(i).String(); got != name {
 			t.Errorf("outcome %d: got %q, want %q", i, got, name)
 		}
 	}
@@ -366,7 +285,7 @@ func BenchmarkMemory_Footprint(b *testing.B) {
 	for b.Loop() {
 		const tickets = 100_000
 		before := heapInUse()
-		m := convcache.NewMemory(convcache.MemoryConfig{MaxEntries: tickets, MaxBytes: 1 << 40})
+		m := NewMemory(MemoryConfig{MaxEntries: tickets, MaxBytes: 1 << 40})
 		for n := range tickets {
 			m.Put(b.Context(), key(n), ticket(n, 0), time.Hour)
 		}

@@ -1,27 +1,25 @@
-package convcache_test
+package convcache
 
 import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
 	"testing"
-
-	"carryover/convcache"
 )
 
 // naiveOffer says what may be used by comparing ids.
-func naiveOffer(held, ids []uint32, blockSize int) convcache.Offer {
+func naiveOffer(held, ids []uint32, blockSize int) Offer {
 	common := 0
 	for common < min(len(held), len(ids)) && held[common] == ids[common] {
 		common++
 	}
 	switch {
 	case common == len(held):
-		return convcache.Offer{Tokens: common, Whole: true}
+		return Offer{Tokens: common, Whole: true}
 	case blockSize == 0:
-		return convcache.Offer{}
+		return Offer{}
 	}
-	return convcache.Offer{Tokens: common / blockSize * blockSize}
+	return Offer{Tokens: common / blockSize * blockSize}
 }
 
 // TestOffer_EditsAtEveryPosition changes, removes, inserts and swaps at every position, cuts and
@@ -35,7 +33,7 @@ func TestOffer_EditsAtEveryPosition(t *testing.T) {
 			c := mustChain(t, k, held, rng.IntN(tokens+1), blockSize)
 			check := func(what string, ids []uint32) {
 				t.Helper()
-				if got, want := k.Offer(c, ids), naiveOffer(held, ids, blockSize); got != want {
+				if got, want := offerOf(k, c, ids), naiveOffer(held, ids, blockSize); got != want {
 					t.Errorf("%d ids in blocks of %d, %s: got %+v, want %+v", tokens, blockSize, what, got, want)
 				}
 			}
@@ -57,32 +55,9 @@ func TestOffer_EditsAtEveryPosition(t *testing.T) {
 				swapped, other := slices.Clone(held), rng.IntN(tokens)
 				swapped[at], swapped[other] = swapped[other], swapped[at]
 				check(fmt.Sprintf("%d and %d swapped", at, other), swapped)
+				check(fmt.Sprintf("the first %d behind the others", at), slices.Concat(held[at:], held[:at]))
+				check(fmt.Sprintf("the first %d twice", at), slices.Concat(held[:at], held))
 			}
-		}
-	}
-}
-
-func TestOffer_MovedBlocksEndIt(t *testing.T) {
-	k := chainKey(t, "0123456789abcdef")
-	a, b, c, d := []uint32{1, 1, 1, 1}, []uint32{2, 2, 2, 2}, []uint32{3, 3, 3, 3}, []uint32{4, 4, 4, 4}
-	held := slices.Concat(a, b, c, d)
-	chain := mustChain(t, k, held, 7, 4)
-	for _, tc := range []struct {
-		name string
-		ids  []uint32
-		want convcache.Offer
-	}{
-		{"as they were", held, convcache.Offer{Tokens: 16, Whole: true}},
-		{"first two swapped", slices.Concat(b, a, c, d), convcache.Offer{}},
-		{"middle two swapped", slices.Concat(a, c, b, d), convcache.Offer{Tokens: 4}},
-		{"one block left out", slices.Concat(a, c, d), convcache.Offer{Tokens: 4}},
-		{"one block doubled", slices.Concat(a, a, b, c, d), convcache.Offer{Tokens: 4}},
-		{"edited, then the same again", slices.Concat(a, []uint32{2, 2, 2, 9}, c, d), convcache.Offer{Tokens: 4}},
-		{"exactly two blocks", slices.Concat(a, b), convcache.Offer{Tokens: 8}},
-		{"two blocks and most of a third", slices.Concat(a, b, c[:3]), convcache.Offer{Tokens: 8}},
-	} {
-		if got := k.Offer(chain, tc.ids); got != tc.want {
-			t.Errorf("%s: got %+v, want %+v", tc.name, got, tc.want)
 		}
 	}
 }
@@ -93,39 +68,29 @@ func TestOffer_ChainsThatContradictThemselvesOfferNothing(t *testing.T) {
 	good := mustChain(t, k, ids[:38], 20, 4)
 	for _, tc := range []struct {
 		name   string
-		change func(*convcache.Chain)
-		want   convcache.Offer
+		change func(*Chain)
+		want   Offer
 	}{
-		{"untouched", func(*convcache.Chain) {}, convcache.Offer{Tokens: 38, Whole: true}},
-		{"zero", func(c *convcache.Chain) { *c = convcache.Chain{} }, convcache.Offer{}},
-		{"no tokens", func(c *convcache.Chain) { c.Tokens = 0 }, convcache.Offer{}},
-		{"negative tokens", func(c *convcache.Chain) { c.Tokens = -38 }, convcache.Offer{}},
-		{"negative block size", func(c *convcache.Chain) { c.BlockSize = -4 }, convcache.Offer{}},
-		{"no block size", func(c *convcache.Chain) { c.BlockSize = 0 }, convcache.Offer{}},
-		{"another block size", func(c *convcache.Chain) { c.BlockSize = 8 }, convcache.Offer{}},
-		{"more tokens", func(c *convcache.Chain) { c.Tokens = 39 }, convcache.Offer{Tokens: 36}},
-		{"fewer tokens", func(c *convcache.Chain) { c.Tokens = 37 }, convcache.Offer{Tokens: 36}},
-		{"fewer tokens than blocks", func(c *convcache.Chain) { c.Tokens = 9 }, convcache.Offer{Tokens: 8}},
-		{"another whole", func(c *convcache.Chain) { c.Whole++ }, convcache.Offer{Tokens: 36}},
-		{"blocks missing", func(c *convcache.Chain) { c.Blocks = c.Blocks[:3] }, convcache.Offer{Tokens: 12}},
-		{"no blocks", func(c *convcache.Chain) { c.Blocks = nil }, convcache.Offer{}},
-		{"a block too many", func(c *convcache.Chain) { c.Blocks = append(slices.Clone(c.Blocks), 5) }, convcache.Offer{Tokens: 38, Whole: true}},
+		{"untouched", func(*Chain) {}, Offer{Tokens: 38, Whole: true}},
+		{"zero", func(c *Chain) { *c = Chain{} }, Offer{}},
+		{"no tokens", func(c *Chain) { c.Tokens = 0 }, Offer{}},
+		{"negative tokens", func(c *Chain) { c.Tokens = -38 }, Offer{}},
+		{"negative block size", func(c *Chain) { c.BlockSize = -4 }, Offer{}},
+		{"no block size", func(c *Chain) { c.BlockSize = 0 }, Offer{}},
+		{"another block size", func(c *Chain) { c.BlockSize = 8 }, Offer{}},
+		{"more tokens", func(c *Chain) { c.Tokens = 39 }, Offer{Tokens: 36}},
+		{"fewer tokens", func(c *Chain) { c.Tokens = 37 }, Offer{Tokens: 36}},
+		{"fewer tokens than blocks", func(c *Chain) { c.Tokens = 9 }, Offer{Tokens: 8}},
+		{"another whole", func(c *Chain) { c.Whole++ }, Offer{Tokens: 36}},
+		{"blocks missing", func(c *Chain) { c.Blocks = c.Blocks[:3] }, Offer{Tokens: 12}},
+		{"no blocks", func(c *Chain) { c.Blocks = nil }, Offer{}},
+		{"a block too many", func(c *Chain) { c.Blocks = append(slices.Clone(c.Blocks), 5) }, Offer{Tokens: 38, Whole: true}},
 	} {
 		c := good
 		tc.change(&c)
-		if got := k.Offer(c, ids); got != tc.want {
+		if got := offerOf(k, c, ids); got != tc.want {
 			t.Errorf("%s: got %+v, want %+v", tc.name, got, tc.want)
 		}
-	}
-}
-
-func TestOffer_NegativeBlockSizeOffersNothing(t *testing.T) {
-	k := chainKey(t, "0123456789abcdef")
-	held := []uint32{1, 2, 3}
-	c := mustChain(t, k, held, 0, 4)
-	c.BlockSize = -4
-	if got := k.Offer(c, held); got != (convcache.Offer{}) {
-		t.Errorf("offer: got %+v, want nothing of a chain that can't be", got)
 	}
 }
 
@@ -136,7 +101,7 @@ func TestIDs_HashesOnce(t *testing.T) {
 	edited[3900]++
 	for _, blockSize := range []int{0, 16} {
 		c := mustChain(t, k, held, 20, blockSize)
-		b := convcache.Branch{Chain: c, Tokens: c.Tokens}
+		b := Branch{Chain: c, Tokens: c.Tokens}
 		for _, ids := range [][]uint32{held, edited} {
 			p := k.IDs(ids)
 			p.Offer(b)
@@ -147,30 +112,12 @@ func TestIDs_HashesOnce(t *testing.T) {
 	}
 }
 
-func TestIDs_OfferOfABranch(t *testing.T) {
+func TestIDs_OfferOfABranchWhoseChainIsNotItsTokens(t *testing.T) {
 	k := chainKey(t, "0123456789abcdef")
 	held := randomIDs(rand.New(rand.NewPCG(9, 10)), 40, 1<<32-1)
-	c := mustChain(t, k, held, 20, 16)
-	edited := slices.Clone(held)
-	edited[39]++
-	for _, tc := range []struct {
-		name  string
-		ids   []uint32
-		b     convcache.Branch
-		offer convcache.Offer
-	}{
-		{"whole", held, convcache.Branch{Chain: c, Tokens: 40}, convcache.Offer{Tokens: 40, Whole: true}},
-		{"blocks", edited, convcache.Branch{Chain: c, Tokens: 40}, convcache.Offer{Tokens: 32}},
-		{"chain shorter than the ticket", held, convcache.Branch{Chain: c, Tokens: 41}, convcache.Offer{}},
-		{"chain longer than the ticket", held, convcache.Branch{Chain: c, Tokens: 39}, convcache.Offer{}},
-		{"no chain", held, convcache.Branch{Tokens: 40}, convcache.Offer{}},
-		{"nothing at all", held, convcache.Branch{}, convcache.Offer{}},
-	} {
-		p := k.IDs(tc.ids)
-		for range 2 { // what was hashed for the first look serves the second
-			if got := p.Offer(tc.b); got != tc.offer {
-				t.Errorf("%s: got %+v, want %+v", tc.name, got, tc.offer)
-			}
+	for _, b := range []Branch{{Chain: mustChain(t, k, held, 20, 16), Tokens: 41}, {Chain: mustChain(t, k, held, 20, 16), Tokens: 39}, {Tokens: 40}, {}} {
+		if got := k.IDs(held).Offer(b); got != (Offer{}) {
+			t.Errorf("of %d tokens with a chain of %d: got %+v, want nothing", b.Tokens, b.Chain.Tokens, got)
 		}
 	}
 }
@@ -187,7 +134,7 @@ func TestIDs_BranchesShareTheWork(t *testing.T) {
 			held := append(slices.Clone(ids[:rng.IntN(len(ids)+1)]), randomIDs(rng, 1+rng.IntN(40), 1)...)
 			blockSize := []int{0, 1, 16, 64}[rng.IntN(4)]
 			c := mustChain(t, k, held, 0, blockSize)
-			got, want := p.Offer(convcache.Branch{Chain: c, Tokens: c.Tokens}), naiveOffer(held, ids, blockSize)
+			got, want := p.Offer(Branch{Chain: c, Tokens: c.Tokens}), naiveOffer(held, ids, blockSize)
 			if got != want {
 				t.Fatalf("round %d, branch %d in blocks of %d: got %+v, want %+v", round, n, blockSize, got, want)
 			}
@@ -209,7 +156,7 @@ func FuzzOffer(f *testing.F) {
 		if lastUncached && len(held) > 0 {
 			held = held[:len(held)-1]
 		}
-		c, ok := k.Chain(prompt, output, len(held), int(blockSize))
+		c, ok := chainOf(k, prompt, output, len(held), int(blockSize))
 		if ok != (len(held) > 0) {
 			t.Fatalf("chain of %d ids: got %v", len(held), ok)
 		}
@@ -217,11 +164,11 @@ func FuzzOffer(f *testing.F) {
 			return
 		}
 		want := naiveOffer(held, ids, int(blockSize))
-		if got := k.Offer(c, ids); got != want {
+		if got := offerOf(k, c, ids); got != want {
 			t.Fatalf("prompt %q, output %q, %d tokens in blocks of %d, offered to %q: got %+v, want %+v",
 				promptText, outputText, len(held), blockSize, newText, got, want)
 		}
-		if got := k.Offer(c, held); got != (convcache.Offer{Tokens: len(held), Whole: true}) {
+		if got := offerOf(k, c, held); got != (Offer{Tokens: len(held), Whole: true}) {
 			t.Fatalf("offered to its own ids: got %+v, want all %d", got, len(held))
 		}
 		checkDamaged(t, k.IDs(ids), c, damage, want)
@@ -230,7 +177,7 @@ func FuzzOffer(f *testing.F) {
 
 // checkDamaged changes one thing in the chain, at the place that damage says, and checks that no more is
 // offered than what is the same in truth.
-func checkDamaged(t *testing.T, p *convcache.IDs, c convcache.Chain, damage uint8, most convcache.Offer) {
+func checkDamaged(t *testing.T, p *IDs, c Chain, damage uint8, most Offer) {
 	t.Helper()
 	blocks := c.Blocks
 	c.Blocks = slices.Clone(blocks)
@@ -253,7 +200,7 @@ func checkDamaged(t *testing.T, p *convcache.IDs, c convcache.Chain, damage uint
 	case 7:
 		c.Blocks = append(c.Blocks, uint64(at))
 	}
-	got := p.Offer(convcache.Branch{Chain: c, Tokens: c.Tokens})
+	got := p.Offer(Branch{Chain: c, Tokens: c.Tokens})
 	if got.Tokens > most.Tokens || got.Whole && !most.Whole {
 		t.Fatalf("damage %d: chain %+v: got %+v, want no more than %+v", damage, c, got, most)
 	}

@@ -1,4 +1,4 @@
-package convcache_test
+package convcache
 
 import (
 	"bytes"
@@ -12,37 +12,36 @@ import (
 	"strings"
 	"sync"
 	"testing"
-
-	"carryover/convcache"
 )
 
-func mustSecret(t *testing.T, key string) convcache.Secret {
-	t.Helper()
-	s, err := convcache.NewSecret([]byte(key))
+func mustSecret(tb testing.TB, key string) Secret {
+	tb.Helper()
+	s, err := NewSecret([]byte(key))
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return s
 }
 
+func chainKey(tb testing.TB, secret string) ChainKey {
+	tb.Helper()
+	return mustSecret(tb, secret).ChainKey()
+}
+
 func TestNewSecret_WantsSixteenBytes(t *testing.T) {
-	if _, err := convcache.NewSecret(make([]byte, 15)); err == nil {
+	if _, err := NewSecret(make([]byte, 15)); err == nil {
 		t.Error("15 bytes: got no error")
 	}
-	if _, err := convcache.NewSecret(make([]byte, 16)); err != nil {
+	if _, err := NewSecret(make([]byte, 16)); err != nil {
 		t.Errorf("16 bytes: got %v", err)
 	}
 }
 
 func TestNewSecret_CopiesItsBytes(t *testing.T) {
 	key := []byte("0123456789abcdef")
-	s, err := convcache.NewSecret(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	before := s.Conversation(convcache.Identity{ID: "c"})
+	s, _ := NewSecret(key)
 	key[0] = 'x'
-	if after := s.Conversation(convcache.Identity{ID: "c"}); after != before {
+	if id := (Identity{ID: "c"}); s.Conversation(id) != mustSecret(t, "0123456789abcdef").Conversation(id) {
 		t.Error("the key changed with the caller's slice")
 	}
 }
@@ -50,24 +49,28 @@ func TestNewSecret_CopiesItsBytes(t *testing.T) {
 func TestSecret_IsNeverPrinted(t *testing.T) {
 	const text = "0123456789abcdef"
 	s := mustSecret(t, text)
-	for _, verb := range []string{"%v", "%+v", "%#v", "%s"} {
-		if got := fmt.Sprintf(verb, s); got != "[secret]" {
-			t.Errorf("%s: got %q, want %q", verb, got, "[secret]")
+	for want, v := range map[string]any{"[secret]": s, "[chain key]": s.ChainKey()} {
+		for _, verb := range []string{"%v", "%+v", "%#v", "%s"} {
+			if got := fmt.Sprintf(verb, v); got != want {
+				t.Errorf("%s: got %q, want %q", verb, got, want)
+			}
 		}
 	}
-	nested := fmt.Sprintf("%v %x", struct{ S convcache.Secret }{s}, s)
-	if strings.Contains(nested, text) || strings.Contains(nested, hex.EncodeToString([]byte(text))) {
-		t.Errorf("nested: got %q, which shows the secret", nested)
+	nested := fmt.Sprintf("%v %x %v", struct{ S Secret }{s}, s, struct{ K ChainKey }{s.ChainKey()})
+	for _, shown := range []string{text, hex.EncodeToString([]byte(text)), strconv.FormatUint(s.ChainKey().k0, 10)} {
+		if strings.Contains(nested, shown) {
+			t.Errorf("nested: got %q, which shows the secret", nested)
+		}
 	}
 }
 
 func TestRandomSecret_Differs(t *testing.T) {
-	a, errA := convcache.RandomSecret()
-	b, errB := convcache.RandomSecret()
+	a, errA := RandomSecret()
+	b, errB := RandomSecret()
 	if errA != nil || errB != nil {
 		t.Fatal(errA, errB)
 	}
-	id := convcache.Identity{ID: "c"}
+	id := Identity{ID: "c"}
 	if a.Conversation(id) == b.Conversation(id) {
 		t.Error("two random secrets give one key")
 	}
@@ -91,7 +94,7 @@ func TestSecret_KeepsItsFormat(t *testing.T) {
 	for i := range 4 {
 		all.Go(func() {
 			for n := range 200 {
-				id := convcache.Identity{Tenant: strings.Repeat("t", i*n), Model: "m", CacheSalt: strings.Repeat("s", n), SubAgent: "a", ID: strconv.Itoa(n * i)}
+				id := Identity{Tenant: strings.Repeat("t", i*n), Model: "m", CacheSalt: strings.Repeat("s", n), SubAgent: "a", ID: strconv.Itoa(n * i)}
 				key := s.Conversation(id)
 				if !bytes.Equal(key[:], want(1, id.Tenant, id.Model, id.CacheSalt, id.SubAgent, id.ID)) {
 					t.Errorf("identity %v has another key", id)
@@ -106,24 +109,14 @@ func TestSecret_KeepsItsFormat(t *testing.T) {
 }
 
 func TestSalt_SeparatesTenantsAndKeepsClientSaltsApart(t *testing.T) {
-	secret, err := convcache.NewSecret([]byte("0123456789abcdef"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	other, err := convcache.NewSecret([]byte("fedcba9876543210"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	secret := mustSecret(t, "0123456789abcdef")
 	base := secret.Salt("tenant", "salt")
-	if again := secret.Salt("tenant", "salt"); again != base {
-		t.Errorf("the same input gives %q and %q", base, again)
-	}
 	for name, salt := range map[string]string{
 		"another tenant":      secret.Salt("tenant2", "salt"),
 		"another client salt": secret.Salt("tenant", "salt2"),
 		"fields that run on":  secret.Salt("tenants", "alt"),
-		"another secret":      other.Salt("tenant", "salt"),
-		"a conversation key":  secret.Conversation(convcache.Identity{Tenant: "tenant", Model: "salt"}).String(),
+		"another secret":      mustSecret(t, "fedcba9876543210").Salt("tenant", "salt"),
+		"a conversation key":  secret.Conversation(Identity{Tenant: "tenant", Model: "salt"}).String(),
 	} {
 		if salt == base {
 			t.Errorf("%s gives the same salt", name)

@@ -1,4 +1,4 @@
-package convcache_test
+package convcache
 
 import (
 	"context"
@@ -11,12 +11,11 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"carryover/convcache"
 )
 
 // far is a remote store: an empty one that does what its functions say, and answers where it has none.
 type far struct {
+	Remote
 	test func() error
 	fail func() error // of any operation
 }
@@ -28,35 +27,38 @@ func (f *far) err() error {
 	return f.fail()
 }
 
-func (f *far) Peek(context.Context, []convcache.Key) ([]convcache.KeyedBranch, convcache.Outcome, error) {
-	return nil, convcache.Empty, f.err()
+func (f *far) Peek(context.Context, []Key) ([]KeyedBranch, Outcome, error) {
+	return nil, Empty, f.err()
 }
 
-func (f *far) Take(context.Context, convcache.Key, convcache.TicketID) (convcache.Ticket, convcache.Outcome, error) {
-	return convcache.Ticket{}, convcache.Consumed, f.err()
-}
-
-func (f *far) Put(context.Context, convcache.Key, convcache.Ticket) ([]convcache.Ticket, convcache.Outcome, error) {
-	return nil, convcache.Stored, f.err()
+func (f *far) Put(context.Context, Key, Ticket) ([]Ticket, Outcome, error) {
+	return nil, Stored, f.err()
 }
 
 func (f *far) Count(context.Context) (int, error) { return 0, f.err() }
+func (f *far) Test(context.Context) error         { return f.test() }
 
-func (f *far) Mark(context.Context, string, string) error { return f.err() }
+// newShared returns a store around a remote one, with the real clock, and what it tells operators.
+func newShared(remote Remote) (*Shared, *[]string) {
+	var told []string
+	return NewShared(remote, SharedConfig{
+		Logger: slog.New(slog.DiscardHandler), Tell: func(sentence string) { told = append(told, sentence) },
+	}), &told
+}
 
-func (f *far) SharePinned(context.Context, string, int) ([]int, error) { return nil, f.err() }
-
-func (f *far) Epoch() int64 { return 0 }
-
-func (f *far) ShareEpoch(context.Context, int64, bool) error { return f.err() }
-
-func (f *far) Marks(context.Context, []string) (map[string]string, error) { return nil, f.err() }
-
-func (f *far) Test(context.Context) error { return f.test() }
-
-// newShared returns a store around a remote one, with the real clock.
-func newShared(remote convcache.Remote) *convcache.Shared {
-	return convcache.NewShared(remote, convcache.SharedConfig{Logger: slog.New(slog.DiscardHandler), Tell: func(string) {}})
+// running runs a store in the bubble until end is called.
+func running(t *testing.T, r interface{ Run(context.Context) error }) (end func()) {
+	t.Helper()
+	cause := errors.New("the end")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- r.Run(ctx) }()
+	return func() {
+		cancel(cause)
+		if got := <-ended; !errors.Is(got, cause) {
+			t.Errorf("run: got %v, want %v", got, cause)
+		}
+	}
 }
 
 // What an operation's error makes of a put, and of the five that open the breaker.
@@ -64,25 +66,25 @@ func TestShared_JudgesErrors(t *testing.T) {
 	cause := errors.New("made up")
 	for name, test := range map[string]struct {
 		err   error
-		put   convcache.Outcome
+		put   Outcome
 		home  int // conversations in this process
 		opens bool
 	}{
-		"none":                  {nil, convcache.Stored, 0, false},
-		"any":                   {cause, convcache.Unavailable, 0, true},
-		"not applied":           {&convcache.RemoteError{Err: cause, Unapplied: true}, convcache.Stored, 5, true},
-		"wrapped":               {fmt.Errorf("put: %w", &convcache.RemoteError{Err: cause, Unapplied: true}), convcache.Stored, 5, true},
-		"of this conversation":  {&convcache.RemoteError{Err: cause, Unapplied: true, Shows: convcache.ShowsAnswer}, convcache.Stored, 5, false},
-		"nothing was sent":      {&convcache.RemoteError{Err: cause, Unapplied: true, Shows: convcache.ShowsNothing}, convcache.Stored, 5, false},
-		"slow with what is big": {&convcache.RemoteError{Err: cause, Shows: convcache.ShowsNothing}, convcache.Unavailable, 0, false},
+		"none":                  {nil, Stored, 0, false},
+		"any":                   {cause, Unavailable, 0, true},
+		"not applied":           {&RemoteError{Err: cause, Unapplied: true}, Stored, 5, true},
+		"wrapped":               {fmt.Errorf("put: %w", &RemoteError{Err: cause, Unapplied: true}), Stored, 5, true},
+		"of this conversation":  {&RemoteError{Err: cause, Unapplied: true, Shows: ShowsAnswer}, Stored, 5, false},
+		"nothing was sent":      {&RemoteError{Err: cause, Unapplied: true, Shows: ShowsNothing}, Stored, 5, false},
+		"slow with what is big": {&RemoteError{Err: cause, Shows: ShowsNothing}, Unavailable, 0, false},
 	} {
-		r := newShared(&far{fail: func() error { return test.err }})
+		r, _ := newShared(&far{fail: func() error { return test.err }})
 		for n := range 5 {
 			if _, got := r.Put(t.Context(), key(n), ticket(n, 10), time.Minute); got != test.put {
 				t.Errorf("%s: put: got %v, want %v", name, got, test.put)
 			}
 		}
-		if got := r.Shares(); got == test.opens {
+		if got := r.breaker.allows(); got == test.opens {
 			t.Errorf("%s: operations are sent: got %v, want %v", name, got, !test.opens)
 		}
 		if got := r.Len(); got != test.home {
@@ -95,19 +97,19 @@ func TestShared_JudgesErrors(t *testing.T) {
 func TestShared_WhatShowsNothingIsNotCounted(t *testing.T) {
 	cause := errors.New("made up")
 	for _, test := range []struct {
-		shows convcache.Shown
+		shows Shown
 		opens bool
-	}{{convcache.ShowsNothing, true}, {convcache.ShowsAnswer, false}} {
+	}{{ShowsNothing, true}, {ShowsAnswer, false}} {
 		var err error
-		r := newShared(&far{fail: func() error { return err }})
+		r, _ := newShared(&far{fail: func() error { return err }})
 		for n := range 6 {
 			err = cause
 			if n == 4 {
-				err = &convcache.RemoteError{Err: cause, Shows: test.shows}
+				err = &RemoteError{Err: cause, Shows: test.shows}
 			}
-			r.Peek(t.Context(), []convcache.Key{key(1)})
+			r.Peek(t.Context(), []Key{key(1)})
 		}
-		if got := r.Shares(); got == test.opens {
+		if got := r.breaker.allows(); got == test.opens {
 			t.Errorf("shown %v: operations are sent: got %v, want %v", test.shows, got, !test.opens)
 		}
 	}
@@ -116,7 +118,7 @@ func TestShared_WhatShowsNothingIsNotCounted(t *testing.T) {
 func TestShared_TestsAgainEverMoreSlowly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var far far
-		r := newShared(&far)
+		r, _ := newShared(&far)
 		var mu sync.Mutex // guards at
 		var at []time.Duration
 		well := 0
@@ -124,7 +126,7 @@ func TestShared_TestsAgainEverMoreSlowly(t *testing.T) {
 		far.test = func() error {
 			mu.Lock()
 			defer mu.Unlock()
-			if r.Shares() {
+			if r.breaker.allows() {
 				well++
 				return nil
 			}
@@ -139,9 +141,7 @@ func TestShared_TestsAgainEverMoreSlowly(t *testing.T) {
 			defer mu.Unlock()
 			return slices.Clone(at)
 		}
-		ctx, cancel := context.WithCancelCause(t.Context())
-		ended := make(chan error, 1)
-		go func() { ended <- r.Run(ctx) }()
+		defer running(t, r)()
 		<-time.After(time.Hour)
 		if got := times(); len(got) != 0 {
 			t.Errorf("tested again after %v, want never while all is well", got)
@@ -152,7 +152,7 @@ func TestShared_TestsAgainEverMoreSlowly(t *testing.T) {
 		}
 		mu.Unlock()
 		began = time.Now()
-		r.OpenBreaker()
+		r.breaker.set(true)
 		<-time.After(time.Hour)
 		var want []time.Duration
 		for _, seconds := range []int{1, 3, 7, 15, 31, 61, 91, 121, 151} {
@@ -163,15 +163,10 @@ func TestShared_TestsAgainEverMoreSlowly(t *testing.T) {
 		}
 
 		began = time.Now()
-		r.OpenBreaker() // and from the beginning when it fails anew
+		r.breaker.set(true) // and from the beginning when it fails anew
 		<-time.After(time.Minute)
 		if got := times()[len(want):]; !slices.Equal(got, []time.Duration{time.Second}) {
 			t.Errorf("tested after %v, want once after 1s", got)
-		}
-		cause := errors.New("the end")
-		cancel(cause)
-		if got := <-ended; !errors.Is(got, cause) {
-			t.Errorf("run: got %v, want %v", got, cause)
 		}
 	})
 }
@@ -181,39 +176,31 @@ func TestShared_NoticesWhatLookUpsDoNotShow(t *testing.T) {
 	for _, test := range []struct {
 		err   error
 		after time.Duration
-		want  convcache.RemoteState
+		want  RemoteState
 		told  string
 	}{
-		{errors.New("OOM command not allowed"), 10 * time.Second, convcache.RemoteDown, "Redis does not do what is needed"},
-		{fmt.Errorf("%w: its ACL must allow", convcache.ErrRemoteForbids), 5 * time.Second, convcache.RemoteRefused, "Redis refuses what is needed"},
+		{errors.New("OOM command not allowed"), 10 * time.Second, RemoteDown, "Redis does not do what is needed"},
+		{fmt.Errorf("%w: its ACL must allow", ErrRemoteForbids), 5 * time.Second, RemoteRefused, "Redis refuses what is needed"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			var told []string
-			r := convcache.NewShared(&far{test: func() error { return test.err }}, convcache.SharedConfig{
-				Logger: slog.New(slog.DiscardHandler), Tell: func(sentence string) { told = append(told, sentence) },
-			})
-			ctx, cancel := context.WithCancel(t.Context())
-			ended := make(chan error, 1)
-			go func() { ended <- r.Run(ctx) }()
+			r, told := newShared(&far{test: func() error { return test.err }})
+			end := running(t, r)
 			for range int(test.after/time.Second)*10 - 1 {
 				<-time.After(time.Second / 10)
-				if _, got := r.Peek(ctx, []convcache.Key{key(1)}); got != convcache.Empty {
-					t.Errorf("peek: got %v, want %v", got, convcache.Empty)
+				if _, got := r.Peek(t.Context(), []Key{key(1)}); got != Empty {
+					t.Errorf("peek: got %v, want %v", got, Empty)
 				}
 			}
-			if got := r.State(); got != convcache.RemoteUp || !r.Shares() {
-				t.Errorf("%v: before %v: got %v, want %v", test.err, test.after, got, convcache.RemoteUp)
+			if got := r.State(); got != RemoteUp || !r.breaker.allows() {
+				t.Errorf("%v: before %v: got %v, want %v", test.err, test.after, got, RemoteUp)
 			}
 			<-time.After(time.Second)
-			if got := r.State(); got != test.want || r.Shares() {
+			if got := r.State(); got != test.want || r.breaker.allows() {
 				t.Errorf("%v: after %v: got %v, want %v and nothing shared", test.err, test.after, got, test.want)
 			}
-			cancel()
-			if got := <-ended; !errors.Is(got, context.Canceled) {
-				t.Errorf("run: got %v, want %v", got, context.Canceled)
-			}
-			if len(told) != 1 || !strings.HasPrefix(told[0], test.told) {
-				t.Errorf("%v: operators are told %q, want once %q", test.err, told, test.told)
+			end()
+			if len(*told) != 1 || !strings.HasPrefix((*told)[0], test.told) {
+				t.Errorf("%v: operators are told %q, want once %q", test.err, *told, test.told)
 			}
 		})
 	}
@@ -221,42 +208,28 @@ func TestShared_NoticesWhatLookUpsDoNotShow(t *testing.T) {
 
 func TestShared_TellsThatTheOutageIsOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var told []string
-		r := convcache.NewShared(&far{test: func() error { return nil }}, convcache.SharedConfig{
-			Logger: slog.New(slog.DiscardHandler), Tell: func(sentence string) { told = append(told, sentence) },
-		})
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan error, 1)
-		go func() { ended <- r.Run(ctx) }()
-		r.OpenBreaker()
+		r, told := newShared(&far{test: func() error { return nil }})
+		end := running(t, r)
+		r.breaker.set(true)
 		<-time.After(time.Minute)
-		cancel()
-		if err := <-ended; !errors.Is(err, context.Canceled) {
-			t.Errorf("run: got %v, want %v", err, context.Canceled)
-		}
-		if len(told) != 2 || !strings.Contains(told[0], "does not do what is needed") || told[1] != "Redis answers: tickets are shared among replicas." {
-			t.Errorf("operators are told %q", told)
+		end()
+		if len(*told) != 2 || !strings.Contains((*told)[0], "does not do what is needed") || (*told)[1] != "Redis answers: tickets are shared among replicas." {
+			t.Errorf("operators are told %q", *told)
 		}
 	})
 }
 
 func TestShared_RunSweeps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newShared(&far{test: func() error { return errors.New("no answer") }})
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan error, 1)
-		go func() { ended <- r.Run(ctx) }()
-		r.OpenBreaker()
-		if _, got := r.Put(ctx, key(1), ticket(1, 10), time.Second); got != convcache.Stored {
-			t.Errorf("put: got %v, want %v", got, convcache.Stored)
+		r, _ := newShared(&far{test: func() error { return errors.New("no answer") }})
+		defer running(t, r)()
+		r.breaker.set(true)
+		if _, got := r.Put(t.Context(), key(1), ticket(1, 10), time.Second); got != Stored {
+			t.Errorf("put: got %v, want %v", got, Stored)
 		}
 		<-time.After(2 * time.Minute)
 		if got := r.Len(); got != 0 {
 			t.Errorf("conversations after their end: got %d, want 0", got)
-		}
-		cancel()
-		if got := <-ended; !errors.Is(got, context.Canceled) {
-			t.Errorf("run: got %v, want %v", got, context.Canceled)
 		}
 	})
 }
@@ -277,20 +250,20 @@ func (c *endsAfter) Err() error {
 
 // What Redis refused at the very end of its time is kept all the same.
 func TestShared_PutGoesHomeWithoutTimeLeft(t *testing.T) {
-	r := newShared(&far{})
-	r.OpenBreaker()
+	r, _ := newShared(&far{})
+	r.breaker.set(true)
 	tk := ticket(1, 10)
-	if _, got := r.Put(&endsAfter{Context: t.Context(), looks: 1}, key(1), tk, time.Minute); got != convcache.Stored {
-		t.Errorf("put: got %v, want %v", got, convcache.Stored)
+	if _, got := r.Put(&endsAfter{Context: t.Context(), looks: 1}, key(1), tk, time.Minute); got != Stored {
+		t.Errorf("put: got %v, want %v", got, Stored)
 	}
-	if _, got := r.Take(t.Context(), key(1), tk.ID); got != convcache.Taken {
-		t.Errorf("take: got %v, want %v", got, convcache.Taken)
+	if _, got := r.Take(t.Context(), key(1), tk.ID); got != Taken {
+		t.Errorf("take: got %v, want %v", got, Taken)
 	}
 }
 
 func TestRemoteState_IsNamed(t *testing.T) {
-	for state, want := range map[convcache.RemoteState]string{
-		convcache.RemoteDown: "down", convcache.RemoteUp: "up", convcache.RemoteRefused: "refused", convcache.RemoteRefused + 1: "unknown",
+	for state, want := range map[RemoteState]string{
+		RemoteDown: "down", RemoteUp: "up", RemoteRefused: "refused", RemoteRefused + 1: "unknown",
 	} {
 		if got := state.String(); got != want {
 			t.Errorf("state %d: got %q, want %q", int(state), got, want)

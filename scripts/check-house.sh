@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Checks the figures of code, words and papers: tokens of product, tests and simulator, lines of files, sizes of the first pages,
+# Checks the figures of code, words and papers: tokens of product, tests and simulator, lines of files, sizes of pages, hard turns of phrase,
 # rows of glossary and reference, identifiers that the glossary has replaced, files that package comments name, that the
 # workflow runs what .ci/run runs (scripts/house), and that docs/reference.md is what make reference would write.
 # Prints every fault and exits 1 if there is one.

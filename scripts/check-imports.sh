@@ -12,7 +12,9 @@ function bad(why) { print package " imports " name ": " why; n++ }
 	for (i = 1; i <= count; i++) {
 		name = imports[i]
 		# Ours.
-		if (name ~ /^carryover\//) {
+		if (name == "carryover/porttest") {
+			if (package !~ /test$/) bad("ports are reserved for tests")
+		} else if (name ~ /^carryover\//) {
 			if (package ~ /^carryover\/upstream\/vllmsim/) {
 				if (name !~ /^carryover\/upstream\/vllmsim/) bad("the simulator must not share our mistakes")
 				room = package; sub(/^carryover\/upstream\/vllmsim\/?/, "", room)
@@ -121,7 +123,7 @@ function bad(why) { print package " imports " name ": " why; n++ }
 		}
 		# Theirs.
 		if (name ~ /labstack\/echo/ && package != "carryover/server") bad("echo lives in server")
-		if (name ~ /redis\/go-redis/ && package != "carryover/convcache/redisstore") bad("Redis is spoken to in convcache/redisstore")
+		if (name ~ /redis\/go-redis/ && package !~ /^carryover\/convcache\/redis(store|test)$/) bad("Redis is spoken to in convcache/redisstore, and in redistest for tests")
 		if (name ~ /spf13\/cobra/ && package !~ /^carryover\/cmd\//) bad("the command line lives in cmd")
 		if (name ~ /go.yaml.in\/yaml/ && package !~ /^carryover\/cmd\// && package != "carryover/upstream/discovery") bad("YAML is read in cmd and upstream/discovery")
 		if (name ~ /tinylib\/msgp/ && package !~ /^carryover\/upstream\/(msgpack|zmq\/kvready|vllmsim\/(kvevents|connector))$/) bad("MessagePack is read by upstream/msgpack, and written by upstream/zmq/kvready and the simulator")

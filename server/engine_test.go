@@ -6,15 +6,18 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"carryover/porttest"
 	"carryover/upstream"
 )
 
@@ -108,6 +111,12 @@ func newEngine(t *testing.T, role upstream.Role, name string) *engine {
 	e.metrics = metricsOf(rigIncarnation, rigBlock)
 	e.tokenize = func(request string) string { return `{"tokens":` + list(promptOf(request)) + `}` }
 	e.server = httptest.NewUnstartedServer(http.HandlerFunc(e.serve))
+	_ = e.server.Listener.Close()
+	listener, err := net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(porttest.Reserve(t))) // which stays its own when it is closed
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.server.Listener = listener
 	e.server.Config.ErrorLog = log.New(io.Discard, "", 0) // broken connections are the point of many tests
 	e.server.Start()
 	t.Cleanup(e.server.Close)

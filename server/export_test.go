@@ -19,11 +19,10 @@ func (s *Server) SpendRetries() { s.turns.Retries.Earn("", -36_200) }
 // CompareQuarantines is one round of what runs beside the turns.
 func (s *Server) CompareQuarantines(ctx context.Context) { s.quarantines.Compare(ctx) }
 
-// PassRemindEvery lets the time pass after which a quarantined instance is mentioned again, and returns how many are.
-func (s *Server) PassRemindEvery() int {
+// PassRemindEvery lets the time pass after which a quarantined instance is mentioned again.
+func (s *Server) PassRemindEvery() {
 	later := s.quarantines.Now().Add(time.Minute)
 	s.quarantines.Now = func() time.Time { return later }
-	return s.quarantines.Remembered()
 }
 
 // Inflight is the memory that request bodies take, and how many clients it is booked on.
@@ -41,11 +40,11 @@ func (s *Server) Handler() http.Handler { return s.handler }
 
 // MakeRoom is one round of what keeps tickets from pinning more than their share.
 func (s *Server) MakeRoom(ctx context.Context) {
-	for _, task := range s.pins.Tasks() {
-		if task.Name == "pinned budget" {
-			task.Round(ctx)
+	s.pins.Begin(func(task string, _ time.Duration, _ <-chan struct{}, round func(context.Context)) {
+		if task == "pinned budget" {
+			round(ctx)
 		}
-	}
+	})
 }
 
 // PassOn is what a leg carries of a client's trace context where turns are not traced.
@@ -59,17 +58,8 @@ func PassOn(header http.Header) (traceparent, tracestate string) {
 // HandBack hands back, one after the other, what is due after so long, and returns how many tickets were begun with. It ends with the
 // first that has to wait again.
 func (s *Server) HandBack(ctx context.Context, after time.Duration) (n int) {
-	again := false
-	for !again {
-		begun := s.pins.HandBacks(ctx, time.Now().Add(after), func(_ string, leg func() (again bool)) {
-			if !again {
-				again = leg()
-				n++
-			}
-		})
-		if begun == 0 {
-			break
-		}
+	for begun, again := 1, false; begun > 0 && !again; n += begun {
+		begun, again = s.pins.HandBacks(ctx, time.Now().Add(after))
 	}
 	return n
 }

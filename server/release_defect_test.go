@@ -57,11 +57,11 @@ func TestRelease_SurvivesADefect(t *testing.T) {
 		})
 		chains := diverging(t, 3)
 		p.WatchBranches("m", []convcache.KeyedBranch{{Branch: convcache.Branch{Chain: chains[0]}}, {Branch: convcache.Branch{ID: convcache.TicketID{1}, Chain: chains[1]}}}, &convcache.Ticket{Branch: convcache.Branch{Chain: chains[2]}})
-		for _, task := range p.Tasks() {
-			if task.Name == "release" {
-				work.Repeat(task.Name, task.Every, task.Early, task.Round)
+		p.Begin(func(task string, every time.Duration, early <-chan struct{}, round func(context.Context)) {
+			if task == "release" {
+				work.Repeat(task, every, early, round)
 			}
-		}
+		})
 		if id := <-store.again; id != (convcache.TicketID{1}) {
 			t.Errorf("took %v after the defect, want the branch that is left", id)
 		}

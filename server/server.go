@@ -71,7 +71,8 @@ func New(cfg Config, deps Deps) *Server {
 	})
 	tickets := reuse.New(cfg.reuse(), reuse.Deps{
 		Pins: s.pins, Store: deps.Store, Fleet: deps.Fleet, Legs: deps.Legs, Connector: deps.Connector, Epoch: s.epoch,
-		Tokens: proof.NewTokens(deps.Secret.ChainKey(), cfg.Logger), Outlines: deps.Secret.OutlineKey(), Background: s.background.Run,
+		Tokens:   &proof.Tokens{Chains: deps.Secret.ChainKey(), Logger: cfg.Logger, Background: s.background.Run},
+		Outlines: deps.Secret.OutlineKey(), Background: s.background.Run,
 	})
 	accepted := request.NewAccepted()
 	s.requests = request.NewReader(cfg.Config, deps.Secret, request.NewInflight(cfg.MaxInflightBytes, cfg.MaxBodyBytes, cfg.ClientBodyTimeout), accepted, deps.Prefillers)
@@ -90,7 +91,7 @@ func New(cfg Config, deps Deps) *Server {
 	})
 	s.SetRouting(cfg.RoutingConfig)
 	s.quarantines = quarantine.NewWatch(quarantine.WatchConfig{
-		Fleet: deps.Fleet, Epoch: s.epoch, Tickets: s.pins, StoreTimeout: cfg.StoreTimeout, Background: s.background.Run,
+		Fleet: deps.Fleet, Epoch: s.epoch, GiveUpOlder: s.pins.GiveUpOlder, StoreTimeout: cfg.StoreTimeout, Background: s.background.Run,
 		TellDrain: cfg.Tell.Drain,
 	})
 	s.health = health{
@@ -155,10 +156,8 @@ func (s *Server) Run(ctx context.Context, listener net.Listener) error {
 		ErrorLog: log.New(io.Discard, "", 0),
 	}
 	served := make(chan error, 1) // one result, read once
-	for _, task := range s.pins.Tasks() {
-		s.background.Repeat(task.Name, task.Every, task.Early, task.Round)
-	}
-	s.quarantines.Begin(ctx)
+	s.pins.Begin(s.background.Repeat)
+	s.quarantines.Compare(ctx)
 	go func() { served <- srv.Serve(clients) }()
 	s.background.Repeat("quarantines", quarantine.Every, s.quarantines.Risen(), s.quarantines.Compare)
 	select {

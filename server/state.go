@@ -162,4 +162,7 @@ func (s *Server) Tickets() int { return s.pins.Tickets() }
 func (s *Server) HandBackWaiting() int { return s.pins.Waiting() }
 
 // HandBackMemory returns how many bytes the ids of tickets use, 0 if nothing is handed back.
-func (s *Server) HandBackMemory() int64 { return s.pins.Memory() }
+func (s *Server) HandBackMemory() int64 {
+	used, _ := s.pins.Arena().Use()
+	return used
+}

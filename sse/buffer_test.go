@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/iotest"
 
 	"carryover/sse/rawjson"
 )
@@ -135,15 +134,16 @@ func TestRelay_CapturesParamsUpToTheBound(t *testing.T) {
 		} else {
 			want = strings.Replace(want, "\n\n\n\n", "\n\n", 1)
 		}
-		for name, src := range map[string]io.Reader{"whole": strings.NewReader(stream), "halves": iotest.HalfReader(strings.NewReader(stream))} {
-			var out, member strings.Builder
-			r := New(&out, nil, Config{Strip: params, Observe: func(e Event) Verdict {
-				member.Write(e.Member)
+		all := readings(stream, nil)
+		for _, name := range []string{"one read", "halves"} {
+			src := all[name]
+			member := ""
+			out, r, err := run(src, Config{Strip: params, Observe: func(e Event) Verdict {
+				member += string(e.Member)
 				return Forward
 			}})
-			must(t, r.Run(src))
-			if out.String() != want || member.String() != wantMember {
-				t.Errorf("%d bytes, %s: relayed %d, captured %d bytes; want %d and %d", len(event), name, out.Len(), member.Len(), len(want), len(wantMember))
+			if err != nil || out != want || member != wantMember {
+				t.Errorf("%d bytes, %s: %v, relayed %d, captured %d bytes; want %d and %d", len(event), name, err, len(out), len(member), len(want), len(wantMember))
 			}
 			if r.data.joined != nil || cap(r.data.lines) > smallBuffer {
 				t.Errorf("%d bytes, %s: scratch space is kept: %d, %d", len(event), name, cap(r.data.joined), cap(r.data.lines))
@@ -172,10 +172,9 @@ func TestMemory_StreamsThatFollowEachOtherSeeNothingOfEachOther(t *testing.T) {
 		"data:e\n\ndata:unfinished",
 		"",
 	} {
-		var out bytes.Buffer
-		r := New(&out, nil, Config{Memory: &memory})
-		if err := r.Run(strings.NewReader(events)); err != nil || out.String() != events {
-			t.Errorf("stream %d: got %d bytes and %v, want the %d that came in", i, out.Len(), err, len(events))
+		out, r, err := run(strings.NewReader(events), Config{Memory: &memory})
+		if err != nil || out != events {
+			t.Errorf("stream %d: got %d bytes and %v, want the %d that came in", i, len(out), err, len(events))
 		}
 		if r.buf.b != nil {
 			t.Errorf("stream %d has an array of %d bytes after its end", i, len(r.buf.b))

@@ -1,42 +1,10 @@
 package sse
 
 import (
-	"slices"
 	"strings"
 	"testing"
-	"testing/iotest"
 	"time"
 )
-
-// observed relays input, whole and byte by byte, checks that nothing is lost, and returns the data of the events.
-func observed(t *testing.T, input string) []string {
-	t.Helper()
-	var all [2][]string
-	for i := range all {
-		src := strings.NewReader(input)
-		var out strings.Builder
-		r := New(&out, nil, Config{Observe: func(e Event) Verdict {
-			all[i] = append(all[i], string(e.Data))
-			return Forward
-		}})
-		var err error
-		if i == 0 {
-			err = r.Run(src)
-		} else {
-			err = r.Run(iotest.OneByteReader(src))
-		}
-		if err != nil {
-			t.Errorf("Run: got %v, want nil", err)
-		}
-		if out.String() != input {
-			t.Errorf("relayed:\n got %q\nwant %q", out.String(), input)
-		}
-	}
-	if !slices.Equal(all[0], all[1]) {
-		t.Errorf("events byte by byte: got %q, want those of one read, %q", all[1], all[0])
-	}
-	return all[0]
-}
 
 // The names of the first rows are those of the web-platform-tests under eventsource/.
 func TestRelay_ObservesWhatABrowserDispatches(t *testing.T) {
@@ -81,12 +49,15 @@ func TestRelay_ObservesWhatABrowserDispatches(t *testing.T) {
 		{"ten thousand data lines", strings.Repeat("data:x\n", 10000) + "\n", strings.TrimSuffix(strings.Repeat("x\n", 10000), "\n") + "|"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			got := ""
-			for _, event := range observed(t, tc.input) {
-				got += event + "|"
-			}
-			if got != tc.want {
-				t.Errorf("events of %.200q:\n got %.200q\nwant %.200q", tc.input, got, tc.want)
+			for name, src := range readings(tc.input, nil) {
+				got := ""
+				out, _, err := run(src, Config{Observe: func(e Event) Verdict {
+					got += string(e.Data) + "|"
+					return Forward
+				}})
+				if err != nil || out != tc.input || got != tc.want {
+					t.Errorf("%s: %v, relayed %.200q, events of %.200q:\n got %.200q\nwant %.200q", name, err, out, tc.input, got, tc.want)
+				}
 			}
 		})
 	}
@@ -95,9 +66,8 @@ func TestRelay_ObservesWhatABrowserDispatches(t *testing.T) {
 func TestRelay_ManyEmptyLines(t *testing.T) {
 	for _, end := range []string{"\n", "\r", "\r\n"} {
 		input := strings.Repeat(end, 1<<17)
-		var out strings.Builder
-		if err := New(&out, nil, Config{}).Run(strings.NewReader(input)); err != nil || out.String() != input {
-			t.Errorf("line end %q: relayed %d bytes, error %v; want %d and nil", end, out.Len(), err, len(input))
+		if out, _, err := run(strings.NewReader(input), Config{}); err != nil || out != input {
+			t.Errorf("line end %q: relayed %d bytes, error %v; want %d and nil", end, len(out), err, len(input))
 		}
 	}
 }

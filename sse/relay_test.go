@@ -102,18 +102,13 @@ func TestRelay_UpstreamDies(t *testing.T) {
 		{"by reading nothing for ever", readFunc(func([]byte) (int, error) { return 0, nil }), "", io.ErrNoProgress, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			var out strings.Builder
-			r := New(&out, nil, Config{MaxEvent: 50})
-			err := r.Run(tc.src)
+			out, r, err := run(tc.src, Config{MaxEvent: 50})
 			var read *ReadError
 			if !errors.As(err, &read) || !errors.Is(err, tc.cause) || !strings.HasPrefix(err.Error(), "read stream: ") {
 				t.Errorf("Run: got %v, want a ReadError of %v", err, tc.cause)
 			}
-			if out.String() != tc.want {
-				t.Errorf("relayed: got %q, want %q", out.String(), tc.want)
-			}
-			if got := r.Stats().MidEvent; got != tc.mid {
-				t.Errorf("Stats.MidEvent = %t, want %t", got, tc.mid)
+			if out != tc.want || r.Stats().MidEvent != tc.mid {
+				t.Errorf("relayed: got %q, mid-event %t, want %q, %t", out, r.Stats().MidEvent, tc.want, tc.mid)
 			}
 		})
 	}
@@ -138,10 +133,8 @@ func TestRelay_EmptyReadsBetweenBytesAreNoError(t *testing.T) {
 
 func TestRelay_CleanEndInsideAnEventIsRelayedAndReported(t *testing.T) {
 	for input, mid := range map[string]bool{"data:a\n\n": false, "data:a\r\r": false, "data:a\n": true, "data:a": true, "\n": false, "": false} {
-		var out strings.Builder
-		r := New(&out, nil, Config{})
-		if err := r.Run(strings.NewReader(input)); err != nil || out.String() != input || r.Stats().MidEvent != mid {
-			t.Errorf("Run(%q): error %v, relayed %q, MidEvent %t; want nil, all, %t", input, err, out.String(), r.Stats().MidEvent, mid)
+		if out, r, err := run(strings.NewReader(input), Config{}); err != nil || out != input || r.Stats().MidEvent != mid {
+			t.Errorf("Run(%q): error %v, relayed %q, MidEvent %t; want nil, all, %t", input, err, out, r.Stats().MidEvent, mid)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package sse
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -44,17 +45,10 @@ func TestRelay_Verdicts(t *testing.T) {
 		{"a cut event is dropped", `data:{"usage":"drop","kv_transfer_params":2}` + "\n\ndata:" + pad + "\n\n", "data:" + pad + "\n\n", ends},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			for _, split := range []func(io.Reader) io.Reader{
-				func(r io.Reader) io.Reader { return r }, iotest.OneByteReader, iotest.DataErrReader,
-			} {
-				src := split(io.MultiReader(strings.NewReader(tc.input), iotest.ErrReader(tc.end[0])))
-				var out strings.Builder
-				r := New(&out, nil, Config{Strip: params, Substance: []string{"usage"}, MaxEvent: 55, Observe: func(e Event) Verdict { return verdictOf(e.Data) }})
-				if err := r.Run(src); !errors.Is(err, tc.end[1]) || (err != nil && tc.end[1] == nil) {
-					t.Errorf("Run: got %v, want %v", err, tc.end[1])
-				}
-				if got := out.String(); got != tc.want {
-					t.Errorf("relayed:\n got %q\nwant %q", got, tc.want)
+			for name, src := range readings(tc.input, tc.end[0]) {
+				out, _, err := run(src, Config{Strip: params, Substance: []string{"usage"}, MaxEvent: 55, Observe: func(e Event) Verdict { return verdictOf(e.Data) }})
+				if !errors.Is(err, tc.end[1]) || (err != nil && tc.end[1] == nil) || out != tc.want {
+					t.Errorf("%s: got %v, want %v, relayed:\n got %q\nwant %q", name, err, tc.end[1], out, tc.want)
 				}
 			}
 		})
@@ -64,9 +58,8 @@ func TestRelay_Verdicts(t *testing.T) {
 // vLLM sends the role chunk even when loading the KV failed; the caller holds it and can still run the turn again when
 // the next event is the error.
 func TestRelay_NothingOfARecordedFailureReachesTheClient(t *testing.T) {
-	var out strings.Builder
 	first := true
-	r := New(&out, nil, Config{Strip: params, Observe: func(e Event) Verdict {
+	out, r, err := run(bytes.NewReader(recorded(t)["vllm-0.32-chat-error"]), Config{Strip: params, Observe: func(e Event) Verdict {
 		if first {
 			first = false
 			return Hold
@@ -76,9 +69,8 @@ func TestRelay_NothingOfARecordedFailureReachesTheClient(t *testing.T) {
 		}
 		return Forward
 	}})
-	err := r.Run(strings.NewReader(string(recorded(t)["vllm-0.32-chat-error"])))
-	if !errors.Is(err, ErrStopped) || out.Len() != 0 || r.Stats().Bytes != 0 {
-		t.Errorf("Run = %v, wrote %q, Stats.Bytes %d; want ErrStopped and nothing written", err, out.String(), r.Stats().Bytes)
+	if !errors.Is(err, ErrStopped) || out != "" || r.Stats().Bytes != 0 {
+		t.Errorf("Run = %v, wrote %q, Stats.Bytes %d; want ErrStopped and nothing written", err, out, r.Stats().Bytes)
 	}
 }
 
@@ -136,42 +128,12 @@ func TestRelay_Supersede(t *testing.T) {
 		{"what it would have replaced goes out at the end", "data:h\n\n", "data:h\n\n"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			for size := 1; size <= len(tc.in); size++ { // however the stream is cut into reads
-				var out strings.Builder
-				rest := tc.in
-				src := readFunc(func(p []byte) (int, error) {
-					n := copy(p[:min(size, len(p))], rest)
-					if rest = rest[n:]; n == 0 {
-						return 0, io.EOF
-					}
-					return n, nil
-				})
-				err := New(&out, nil, Config{Observe: func(e Event) Verdict { return verdicts[e.Data[0]] }}).Run(src)
-				if err != nil || out.String() != tc.want {
-					t.Fatalf("in reads of %d: %q, %v; want %q", size, out.String(), err, tc.want)
+			for name, src := range readings(tc.in, nil) {
+				if out, _, err := run(src, Config{Observe: func(e Event) Verdict { return verdicts[e.Data[0]] }}); err != nil || out != tc.want {
+					t.Errorf("%s: %q, %v; want %q", name, out, err, tc.want)
 				}
 			}
 		})
-	}
-}
-
-// Edits of the event that supersedes hold.
-func TestRelay_SupersedeWithOtherBytes(t *testing.T) {
-	var out strings.Builder
-	err := New(&out, nil, Config{Observe: func(e Event) Verdict {
-		switch e.Data[0] {
-		case 'h':
-			return Hold
-		case 's':
-			if !e.Replace(0, len(e.Data), []byte("something much longer than what was there")) {
-				t.Error("not replaced")
-			}
-			return Supersede
-		}
-		return Forward
-	}}).Run(strings.NewReader("data: h\n\ndata: s\n\ndata: f\n\n"))
-	if want := "data: something much longer than what was there\n\ndata: f\n\n"; err != nil || out.String() != want {
-		t.Errorf("%q, %v; want %q", out.String(), err, want)
 	}
 }
 

@@ -71,10 +71,8 @@ func TestTokenIDs_AreFoundAndGoBackToNull(t *testing.T) {
 				t.Errorf("AllTokenIDs: got\n%s, %s, %s; want\n%s, %s, %s", rest, prompt, output, tc.want, tc.prompt, tc.output)
 			}
 			const before, after = "data: {}\n\ndata: ", "\n\ndata: [DONE]\n\n"
-			var out strings.Builder
-			must(t, New(&out, nil, Config{Observe: nullIDs}).Run(strings.NewReader(before+tc.data+after)))
-			if got, want := out.String(), before+tc.want+after; got != want {
-				t.Errorf("relayed:\n got %q\nwant %q", got, want)
+			if out, _, err := run(strings.NewReader(before+tc.data+after), Config{Observe: nullIDs}); err != nil || out != before+tc.want+after {
+				t.Errorf("%v, relayed:\n got %q\nwant %q", err, out, before+tc.want+after)
 			}
 		})
 	}
@@ -138,10 +136,8 @@ func TestTokenIDs_NoneOfARecordedStreamReachesTheClient(t *testing.T) {
 	if n := strings.Count(stream, "_ids\":["); n != 7 || strings.Contains(want, "_ids\":[") {
 		t.Fatalf("the recording has %d arrays, want 7", n)
 	}
-	var out strings.Builder
-	must(t, New(&out, nil, Config{Strip: params, Observe: nullIDs}).Run(strings.NewReader(stream)))
-	if out.String() != want {
-		t.Errorf("relayed:\n got %q\nwant %q", out.String(), want)
+	if out, _, err := run(strings.NewReader(stream), Config{Strip: params, Observe: nullIDs}); err != nil || out != want {
+		t.Errorf("%v, relayed:\n got %q\nwant %q", err, out, want)
 	}
 }
 

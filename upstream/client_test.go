@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"carryover/upstream/dnstest"
 	"context"
 	"errors"
 	"fmt"
@@ -9,13 +10,12 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
-	"golang.org/x/net/dns/dnsmessage"
 
 	"carryover/sse/rawjson"
 )
@@ -49,9 +49,7 @@ func engine(t *testing.T, role Role, handler http.HandlerFunc) *Instance {
 	srv := httptest.NewServer(handler)
 	t.Cleanup(srv.Close)
 	instance, err := NewInstance(role, "engine", srv.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return &instance
 }
 
@@ -89,110 +87,36 @@ func TestClient_TellsOfWhatEnginesBreak(t *testing.T) {
 	for name, handler := range map[string]http.HandlerFunc{
 		"refused": nil, "ended": hangUp(false), "ended within the answer": hangUp(true),
 	} {
-		t.Run(name, func(t *testing.T) {
-			srv := httptest.NewServer(handler)
-			defer srv.Close()
-			if handler == nil {
-				srv.Close()
-			}
-			c := NewClient(ClientConfig{DialTimeout: 10 * time.Second})
-			defer c.Close()
-			var told []string
-			c.OnBreak(func(base string) { told = append(told, base) })
-			instance := &Instance{Name: "d", BaseURL: srv.URL, Role: RoleDecode}
-			if _, _, err := c.Fetch(t.Context(), instance, "/metrics", "", 1<<20); err == nil {
-				t.Fatal("it was answered")
-			}
-			if len(told) != 1 || told[0] != srv.URL {
-				t.Errorf("told of %v, want %s once", told, srv.URL)
-			}
-		})
+		instance := engine(t, RoleDecode, handler)
+		if handler == nil {
+			instance.BaseURL = "http://127.0.0.1:1"
+		}
+		c := newTestClient(t, "")
+		var told []string
+		c.OnBreak(func(base string) { told = append(told, base) })
+		if _, _, err := c.Fetch(t.Context(), instance, "/metrics", "", 1<<20); err == nil {
+			t.Errorf("%s: it was answered", name)
+		}
+		if !slices.Equal(told, []string{instance.BaseURL}) {
+			t.Errorf("%s: told of %v, want %s once", name, told, instance.BaseURL)
+		}
 	}
 }
 
 // What we end ourselves, and what takes too long, says nothing about the process.
 func TestClient_TellsNothingOfWhatWeEnd(t *testing.T) {
-	began := make(chan struct{}, 1)
-	srv := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		began <- struct{}{}
-		<-r.Context().Done()
-	}))
-	defer srv.Close()
-	c := NewClient(ClientConfig{DialTimeout: 10 * time.Second})
-	defer c.Close()
-	c.OnBreak(func(base string) { t.Errorf("told of %s", base) })
 	ctx, cancel := context.WithCancel(t.Context())
-	go func() {
-		<-began
+	instance := engine(t, RoleDecode, func(_ http.ResponseWriter, r *http.Request) {
 		cancel()
-	}()
-	if _, _, err := c.Fetch(ctx, &Instance{Name: "d", BaseURL: srv.URL, Role: RoleDecode}, "/metrics", "", 1<<20); err == nil {
+		<-r.Context().Done()
+	})
+	c := newTestClient(t, "")
+	c.OnBreak(func(base string) { t.Errorf("told of %s", base) })
+	if _, _, err := c.Fetch(ctx, instance, "/metrics", "", 1<<20); err == nil {
 		t.Error("it was answered")
 	}
 	if broke(&net.OpError{Op: "dial", Err: context.DeadlineExceeded}) {
 		t.Error("a time-out is taken for the end of a process")
-	}
-}
-
-// nameServer answers each question with one address, or that there is no such name, and has the process ask it.
-type nameServer struct {
-	address atomic.Pointer[[4]byte] // nil for none
-	asked   atomic.Int32
-}
-
-func newNameServer(t *testing.T) *nameServer {
-	t.Helper()
-	packets, err := net.ListenPacket("udp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := &nameServer{}
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		s.serve(t, packets)
-	}()
-	usual := net.DefaultResolver
-	net.DefaultResolver = &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "udp", packets.LocalAddr().String())
-	}}
-	t.Cleanup(func() {
-		net.DefaultResolver = usual
-		_ = packets.Close()
-		<-ended
-	})
-	return s
-}
-
-func (s *nameServer) serve(t *testing.T, packets net.PacketConn) {
-	buf := make([]byte, 1024)
-	for {
-		n, from, err := packets.ReadFrom(buf)
-		if err != nil {
-			return // closed
-		}
-		var m dnsmessage.Message
-		if err := m.Unpack(buf[:n]); err != nil || len(m.Questions) != 1 {
-			t.Errorf("question %x: %v", buf[:n], err)
-			return
-		}
-		question := m.Questions[0]
-		m.Response, m.RecursionAvailable, m.Additionals = true, true, nil
-		switch address := s.address.Load(); {
-		case address == nil:
-			m.RCode = dnsmessage.RCodeNameError
-		case question.Type == dnsmessage.TypeA:
-			s.asked.Add(1)
-			m.Answers = []dnsmessage.Resource{{
-				Header: dnsmessage.ResourceHeader{Name: question.Name, Class: question.Class, TTL: 3600}, Body: &dnsmessage.AResource{A: *address},
-			}}
-		}
-		answer, err := m.Pack()
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		_, _ = packets.WriteTo(answer, from)
 	}
 }
 
@@ -228,7 +152,9 @@ func TestTransport_ResolvesNamesForEachConnection(t *testing.T) {
 	if !both {
 		t.Fatal("no port is free on both of two addresses of the loopback")
 	}
-	names := newNameServer(t)
+	usual := net.DefaultResolver
+	names := dnstest.Install()
+	t.Cleanup(func() { net.DefaultResolver = usual })
 	client := newTestClient(t, "")
 	leg := Leg{Instance: &Instance{Name: "engine", Role: RolePrefill, BaseURL: "http://engine.test:" + port}, Body: rawjson.Pieces{[]byte(`{}`)}}
 	served := func(want string) {
@@ -238,20 +164,25 @@ func TestTransport_ResolvesNamesForEachConnection(t *testing.T) {
 			t.Fatalf("served by %q (%v), want %s", answer.ID, err, want)
 		}
 	}
-	names.address.Store(&[4]byte{127, 0, 0, 1})
+	names.Set("engine.test", dnstest.At("127.0.0.1"))
 	served("127.0.0.1")
-	names.address.Store(&[4]byte{127, 0, 0, 2})
+	names.Set("engine.test", dnstest.At("127.0.0.2"))
 	client.Close()
 	served("127.0.0.2")
-	names.address.Store(nil)
+	names.Forget("engine.test")
 	client.Close()
 	_, err := client.Prefill(t.Context(), leg)
 	if failed := legError(t, err); failed.Kind != Dial || failed.Sent || !strings.Contains(err.Error(), "no such host") {
 		t.Errorf("got %v, want a leg of which nothing was sent", err)
 	}
-	names.address.Store(&[4]byte{127, 0, 0, 1})
+	names.Set("engine.test", dnstest.At("127.0.0.1"))
 	served("127.0.0.1")
-	if n := names.asked.Load(); n != 3 {
-		t.Errorf("the name was resolved %d times, want once for each of 3 connections", n)
+}
+
+// must ends the test at an error.
+func must(tb testing.TB, err error) {
+	tb.Helper()
+	if err != nil {
+		tb.Fatal(err)
 	}
 }

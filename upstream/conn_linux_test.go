@@ -10,14 +10,10 @@ import (
 
 func TestConn_BoundsWhatIsNotAcknowledged(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer listener.Close()
 	dialled, err := newConnections().dial(t.Context(), listener.Addr().String(), time.Minute)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer dialled.Close()
 	got := 0
 	var failed error

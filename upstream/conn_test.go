@@ -12,26 +12,18 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
-
-	"carryover/sse/rawjson"
 )
 
 // connect returns both ends of a connection on loopback, the first as it is dialled.
 func connect(tb testing.TB) (dialled, far *net.TCPConn) {
 	tb.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must(tb, err)
 	defer func() { _ = listener.Close() }()
 	near, err := net.Dial("tcp", listener.Addr().String())
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must(tb, err)
 	other, err := listener.Accept()
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must(tb, err)
 	tb.Cleanup(func() { _ = near.Close(); _ = other.Close() })
 	return near.(*net.TCPConn), other.(*net.TCPConn)
 }
@@ -40,9 +32,7 @@ func connect(tb testing.TB) (dialled, far *net.TCPConn) {
 func opened(tb testing.TB, dialled *net.TCPConn) *conn {
 	tb.Helper()
 	raw, err := dialled.SyscallConn()
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must(tb, err)
 	return &conn{TCPConn: dialled, raw: raw, all: newConnections()}
 }
 
@@ -97,9 +87,7 @@ func TestConn_IsQuietUntilItsPeerSpeaksOrGoes(t *testing.T) {
 	} {
 		near, far := connect(t)
 		c := opened(t, near)
-		if err := tc.act(c, far); err != nil {
-			t.Fatal(err)
-		}
+		must(t, tc.act(c, far))
 		if got := c.Quiet(); got != tc.want {
 			t.Errorf("%s: quiet %v, want %v", name, got, tc.want)
 		}
@@ -139,9 +127,7 @@ func TestSecured_IsQuietOnlyWhenTLSHoldsNothing(t *testing.T) {
 				}
 			}()
 			c, err := secure(t.Context(), opened(t, near), "example.com:443", trusted, time.Minute)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			<-said
 			var b [1]byte
 			if _, err := io.ReadFull(c, b[:]); err != nil || b[0] != 'x' {
@@ -164,58 +150,38 @@ func (nowhere) Write(p []byte) (int, error) { return len(p), nil }
 // A leg that breaks drops the idle connections of its engine, and of no other.
 func TestClient_ABrokenLegDropsTheConnectionsOfItsEngine(t *testing.T) {
 	var breaks atomic.Bool
-	conns := map[string]*atomic.Int32{}
-	start := func(name string) *Instance {
-		count := &atomic.Int32{}
-		conns[name] = count
-		srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			_, _ = io.Copy(io.Discard, r.Body)
+	from := [2]map[string]bool{{}, {}} // connections to each engine
+	var instances [2]*Instance
+	for i := range instances {
+		instances[i] = engine(t, RolePrefill, func(w http.ResponseWriter, r *http.Request) {
 			if breaks.Load() {
 				panic(http.ErrAbortHandler)
 			}
-			answerJSON(`{}`)(w, &http.Request{Body: http.NoBody})
-		}))
-		srv.Config.ConnState = func(_ net.Conn, s http.ConnState) {
-			if s == http.StateNew {
-				count.Add(1)
-			}
-		}
-		srv.Start()
-		t.Cleanup(srv.Close)
-		instance, err := NewInstance(RolePrefill, name, srv.URL)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return &instance
+			from[i][r.RemoteAddr] = true
+			answerJSON(`{}`)(w, r)
+		})
 	}
-	first, second := start("first"), start("second")
 	client := newTestClient(t, "")
-	leg := func(i *Instance) error {
-		_, err := client.Prefill(t.Context(), Leg{Instance: i, Body: rawjson.Pieces{[]byte(`{}`)}})
-		return err
-	}
-	both := func() {
-		for _, i := range []*Instance{first, second} {
-			if err := leg(i); err != nil {
-				t.Fatal(err)
-			}
+	want := func(first, second int) {
+		t.Helper()
+		for _, i := range instances {
+			_, err := client.Prefill(t.Context(), legTo(i))
+			must(t, err)
+		}
+		if len(from[0]) != first || len(from[1]) != second {
+			t.Errorf("%d connections to the engine that broke a leg, and %d to the other, want %d and %d", len(from[0]), len(from[1]), first, second)
 		}
 	}
-	both()
+	want(1, 1)
 	breaks.Store(true)
-	if e := legError(t, leg(first)); e.Kind != Broken || !e.Sent {
+	_, err := client.Prefill(t.Context(), legTo(instances[0]))
+	if e := legError(t, err); e.Kind != Broken || !e.Sent {
 		t.Errorf("got %v, want a broken leg", e)
 	}
 	breaks.Store(false)
-	both()
-	if a, b := conns["first"].Load(), conns["second"].Load(); a != 2 || b != 1 {
-		t.Errorf("%d connections to the engine that broke a leg, and %d to the other, want 2 and 1", a, b)
-	}
-	client.http.CloseIdle("http", second.Authority())
-	both()
-	if a, b := conns["first"].Load(), conns["second"].Load(); a != 2 || b != 2 {
-		t.Errorf("%d and %d connections, want 2 and 2", a, b)
-	}
+	want(2, 1)
+	client.http.CloseIdle("http", instances[1].Authority())
+	want(2, 2)
 }
 
 // stalling is a connection that sends one record and half of the next at once, and
@@ -253,9 +219,7 @@ func secureLeg(t *testing.T, answer func(wire *stalling, w io.Writer)) *leg {
 	config := certified.TLS.Clone()
 	config.DynamicRecordSizingDisabled = true
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	begun, over := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(over)
@@ -277,9 +241,7 @@ func secureLeg(t *testing.T, answer func(wire *stalling, w io.Writer)) *leg {
 	client := newTestClient(t, "")
 	client.trust(certified)
 	instance, err := NewInstance(RoleDecode, "wire", "https://"+listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	l := &leg{t: t, stream: decodeFrom(t, client, &instance)}
 	l.read("one")
 	close(begun)

@@ -38,7 +38,8 @@ func gatedEngine(t *testing.T, contentType, body string) (instance *Instance, ha
 	return instance, got, goOn
 }
 
-func decodeLeg(instance *Instance) Leg {
+// legTo is a leg of an empty body.
+func legTo(instance *Instance) Leg {
 	return Leg{Instance: instance, API: body.Chat, Body: rawjson.Pieces{[]byte(`{}`)}, RequestID: "r"}
 }
 
@@ -48,10 +49,8 @@ func TestDecode_TellsTheTypeOfTheAnswer(t *testing.T) {
 		"application/json":                 "application/json",
 	} {
 		instance := engine(t, RoleDecode, func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Content-Type", header) })
-		stream, err := newTestClient(t, "").Decode(t.Context(), decodeLeg(instance), minutes())
-		if err != nil {
-			t.Fatal(err)
-		}
+		stream, err := newTestClient(t, "").Decode(t.Context(), legTo(instance), minutes())
+		must(t, err)
 		if stream.ContentType() != header || stream.MediaType() != want {
 			t.Errorf("%s: got %q of type %q, want it as sent, of type %q", header, stream.ContentType(), stream.MediaType(), want)
 		}
@@ -64,98 +63,74 @@ func TestDecode_ALegOfAClientThatIsGoneIsNotSent(t *testing.T) {
 	instance := engine(t, RoleDecode, func(http.ResponseWriter, *http.Request) { calls.Add(1) })
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(errLeft)
-	_, err := newTestClient(t, "").Decode(ctx, decodeLeg(instance), minutes())
+	_, err := newTestClient(t, "").Decode(ctx, legTo(instance), minutes())
 	if leg := legError(t, err); leg.Kind != Gone || leg.Sent || !errors.Is(leg, errLeft) || calls.Load() != 0 {
 		t.Errorf("got %+v after %d calls, want the client's cause and nothing sent", leg, calls.Load())
 	}
 }
 
-func TestDecode_WithoutAGraceEndsWithItsClient(t *testing.T) {
-	instance, has, _ := gatedEngine(t, "text/event-stream", "")
-	ctx, cancel := context.WithCancelCause(t.Context())
-	go func() {
-		<-has
-		cancel(errLeft)
-	}()
-	_, err := newTestClient(t, "").Decode(ctx, decodeLeg(instance), minutes())
-	if leg := legError(t, err); leg.Kind != Gone || !leg.Sent || !errors.Is(leg, errLeft) {
-		t.Errorf("got %+v, want a leg that may have been sent, ended by the client", leg)
-	}
-}
-
-// Decode has the hand-over when the client leaves: it goes on to its first event.
-func TestDecode_OutlivesItsClientUntilTheFirstByte(t *testing.T) {
-	instance, has, may := gatedEngine(t, "text/event-stream", "data: 1\n\n")
-	ctx, cancel := context.WithCancelCause(t.Context())
-	asked := make(chan error, 1)
-	limits := minutes()
-	limits.Gone = func(cause error) time.Duration {
-		asked <- cause
-		return time.Minute
-	}
-	go func() {
-		<-has
-		cancel(errLeft)
-		if cause := <-asked; !errors.Is(cause, errLeft) {
-			t.Errorf("asked for %v, want %v", cause, errLeft)
+// Decode has the hand-over when the client leaves: it goes on to its first event, and a spared answer to its end.
+func TestDecode_OutlivesItsClientWithinTheGrace(t *testing.T) {
+	for _, tc := range []struct {
+		contentType, body string
+		spared            bool
+		err               error
+	}{{"text/event-stream", "data: 1\n\n", false, errLeft}, {"application/json", `{"a":1}`, true, nil}} {
+		instance, has, may := gatedEngine(t, tc.contentType, tc.body)
+		ctx, cancel := context.WithCancelCause(t.Context())
+		asked := make(chan error, 1)
+		limits := minutes()
+		limits.Gone = func(cause error) time.Duration {
+			asked <- cause
+			return time.Minute
 		}
-		close(may)
-	}()
-	stream, err := newTestClient(t, "").Decode(ctx, decodeLeg(instance), limits)
-	if err != nil {
-		t.Fatalf("the leg ended with its client: %v", err)
-	}
-	defer func() { _ = stream.Close() }()
-	if body, err := io.ReadAll(stream); string(body) != "data: 1\n\n" || !errors.Is(err, errLeft) {
-		t.Errorf("read %q and %v, want the first event and %v", body, err, errLeft)
+		go func() {
+			<-has
+			cancel(errLeft)
+			if cause := <-asked; !errors.Is(cause, errLeft) {
+				t.Errorf("asked for %v, want %v", cause, errLeft)
+			}
+			close(may)
+		}()
+		stream, err := newTestClient(t, "").Decode(ctx, legTo(instance), limits)
+		if err != nil {
+			t.Fatalf("the leg ended with its client: %v", err)
+		}
+		if tc.spared {
+			stream.Spare()
+		}
+		if body, err := io.ReadAll(stream); string(body) != tc.body || !errors.Is(err, tc.err) {
+			t.Errorf("read %q and %v, want %q and %v", body, err, tc.body, tc.err)
+		}
+		_ = stream.Close()
 	}
 }
 
 func TestDecode_EndsAfterTheGraceOfItsCause(t *testing.T) {
-	for cause, kind := range map[error]Kind{errLeft: Gone, ErrTicketEnded: Timeout} {
+	for _, tc := range []struct {
+		cause error
+		kind  Kind
+		asked bool // for a grace
+	}{{errLeft, Gone, true}, {ErrTicketEnded, Timeout, true}, {errLeft, Gone, false}} {
 		instance, has, _ := gatedEngine(t, "text/event-stream", "")
 		ctx, cancel := context.WithCancelCause(t.Context())
 		limits := minutes()
-		limits.Gone = func(got error) time.Duration {
-			if errors.Is(got, cause) {
-				return 0
+		if tc.asked {
+			limits.Gone = func(got error) time.Duration {
+				if errors.Is(got, tc.cause) {
+					return 0
+				}
+				return time.Hour
 			}
-			return time.Hour
 		}
 		go func() {
 			<-has
-			cancel(cause)
+			cancel(tc.cause)
 		}()
-		_, err := newTestClient(t, "").Decode(ctx, decodeLeg(instance), limits)
-		if leg := legError(t, err); leg.Kind != kind || !errors.Is(leg, cause) {
-			t.Errorf("got %v, want %v caused by %v", leg, kind, cause)
+		_, err := newTestClient(t, "").Decode(ctx, legTo(instance), limits)
+		if leg := legError(t, err); leg.Kind != tc.kind || !leg.Sent || !errors.Is(leg, tc.cause) {
+			t.Errorf("got %+v, want %v caused by %v", leg, tc.kind, tc.cause)
 		}
-	}
-}
-
-func TestDecode_ASparedAnswerIsReadWithinTheGrace(t *testing.T) {
-	instance, has, may := gatedEngine(t, "application/json", `{"a":1}`)
-	ctx, cancel := context.WithCancelCause(t.Context())
-	asked := make(chan struct{})
-	limits := minutes()
-	limits.Gone = func(error) time.Duration {
-		close(asked)
-		return time.Minute
-	}
-	go func() {
-		<-has
-		cancel(errLeft)
-		<-asked
-		close(may)
-	}()
-	stream, err := newTestClient(t, "").Decode(ctx, decodeLeg(instance), limits)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = stream.Close() }()
-	stream.Spare()
-	if body, err := io.ReadAll(stream); err != nil || string(body) != `{"a":1}` {
-		t.Errorf("read %q, %v, want all of it", body, err)
 	}
 }
 

@@ -1,19 +1,16 @@
 package upstream
 
 import (
-	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"testing/iotest"
-	"time"
 )
 
 func TestClient_PostTellsEveryStatus(t *testing.T) {
@@ -96,52 +93,6 @@ func answers(status int, body string) http.HandlerFunc {
 		w.WriteHeader(status)
 		_, _ = io.WriteString(w, body)
 	}
-}
-
-// A peer may answer before it has read the request. What it reads afterwards is what was sent, whatever has become of that memory.
-func TestClient_ABodyMayChangeOnceItsAnswerIsThere(t *testing.T) {
-	const size = 32 << 20 // more than any kernel takes at once
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = listener.Close() })
-	received := make(chan []byte, 1)
-	go func() {
-		conn, err := listener.Accept()
-		if err != nil {
-			received <- nil
-			return
-		}
-		defer conn.Close()
-		from := bufio.NewReaderSize(conn, 16)
-		for line := ""; line != "\r\n"; {
-			if line, err = from.ReadString('\n'); err != nil {
-				received <- nil
-				return
-			}
-		}
-		_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 5\r\n\r\nhello")
-		rest := make([]byte, size)
-		n, _ := io.ReadFull(from, rest)
-		received <- rest[:n]
-	}()
-	client := NewClient(ClientConfig{DialTimeout: 2 * time.Second})
-	q := client.request(http.MethodPost, "http://"+listener.Addr().String(), "/tokenize", "")
-	body := bytes.Repeat([]byte("a"), size)
-	q.Body = [][]byte{body}
-	a, err := client.do(t.Context(), q)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := range body {
-		body[i] = 'x'
-	}
-	if got := <-received; len(got) < size || bytes.IndexByte(got, 'x') >= 0 {
-		t.Errorf("of %d bytes those from %d on have changed on the way", len(got), bytes.IndexByte(got, 'x'))
-	}
-	_ = a.Close()
-	client.Close()
 }
 
 func TestClient_PostUsesTheRoomThatSuffices(t *testing.T) {

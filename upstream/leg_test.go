@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -22,17 +23,25 @@ func TestClient_SendsOnlyTheAllowedHeadersToConstantPaths(t *testing.T) {
 	instance := engine(t, RolePrefill, func(w http.ResponseWriter, r *http.Request) {
 		got = r.Clone(context.Background())
 		raw, _ = io.ReadAll(r.Body)
+		if r.Header.Get("X-Request-Id") == "hand-back" {
+			saysStream(w, r, firstEvent)
+			return
+		}
 		answerJSON(`{"kv_transfer_params":{"a":1},"usage":{"prompt_tokens":3}}`)(w, r)
 	})
-	for _, api := range []body.API{body.Chat, body.Text} {
-		answer, err := newTestClient(t, "engine-key").Prefill(t.Context(), Leg{Instance: instance, API: api, Body: rawjson.Pieces{[]byte(`{"x":1}`)}, RequestID: "r-1"})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if string(answer.Params) != `{"a":1}` || string(raw) != `{"x":1}` {
+	client := newTestClient(t, "engine-key")
+	for _, row := range []struct {
+		id   string
+		api  body.API
+		send func(context.Context, Leg) (PrefillAnswer, error)
+		own  string // authorization
+	}{{"r-1", body.Chat, client.Prefill, ""}, {"r-2", body.Text, client.Prefill, "Bearer client"}, {"hand-back", body.Text, client.HandBack, ""}} {
+		answer, err := row.send(t.Context(), Leg{Instance: instance, API: row.api, Body: rawjson.Pieces{[]byte(`{"x":1}`)}, RequestID: row.id, Authorization: row.own})
+		must(t, err)
+		if row.id != "hand-back" && string(answer.Params) != `{"a":1}` || string(raw) != `{"x":1}` {
 			t.Errorf("answer %s to body %s", answer.Params, raw)
 		}
-		if got.URL.RequestURI() != api.Path() || got.ContentLength != 7 || len(got.TransferEncoding) != 0 {
+		if got.URL.RequestURI() != row.api.Path() || got.ContentLength != 7 || len(got.TransferEncoding) != 0 {
 			t.Errorf("request to %s, length %d, encoding %v", got.URL, got.ContentLength, got.TransferEncoding)
 		}
 		allowed := []string{"Accept-Encoding", "Authorization", "Content-Length", "Content-Type", "User-Agent", "X-Request-Id"}
@@ -41,32 +50,18 @@ func TestClient_SendsOnlyTheAllowedHeadersToConstantPaths(t *testing.T) {
 				t.Errorf("header %s: %v reached the engine", name, values)
 			}
 		}
-		if got.Header.Get("Authorization") != "Bearer engine-key" || got.Header.Get("Accept-Encoding") != "identity" || got.Header.Get("X-Request-Id") != "r-1" {
+		if got.Header.Get("Authorization") != cmp.Or(row.own, "Bearer engine-key") || got.Header.Get("Accept-Encoding") != "identity" || got.Header.Get("X-Request-Id") != row.id {
 			t.Errorf("headers %v", got.Header)
 		}
 	}
 }
 
-func TestClient_ALegsOwnAuthorizationReplacesTheKey(t *testing.T) {
-	got := ""
-	instance := engine(t, RolePrefill, func(w http.ResponseWriter, r *http.Request) {
-		got = r.Header.Get("Authorization")
-		answerJSON(`{}`)(w, r)
-	})
-	_, err := newTestClient(t, "engine-key").Prefill(t.Context(), Leg{Instance: instance, Body: rawjson.Pieces{[]byte(`{}`)}, Authorization: "Bearer client"})
-	if err != nil || got != "Bearer client" {
-		t.Errorf("authorization %q, error %v", got, err)
-	}
-}
-
 func TestClient_RefusedConnectionSentNothing(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	instance, _ := NewInstance(RoleDecode, "", "http://"+listener.Addr().String())
 	_ = listener.Close()
-	_, err = newTestClient(t, "").Decode(t.Context(), Leg{Instance: &instance, Body: rawjson.Pieces{[]byte(`{}`)}}, minutes())
+	_, err = newTestClient(t, "").Decode(t.Context(), legTo(&instance), minutes())
 	if leg := legError(t, err); leg.Kind != Dial || leg.Sent || !leg.Retryable() {
 		t.Errorf("error %+v, want a retryable dial failure with nothing sent", leg)
 	}
@@ -81,12 +76,10 @@ func TestClient_LegsNameTheirRank(t *testing.T) {
 	client := newTestClient(t, "")
 	send := func() {
 		t.Helper()
-		_, err := client.Prefill(t.Context(), Leg{Instance: instance, Body: rawjson.Pieces{[]byte(`{}`)}})
+		_, err := client.Prefill(t.Context(), legTo(instance))
 		_, _, asked := client.Post(t.Context(), instance, "/tokenize", []byte(`{}`), "", nil)
 		_, _, read := client.Fetch(t.Context(), instance, "/metrics", "", 10)
-		if err := errors.Join(err, asked, read); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errors.Join(err, asked, read))
 	}
 	instance.Rank = 3 // means nothing by itself
 	send()
@@ -113,7 +106,7 @@ func TestLeg_LetsGoOfItsBodyOnceThatIsWritten(t *testing.T) {
 	for name, run := range map[string]func(context.Context, *Client, Leg) error{
 		"prefill": func(ctx context.Context, c *Client, l Leg) error { _, err := c.Prefill(ctx, l); return err },
 		"decode": func(ctx context.Context, c *Client, l Leg) error {
-			stream, err := c.Decode(ctx, l, Limits{FirstByte: time.Minute, Idle: time.Minute})
+			stream, err := c.Decode(ctx, l, minutes())
 			if err == nil {
 				err = stream.Close()
 			}

@@ -1,13 +1,13 @@
 package upstream
 
 import (
+	"carryover/upstream/exchangetest"
 	"context"
 	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
 	"reflect"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -63,7 +63,7 @@ func TestClient_PrefillTellsHowALegFailed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			instance := engine(t, RolePrefill, tc.handler)
-			_, err := newTestClient(t, "").Prefill(t.Context(), Leg{Instance: instance, Body: rawjson.Pieces{[]byte(`{}`)}})
+			_, err := newTestClient(t, "").Prefill(t.Context(), legTo(instance))
 			leg := legError(t, err)
 			if leg.Kind != tc.kind || leg.Status != tc.status || leg.Message != tc.message || leg.Retryable() != tc.retryable || !leg.Sent {
 				t.Errorf("got kind %v status %d message %.40q retryable %v sent %v, want %v %d %.40q %v true",
@@ -73,72 +73,6 @@ func TestClient_PrefillTellsHowALegFailed(t *testing.T) {
 				t.Errorf("message %q", leg.Error())
 			}
 		})
-	}
-}
-
-func TestClient_LastNonNullParamsOfAPrefillAnswerIgnoreNull(t *testing.T) {
-	instance := engine(t, RolePrefill, answerJSON(`{"kv_transfer_params":null,"error":null}`))
-	answer, err := newTestClient(t, "").Prefill(t.Context(), Leg{Instance: instance, Body: rawjson.Pieces{[]byte(`{}`)}})
-	if err != nil || answer.Params != nil {
-		t.Errorf("params %s, error %v, want none", answer.Params, err)
-	}
-}
-
-func TestClient_PrefillAnswersWithTheIDsItComputed(t *testing.T) {
-	for _, row := range []struct {
-		name, answer, want string
-		api                body.API
-	}{
-		{"chat, recorded", string(recorded(t, "01-prefill-turn1.json").Response.JSON), "98 ids", body.Chat},
-		{"text, recorded", string(recorded(t, "11-completions-prefill.json").Response.JSON), "7 ids", body.Text},
-		{"chat, not asked", `{"prompt_token_ids":null}`, "none", body.Chat},
-		{"chat, no list", `{"prompt_token_ids":"1"}`, "none", body.Chat},
-		{"chat, in the choice", `{"choices":[{"prompt_token_ids":[1]}]}`, "none", body.Chat},
-		{"text, not asked", `{"choices":[{"prompt_token_ids":null}]}`, "none", body.Text},
-		{"text, second choice", `{"choices":[{},{"prompt_token_ids":[1]}]}`, "none", body.Text},
-		{"text, at the top", `{"prompt_token_ids":[1],"choices":[]}`, "none", body.Text},
-		{"text, no choices", `{"choices":null}`, "none", body.Text},
-	} {
-		answer, err := newTestClient(t, "").Prefill(t.Context(), Leg{Instance: engine(t, RolePrefill, answerJSON(row.answer)), API: row.api, Body: rawjson.Pieces{[]byte(`{}`)}})
-		got := "none"
-		if answer.PromptIDs != nil {
-			ids, _ := rawjson.ParseIDs(answer.PromptIDs)
-			got = strconv.Itoa(len(ids)) + " ids"
-		}
-		if err != nil || got != row.want {
-			t.Errorf("%s: got %s, error %v, want %s", row.name, got, err, row.want)
-		}
-	}
-}
-
-func TestClient_PrefillTellsHowLongThePromptIs(t *testing.T) {
-	for _, row := range []struct {
-		answer string
-		want   int
-	}{
-		{string(recorded(t, "01-prefill-turn1.json").Response.JSON), 98},
-		{`{"usage":null}`, 0}, {`{"usage":{"prompt_tokens":"7"}}`, 0}, {`{"usage":{"prompt_tokens":-7}}`, 0}, {`{}`, 0},
-	} {
-		answer, err := newTestClient(t, "").Prefill(t.Context(), Leg{Instance: engine(t, RolePrefill, answerJSON(row.answer)), API: body.Chat, Body: rawjson.Pieces{[]byte(`{}`)}})
-		if err != nil || answer.PromptTokens != row.want {
-			t.Errorf("%.40s: got %d tokens, error %v, want %d", row.answer, answer.PromptTokens, err, row.want)
-		}
-	}
-}
-
-func TestClient_PrefillTellsWhatWasCachedIfTheEngineDoes(t *testing.T) {
-	for _, row := range []struct {
-		answer string
-		want   int
-	}{
-		{`{"usage":{"prompt_tokens":7,"prompt_tokens_details":{"cached_tokens":5}}}`, 5}, {`{"usage":{"prompt_tokens_details":{"cached_tokens":0}}}`, 0},
-		{`{"usage":{"prompt_tokens_details":null}}`, -1}, {`{"usage":{"prompt_tokens_details":{"cached_tokens":null}}}`, -1}, {`{"usage":{"prompt_tokens_details":{"cached_tokens":"5"}}}`, -1},
-		{`{"usage":{"prompt_tokens_details":{"cached_tokens":-5}}}`, -1}, {`{"usage":null}`, -1}, {`{}`, -1},
-	} {
-		answer, err := newTestClient(t, "").Prefill(t.Context(), Leg{Instance: engine(t, RolePrefill, answerJSON(row.answer)), API: body.Chat, Body: rawjson.Pieces{[]byte(`{}`)}})
-		if err != nil || answer.Cached != row.want {
-			t.Errorf("%s: got %d tokens, error %v, want %d", row.answer, answer.Cached, err, row.want)
-		}
 	}
 }
 
@@ -169,7 +103,7 @@ func TestClient_TimeLimitsAndTheClientsDepartureAreToldApart(t *testing.T) {
 				<-asked
 				cancel(tc.cause)
 			}()
-			_, err := newTestClient(t, "").Prefill(ctx, Leg{Instance: instance, Body: rawjson.Pieces{[]byte(`{}`)}})
+			_, err := newTestClient(t, "").Prefill(ctx, legTo(instance))
 			leg := legError(t, err)
 			if leg.Kind != tc.kind || !errors.Is(leg, tc.cause) || leg.Retryable() != tc.again {
 				t.Errorf("got %v, want kind %v caused by %v", leg, tc.kind, tc.cause)
@@ -199,13 +133,10 @@ func halfAnswer(t *testing.T, status int) (instance *Instance, half, ended chan 
 func TestPrefill_AnAnswerThatStopsEndsInTime(t *testing.T) {
 	instance, _, ended := halfAnswer(t, http.StatusOK)
 	client := newTestClient(t, "")
-	answer, err := client.send(t.Context(), &Leg{Instance: instance, Body: rawjson.Pieces{[]byte(`{}`)}}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := answer.Detach(); err != nil {
-		t.Fatal(err)
-	}
+	sent := legTo(instance)
+	answer, err := client.send(t.Context(), &sent, nil)
+	must(t, err)
+	must(t, answer.Detach())
 	if body, err := readInTime(answer, 20*time.Millisecond); !errors.Is(err, ErrPrefillTimeout) || body != nil {
 		t.Errorf("got %q, %v, want the time limit", body, err)
 	}
@@ -221,7 +152,7 @@ func TestPrefill_AFailureThatStopsEndsWithItsContext(t *testing.T) {
 		<-half
 		cancel(errLeft)
 	}()
-	_, err := newTestClient(t, "").Prefill(ctx, Leg{Instance: instance, Body: rawjson.Pieces{[]byte(`{}`)}})
+	_, err := newTestClient(t, "").Prefill(ctx, legTo(instance))
 	if leg := legError(t, err); leg.Status != http.StatusInternalServerError && leg.Kind != Gone { // it may leave before the header
 		t.Errorf("got %v, want the status or the end of the context", leg)
 	}
@@ -304,24 +235,22 @@ func answersToRead(tb testing.TB) []string {
 		`{"choices":[[{"prompt_token_ids":[1]}]]}`, `{"choices":[null,{"prompt_token_ids":[1]}]}`, `{"choices":[{"prompt\u005ftoken_ids":[1]}]}`, `{"choices":[{"a":{"prompt_token_ids":[1]}}]}`,
 		`{"choices":[{"prompt_token_ids":[1]}`, `{"choices":[{"prompt_token_ids":[1]},]}`, `{"choices":"x"}`,
 		`{"usage":{"prompt_tokens":7},"usage":{}}`, `{"usage":{"prompt_tokens":-7}}`, `{"usage":{"prompt_tokens":"7"}}`, `{"usage":{"prompt_tokens":7.9}}`, `{"usage":[7]}`,
+		`{"usage":{"prompt_tokens_details":{"cached_tokens":"5"}}}`, `{"usage":{"prompt_tokens_details":{"cached_tokens":-5}}}`, `{"usage":{"prompt_tokens_details":{"cached_tokens":0}}}`,
+		`{"usage":{"prompt_tokens_details":null}}`, `{"choices":[{},{"prompt_token_ids":[1]}]}`, `{"prompt_token_ids":[1],"choices":[]}`, `{"choices":null}`, `{"usage":null}`,
 		`{"usage":{"prompt_tokens":1,"prompt_tokens":2}}`, `{"usage":{"prompt_tokens":1e30}}`,
 		`{"error":null}`, `{"error":{"message":"m"}}`, `{"error":"m","error":null}`, `{"error":false}`, `{"error":{"message":"m"},"id":`,
 		`{"a":` + strings.Repeat("[", 63) + strings.Repeat("]", 63) + `}`, `{"a":` + strings.Repeat("[", 64) + strings.Repeat("]", 64) + `}`,
 		`{"choices":` + strings.Repeat("[", 63) + strings.Repeat("]", 63) + `}`, `{"choices":` + strings.Repeat("[", 64) + strings.Repeat("]", 64) + `}`,
 		`{"choices":[{"a":` + strings.Repeat("[", 61) + strings.Repeat("]", 61) + `}]}`, `{"choices":[{"a":` + strings.Repeat("[", 62) + strings.Repeat("]", 62) + `}]}`,
 		"{\"id\":\"\xff\"}",
-	}, string(recorded(tb, "01-prefill-turn1.json").Response.JSON), string(recorded(tb, "11-completions-prefill.json").Response.JSON))
-}
-
-func TestReadAnswer_IsOnePassOverWhatWasReadInThree(t *testing.T) {
-	for _, answer := range answersToRead(t) {
-		for _, api := range []body.API{body.Chat, body.Text} {
-			checkAnswer(t, api, []byte(answer))
-		}
-	}
+	}, string(exchangetest.Read(tb, "vllm-0.32", "01-prefill-turn1.json").Response.JSON), string(exchangetest.Read(tb, "vllm-0.32", "11-completions-prefill.json").Response.JSON))
 }
 
 func FuzzReadAnswer(f *testing.F) {
+	for _, answer := range answersToRead(f) {
+		f.Add(false, []byte(answer))
+		f.Add(true, []byte(answer))
+	}
 	f.Fuzz(func(t *testing.T, text bool, raw []byte) {
 		api := body.Chat
 		if text {
@@ -343,24 +272,28 @@ func TestAnswerID_IsNoneOnlyIfAbsent(t *testing.T) {
 	}
 }
 
-func TestAgents_PrefillAnswers(t *testing.T) {
+// What else makes no ids, tokens and params is among answersToRead.
+func TestReadAnswer_OfEachAPI(t *testing.T) {
 	for _, row := range []struct {
-		api  body.API
-		body string
-		want PrefillAnswer
+		api                 body.API
+		answer              string
+		tokens, cached, ids int
+		params              string
 	}{
-		{body.Messages, `{"usage":{"input_tokens":3,"cache_read_input_tokens":4,"cache_creation_input_tokens":5},"kv_transfer_params":{"a":1}}`,
-			PrefillAnswer{PromptTokens: 12, Cached: 4, Params: []byte(`{"a":1}`)}},
-		{body.Messages, `{"usage":{"input_tokens":3}}`, PrefillAnswer{PromptTokens: 3, Cached: -1}},
-		{body.Responses, `{"usage":{"input_tokens":3,"input_tokens_details":{"cached_tokens":2}},"input_messages":[{"type":"raw_message_tokens","tokens":[1,2,3]}]}`,
-			PrefillAnswer{PromptTokens: 3, Cached: 2, PromptIDs: []byte("[1,2,3]")}},
-		{body.Responses, `{"input_messages":[{"type":"raw_message_tokens","tokens":[1]},{"type":"raw_message_tokens","tokens":[2]}]}`, PrefillAnswer{Cached: -1}},
-		{body.Responses, `{"input_messages":[{"type":"harmony","tokens":[1]}]}`, PrefillAnswer{Cached: -1}},
+		{body.Chat, string(exchangetest.Read(t, "vllm-0.32", "01-prefill-turn1.json").Response.JSON), 98, 0, 98, "recorded"},
+		{body.Text, string(exchangetest.Read(t, "vllm-0.32", "11-completions-prefill.json").Response.JSON), 7, 0, 7, "recorded"},
+		{body.Chat, `{"kv_transfer_params":null,"error":null}`, 0, -1, 0, ""},
+		{body.Chat, `{"usage":{"prompt_tokens":7,"prompt_tokens_details":{"cached_tokens":5}}}`, 7, 5, 0, ""},
+		{body.Messages, `{"usage":{"input_tokens":3,"cache_read_input_tokens":4,"cache_creation_input_tokens":5},"kv_transfer_params":{"a":1}}`, 12, 4, 0, `{"a":1}`},
+		{body.Messages, `{"usage":{"input_tokens":3}}`, 3, -1, 0, ""},
+		{body.Responses, `{"usage":{"input_tokens":3,"input_tokens_details":{"cached_tokens":2}},"input_messages":[{"type":"raw_message_tokens","tokens":[1,2,3]}]}`, 3, 2, 3, ""},
+		{body.Responses, `{"input_messages":[{"type":"raw_message_tokens","tokens":[1]},{"type":"raw_message_tokens","tokens":[2]}]}`, 0, -1, 0, ""},
+		{body.Responses, `{"input_messages":[{"type":"harmony","tokens":[1]}]}`, 0, -1, 0, ""},
 	} {
-		got, err := Leg{Instance: &Instance{}, API: row.api}.readAnswer([]byte(row.body))
-		if err != nil || got.PromptTokens != row.want.PromptTokens || got.Cached != row.want.Cached ||
-			string(got.Params) != string(row.want.Params) || string(got.PromptIDs) != string(row.want.PromptIDs) {
-			t.Errorf("API %d, %s: got %+v, %v, want %+v", row.api, row.body, got, err, row.want)
+		got, err := Leg{Instance: &Instance{}, API: row.api}.readAnswer([]byte(row.answer))
+		ids, _ := rawjson.ParseIDs(got.PromptIDs)
+		if err != nil || got.PromptTokens != row.tokens || got.Cached != row.cached || len(ids) != row.ids || row.params != "recorded" && string(got.Params) != row.params {
+			t.Errorf("API %d, %.300s: got %+v, %v, want %+v", row.api, row.answer, got, err, row)
 		}
 	}
 }

@@ -11,9 +11,6 @@ import (
 	"syscall"
 	"testing"
 	"time"
-
-	"carryover/sse/rawjson"
-	"carryover/upstream/body"
 )
 
 // stood is for how long a process stands still in these tests.
@@ -87,7 +84,7 @@ func readAnswer(url string) error {
 	}
 	client := NewClient(ClientConfig{DialTimeout: time.Minute})
 	defer client.Close()
-	stream, err := client.Decode(context.Background(), Leg{Instance: &instance, API: body.Chat, Body: rawjson.Pieces{[]byte(`{}`)}, RequestID: "r"}, minutes())
+	stream, err := client.Decode(context.Background(), legTo(&instance), minutes())
 	if err != nil {
 		return err
 	}
@@ -132,12 +129,8 @@ func startReader(t *testing.T, engine string, younger bool) *reader {
 	}
 	command.Stderr = os.Stderr
 	out, err := command.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := command.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, command.Start())
 	r := &reader{t: t, command: command, out: bufio.NewScanner(out)}
 	t.Cleanup(func() {
 		if t.Failed() {

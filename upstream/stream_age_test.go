@@ -10,9 +10,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"carryover/sse/rawjson"
-	"carryover/upstream/body"
 )
 
 // wireEngine is a decode instance that reads one request and then writes what the
@@ -20,9 +17,7 @@ import (
 func wireEngine(t *testing.T) (instance *Instance, accepted <-chan net.Conn) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	conns := make(chan net.Conn, 1) // the engine does not wait for the test
 	over := make(chan struct{})
 	go func() {
@@ -46,9 +41,7 @@ func wireEngine(t *testing.T) (instance *Instance, accepted <-chan net.Conn) {
 		}
 	})
 	i, err := NewInstance(RoleDecode, "wire", "http://"+listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return &i, conns
 }
 
@@ -82,10 +75,8 @@ func startLeg(t *testing.T, answer func(l *leg)) *leg {
 		l.engine = <-accepted
 		answer(l)
 	}()
-	stream, err := client.Decode(t.Context(), Leg{Instance: instance, API: body.Chat, Body: rawjson.Pieces{[]byte(`{}`)}, RequestID: "r"}, minutes())
-	if err != nil {
-		t.Fatal(err)
-	}
+	stream, err := client.Decode(t.Context(), legTo(instance), minutes())
+	must(t, err)
 	l.stream = stream
 	<-played
 	t.Cleanup(func() {
@@ -165,55 +156,36 @@ func TestStream_ASlowReadOfWhatLayThereMakesNoTicketYounger(t *testing.T) {
 	l.wantBefore(arrived)
 }
 
-// vLLM's server (uvicorn) sends each event as one chunk.
-func TestStream_AnEventInPiecesCountsFromItsFirst(t *testing.T) {
-	t.Parallel()
-	l := startLeg(t, func(l *leg) { l.say(streamHead + event("one")) })
-	l.read("one")
-	done := make(chan time.Time, 1)
-	go func() {
-		arrived := l.say("c\r\nparams")
-		pass(moment)
-		l.say(" later\r\n")
-		done <- arrived
-	}()
-	l.read("params later")
-	l.wantBefore(<-done)
-}
-
-func TestStream_AFullReadLeavesBytesThatHadArrived(t *testing.T) {
-	t.Parallel()
-	l := startLeg(t, func(l *leg) { l.say(streamHead + event("one")) })
-	l.read("one")
-	arrived := l.say("c\r\nonetwo")
-	var p [3]byte
-	if _, err := io.ReadFull(l.stream, p[:]); err != nil {
-		t.Fatal(err)
+// vLLM's server (uvicorn) sends each event as one chunk. Of one that comes in pieces the first counts.
+func TestStream_AnEventInPiecesIsAsOldAsItsFirst(t *testing.T) {
+	for name, tc := range map[string]struct {
+		head, first, piece, part, later, rest string
+	}{
+		"behind another":            {event("one"), "one", "c\r\nparams", "", " later\r\n", "params later"},
+		"that came with the header": {"c\r\nparams", "", "", "", " later\r\n", "params later"},
+		"of which a full read left": {event("one"), "one", "c\r\nonetwo", "one", "-three\r\n", "two-three"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var arrived time.Time
+			l := startLeg(t, func(l *leg) { arrived = l.say(streamHead + tc.head) })
+			if tc.piece != "" {
+				l.read(tc.first)
+				arrived = l.say(tc.piece)
+			}
+			_, err := io.ReadFull(l.stream, make([]byte, len(tc.part)))
+			must(t, err)
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				pass(moment)
+				l.say(tc.later)
+			}()
+			l.read(tc.rest)
+			l.wantBefore(arrived)
+			<-done
+		})
 	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		pass(moment)
-		l.say("-three\r\n")
-	}()
-	l.read("two-three") // "two" had been read from the connection before
-	l.wantBefore(arrived)
-	<-done
-}
-
-func TestStream_BodyThatCameWithTheHeadersIsAsOld(t *testing.T) {
-	t.Parallel()
-	var arrived time.Time
-	l := startLeg(t, func(l *leg) { arrived = l.say(streamHead + "c\r\nparams") })
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		pass(moment)
-		l.say(" later\r\n")
-	}()
-	l.read("params later")
-	l.wantBefore(arrived)
-	<-done
 }
 
 // The age is that of the reads before, so that a ticket of a long stream keeps nearly all of its time.

@@ -2,47 +2,16 @@ package upstream
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"carryover/convcache/clocktest"
-	"carryover/sse/rawjson"
-	"carryover/upstream/body"
 )
-
-// exchange is one file of testdata/exchanges.
-type exchange struct {
-	Response struct {
-		Status int             `json:"status"`
-		JSON   json.RawMessage `json:"json"`
-	} `json:"response"`
-}
-
-func recordedText(tb testing.TB, name string) []byte {
-	tb.Helper()
-	raw, err := os.ReadFile(filepath.Join("..", "testdata", "exchanges", "vllm-0.32", name))
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return raw
-}
-
-func recorded(tb testing.TB, name string) exchange {
-	tb.Helper()
-	var e exchange
-	if err := json.Unmarshal(recordedText(tb, name), &e); err != nil {
-		tb.Fatal(err)
-	}
-	return e
-}
 
 // script is a body that waits before each of its reads, and fails when the leg
 // ends, as a response body does.
@@ -98,38 +67,30 @@ func TestStream_EndsAfterItsLimits(t *testing.T) {
 	}
 }
 
-func TestStream_AbandonedBeforeTheFirstByteEndsWithIt(t *testing.T) {
+func TestStream_AbandonedEndsWithTheFirstByteOrItsLimit(t *testing.T) {
 	gone := errors.New("gone")
-	synctest.Test(t, func(t *testing.T) {
-		stream := open(t, time.Minute, time.Minute, 3*time.Second, time.Hour)
-		stream.limits.abandon(gone, 10*time.Second)
-		began := time.Now()
-		_, err := io.ReadAll(stream)
-		if !errors.Is(err, gone) || time.Since(began) != 3*time.Second {
-			t.Errorf("ended with %v after %v, want %v with the first byte", err, time.Since(began), gone)
-		}
-	})
-	synctest.Test(t, func(t *testing.T) {
-		stream := open(t, time.Minute, time.Minute, time.Hour)
-		stream.limits.abandon(gone, 10*time.Second)
-		began := time.Now()
-		_, err := io.ReadAll(stream)
-		if err == nil || time.Since(began) != 10*time.Second {
-			t.Errorf("ended with %v after %v, want an error after the limit", err, time.Since(began))
-		}
-	})
-	synctest.Test(t, func(t *testing.T) {
-		stream := open(t, time.Minute, time.Minute, time.Second, time.Hour)
-		var b [1]byte
-		if _, err := stream.Read(b[:]); err != nil {
-			t.Fatal(err)
-		}
-		stream.limits.abandon(gone, 10*time.Second)
-		began := time.Now()
-		if _, err := stream.Read(b[:]); !errors.Is(err, gone) || time.Since(began) != 0 {
-			t.Errorf("ended with %v after %v, want %v at once", err, time.Since(began), gone)
-		}
-	})
+	for name, tc := range map[string]struct {
+		waits []time.Duration
+		begun bool // the first byte was read before
+		after time.Duration
+	}{
+		"before it":  {[]time.Duration{3 * time.Second, time.Hour}, false, 3 * time.Second},
+		"without it": {[]time.Duration{time.Hour}, false, 10 * time.Second},
+		"after it":   {[]time.Duration{time.Second, time.Hour}, true, 0},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			stream := open(t, time.Minute, time.Minute, tc.waits...)
+			if tc.begun {
+				_, err := stream.Read(make([]byte, 1))
+				must(t, err)
+			}
+			stream.limits.abandon(gone, 10*time.Second)
+			began := time.Now()
+			if _, err := io.ReadAll(stream); err == nil || name != "without it" && !errors.Is(err, gone) || time.Since(began) != tc.after {
+				t.Errorf("%s: ended with %v after %v, want %v after %v", name, err, time.Since(began), gone, tc.after)
+			}
+		})
+	}
 }
 
 // A read or its timer may be under way while the leg is abandoned, and come to the limits later.
@@ -174,7 +135,7 @@ func TestStream_IsIdleOnlyWhileItWaits(t *testing.T) {
 }
 
 func TestStream_ThatNeverEndsIsEnded(t *testing.T) {
-	ctx, stream := guard(t.Context(), Limits{FirstByte: time.Minute, Idle: time.Minute})
+	ctx, stream := guard(t.Context(), minutes())
 	stream.attach("text/event-stream", io.NopCloser(babble{}))
 	defer func() { _ = stream.Close() }()
 	n, err := io.Copy(io.Discard, stream)
@@ -191,10 +152,8 @@ func (babble) Read(p []byte) (int, error) { return len(p), nil }
 // decodeFrom runs a decode leg up to its headers.
 func decodeFrom(t *testing.T, client *Client, instance *Instance) *Stream {
 	t.Helper()
-	stream, err := client.Decode(context.Background(), Leg{Instance: instance, API: body.Chat, Body: rawjson.Pieces{[]byte(`{}`)}, RequestID: "r"}, minutes())
-	if err != nil {
-		t.Fatal(err)
-	}
+	stream, err := client.Decode(context.Background(), legTo(instance), minutes())
+	must(t, err)
 	t.Cleanup(func() { _ = stream.Close() })
 	return stream
 }
@@ -212,9 +171,7 @@ func startServer(t *testing.T, secure bool, handler http.HandlerFunc) (*Client, 
 		server.Start()
 	}
 	instance, err := NewInstance(RoleDecode, "engine", server.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return client, &instance
 }
 

@@ -116,9 +116,7 @@ func TestVersions_AdviceHelps(t *testing.T) {
 // docs/getting-started.md has the table of the code. What the test prints is to be put there.
 func TestVersions_GettingStartedHasTheTable(t *testing.T) {
 	page, err := os.ReadFile("../docs/getting-started.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if table := versionTable(); !strings.Contains(string(page), "\n"+table+"\n") {
 		t.Errorf("docs/getting-started.md lacks the table of engine versions as it is in upstream/versions.go:\n%s", table)
 	}

@@ -79,10 +79,8 @@ func (h *holding) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // stream begins an answer that goes on until the test ends it.
 func (h *holding) stream(t *testing.T, c *Client, srv *httptest.Server) *Stream {
 	t.Helper()
-	s, err := c.Decode(t.Context(), Leg{Instance: instanceAt(srv), Body: [][]byte{[]byte("{}")}}, Limits{FirstByte: time.Minute, Idle: time.Minute})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s, err := c.Decode(t.Context(), Leg{Instance: instanceAt(srv), Body: [][]byte{[]byte("{}")}}, minutes())
+	must(t, err)
 	<-h.begun
 	return s
 }

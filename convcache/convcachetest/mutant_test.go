@@ -2,6 +2,7 @@ package convcachetest
 
 import (
 	"context"
+	"reflect"
 	"slices"
 	"sync"
 	"testing"
@@ -15,50 +16,55 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// mutant is a plain store that keeps the contract, unless a field breaks one clause of it.
+// mutant is a plain store that keeps the contract, but for its flaws.
 type mutant struct {
-	getThenDelete    bool // Take looks and removes in two critical sections
-	takesExpired     bool // Take does not look at the deadline
-	peeksExpired     bool // Peek does not
-	lateDeadline     bool // the deadline itself still counts as usable
-	growsForever     bool // nothing is displaced
-	dropsSilently    bool // what is displaced is not handed back
-	handsBackItself  bool // a ticket put twice is displaced by itself
-	oldestFirst      bool // Peek lists in the wrong order
-	takeEmpties      bool // Take forgets the whole conversation
-	oneConversation  bool // the key is ignored
-	aliases          bool // params are not copied
-	newLife          bool // putting back renews the deadline
-	newID            bool // putting back renames the ticket
-	ignoresContext   bool // an ended context is not noticed
-	storesExpired    bool // ttl <= 0 is stored
-	neverSupersedes  bool // a contained chain stays
-	byFirstBlock     bool // chains that diverge are superseded as well
-	byBlocksAlone    bool // so are those that are longer or differ after the last full block
-	anyBlockSize     bool // so are those in blocks of another size
-	emptyIsContained bool // a ticket without chain is contained in every other
-	losesChain       bool // the chain is not kept
-	losesEngine      bool // the incarnation and the engine's id are not kept
-	losesPrefill     bool // a note's instance and start are not kept
-	losesCommon      bool // what is common with others is not kept
-	capsLife         bool // nothing lives longer than tickets do
-	storesLateNotes  bool // whatever is there
-	losesOutline     bool // the outline is not kept
-	firstNoteStays   bool // of two of the same
-	notesDisplace    bool // tickets too, by what they contain
-	notesPushOut     bool // tickets too, as the fifth branch
-	notesGoFirst     bool // whatever is put as the fifth
-	firstKeyOnly     bool // of several keys one is looked up
-	anyNumber        bool // of keys is looked up
-	lastKeyFirst     bool // the keys are looked up in the wrong order
-	namesFirstKey    bool // all branches carry the first key
-	lastKeyDecides   bool // whether tickets of other keys have expired is forgotten
-	expiredHides     bool // so are usable ones, where those of a key have expired
-	emptyIsExpired   bool // a key without a ticket is as if its tickets had expired
+	flaws
 
 	mu      sync.Mutex // guards now and tickets
 	now     time.Time
 	tickets map[convcache.Key][]convcache.Ticket // newest first
+}
+
+// flaws break one clause of the contract each. They are exported so that a test can set each in turn.
+type flaws struct {
+	GetThenDelete    bool // Take looks and removes in two critical sections
+	TakesExpired     bool // Take does not look at the deadline
+	PeeksExpired     bool // Peek does not
+	LateDeadline     bool // the deadline itself still counts as usable
+	GrowsForever     bool // nothing is displaced
+	DropsSilently    bool // what is displaced is not handed back
+	HandsBackItself  bool // a ticket put twice is displaced by itself
+	OldestFirst      bool // Peek lists in the wrong order
+	TakeEmpties      bool // Take forgets the whole conversation
+	OneConversation  bool // the key is ignored
+	Aliases          bool // params are not copied
+	NewLife          bool // putting back renews the deadline
+	NewID            bool // putting back renames the ticket
+	IgnoresContext   bool // an ended context is not noticed
+	StoresExpired    bool // ttl <= 0 is stored
+	NeverSupersedes  bool // a contained chain stays
+	ByFirstBlock     bool // chains that diverge are superseded as well
+	ByBlocksAlone    bool // so are those that are longer or differ after the last full block
+	AnyBlockSize     bool // so are those in blocks of another size
+	EmptyIsContained bool // a ticket without chain is contained in every other
+	LosesChain       bool // the chain is not kept
+	LosesEngine      bool // the incarnation and the engine's id are not kept
+	LosesPrefill     bool // a note's instance and start are not kept
+	LosesCommon      bool // what is common with others is not kept
+	CapsLife         bool // nothing lives longer than tickets do
+	StoresLateNotes  bool // whatever is there
+	LosesOutline     bool // the outline is not kept
+	FirstNoteStays   bool // of two of the same
+	NotesDisplace    bool // tickets too, by what they contain
+	NotesPushOut     bool // tickets too, as the fifth branch
+	NotesGoFirst     bool // whatever is put as the fifth
+	FirstKeyOnly     bool // of several keys one is looked up
+	AnyNumber        bool // of keys is looked up
+	LastKeyFirst     bool // the keys are looked up in the wrong order
+	NamesFirstKey    bool // all branches carry the first key
+	LastKeyDecides   bool // whether tickets of other keys have expired is forgotten
+	ExpiredHides     bool // so are usable ones, where those of a key have expired
+	EmptyIsExpired   bool // a key without a ticket is as if its tickets had expired
 }
 
 func (m *mutant) advance(d time.Duration) {
@@ -68,29 +74,29 @@ func (m *mutant) advance(d time.Duration) {
 }
 
 func (m *mutant) usable(t convcache.Ticket) bool {
-	return m.now.Before(t.Deadline) || m.lateDeadline && m.now.Equal(t.Deadline)
+	return m.now.Before(t.Deadline) || m.LateDeadline && m.now.Equal(t.Deadline)
 }
 
 func (m *mutant) key(key convcache.Key) convcache.Key {
-	if m.oneConversation {
+	if m.OneConversation {
 		return convcache.Key{}
 	}
 	return key
 }
 
 func (m *mutant) Peek(ctx context.Context, keys []convcache.Key) ([]convcache.KeyedBranch, convcache.Outcome) {
-	if ctx.Err() != nil && !m.ignoresContext {
+	if ctx.Err() != nil && !m.IgnoresContext {
 		return nil, convcache.Unavailable
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if !m.anyNumber {
+	if !m.AnyNumber {
 		keys = convcache.Bounded(keys)
 	}
 	switch {
-	case m.firstKeyOnly && len(keys) > 1:
+	case m.FirstKeyOnly && len(keys) > 1:
 		keys = keys[:1]
-	case m.lastKeyFirst:
+	case m.LastKeyFirst:
 		keys = slices.Clone(keys)
 		slices.Reverse(keys)
 	}
@@ -98,16 +104,16 @@ func (m *mutant) Peek(ctx context.Context, keys []convcache.Key) ([]convcache.Ke
 	otherwise := convcache.Empty
 	for _, key := range keys {
 		own, outcome := m.branches(key)
-		if m.emptyIsExpired && outcome == convcache.Empty {
+		if m.EmptyIsExpired && outcome == convcache.Empty {
 			outcome = convcache.Expired
 		}
-		if m.lastKeyDecides || outcome == convcache.Expired {
+		if m.LastKeyDecides || outcome == convcache.Expired {
 			otherwise = outcome
 		}
-		if m.expiredHides && outcome == convcache.Expired {
+		if m.ExpiredHides && outcome == convcache.Expired {
 			return nil, convcache.Expired
 		}
-		if m.namesFirstKey {
+		if m.NamesFirstKey {
 			for i := range own {
 				own[i].Key = keys[0]
 			}
@@ -124,11 +130,11 @@ func (m *mutant) Peek(ctx context.Context, keys []convcache.Key) ([]convcache.Ke
 func (m *mutant) branches(key convcache.Key) ([]convcache.KeyedBranch, convcache.Outcome) {
 	var branches []convcache.KeyedBranch
 	for _, t := range m.tickets[m.key(key)] {
-		if m.usable(t) || m.peeksExpired {
+		if m.usable(t) || m.PeeksExpired {
 			branches = append(branches, convcache.KeyedBranch{Key: key, Branch: t.Branch})
 		}
 	}
-	if m.oldestFirst {
+	if m.OldestFirst {
 		slices.Reverse(branches)
 	}
 	switch {
@@ -141,7 +147,7 @@ func (m *mutant) branches(key convcache.Key) ([]convcache.KeyedBranch, convcache
 }
 
 func (m *mutant) Take(ctx context.Context, key convcache.Key, id convcache.TicketID) (convcache.Ticket, convcache.Outcome) {
-	if ctx.Err() != nil && !m.ignoresContext {
+	if ctx.Err() != nil && !m.IgnoresContext {
 		return convcache.Ticket{}, convcache.Unavailable
 	}
 	m.mu.Lock()
@@ -153,65 +159,65 @@ func (m *mutant) Take(ctx context.Context, key convcache.Key, id convcache.Ticke
 		return convcache.Ticket{}, convcache.Consumed
 	}
 	t := m.tickets[key][at]
-	if m.getThenDelete {
+	if m.GetThenDelete {
 		m.mu.Unlock()
 		<-time.After(time.Nanosecond) // in a synctest bubble: until every other taker waits here too
 		m.mu.Lock()
 	}
 	m.tickets[key] = slices.DeleteFunc(m.tickets[key], named)
-	if m.takeEmpties {
+	if m.TakeEmpties {
 		delete(m.tickets, key)
 	}
-	if !m.usable(t) && !m.takesExpired {
+	if !m.usable(t) && !m.TakesExpired {
 		return convcache.Ticket{}, convcache.Expired
 	}
 	return t, convcache.Taken
 }
 
 func (m *mutant) Put(ctx context.Context, key convcache.Key, t convcache.Ticket, ttl time.Duration) ([]convcache.Ticket, convcache.Outcome) {
-	if ctx.Err() != nil && !m.ignoresContext {
+	if ctx.Err() != nil && !m.IgnoresContext {
 		return nil, convcache.NotStored
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	key = m.key(key)
 	deadline := m.now.Add(ttl)
-	if !t.Deadline.IsZero() && t.Deadline.Before(deadline) && !m.newLife {
+	if !t.Deadline.IsZero() && t.Deadline.Before(deadline) && !m.NewLife {
 		deadline = t.Deadline
 	}
-	if m.newID && !t.Deadline.IsZero() {
+	if m.NewID && !t.Deadline.IsZero() {
 		t.ID = convcache.NewTicketID()
 	}
-	if m.capsLife && deadline.After(m.now.Add(2*time.Minute)) {
+	if m.CapsLife && deadline.After(m.now.Add(2*time.Minute)) {
 		deadline = m.now.Add(2 * time.Minute)
 	}
 	t.Deadline = deadline
-	if !m.now.Before(deadline) && !m.storesExpired {
+	if !m.now.Before(deadline) && !m.StoresExpired {
 		return nil, convcache.Expired
 	}
-	if m.losesChain {
+	if m.LosesChain {
 		t.Chain = convcache.Chain{}
 	}
-	if m.losesEngine {
+	if m.LosesEngine {
 		t.Decode.Incarnation, t.EngineID = "", ""
 	}
-	if m.losesPrefill && t.HandedBack() {
+	if m.LosesPrefill && t.HandedBack() {
 		t.Prefill.Instance, t.Prefill.Incarnation = "prefill", ""
 	}
-	if m.losesOutline {
+	if m.LosesOutline {
 		t.Outline = nil
 	}
-	if m.losesCommon {
+	if m.LosesCommon {
 		t.SharedPrefixTokens = 0
 	}
-	if !m.aliases {
+	if !m.Aliases {
 		t.Params = slices.Clone(t.Params)
 	}
-	if m.growsForever {
+	if m.GrowsForever {
 		m.tickets[key] = slices.Insert(m.tickets[key], 0, t)
 		return nil, convcache.Stored
 	}
-	if t.HandedBack() && !m.storesLateNotes && m.refuses(key, t) {
+	if t.HandedBack() && !m.StoresLateNotes && m.refuses(key, t) {
 		return nil, convcache.Superseded
 	}
 	return m.displace(key, t), convcache.Stored
@@ -224,14 +230,14 @@ func (m *mutant) refuses(key convcache.Key, note convcache.Ticket) bool {
 		if !m.usable(old) || old.ID == note.ID {
 			continue
 		}
-		if m.supersedes(old, note) && (!old.HandedBack() || m.firstNoteStays || !m.supersedes(note, old)) {
+		if m.supersedes(old, note) && (!old.HandedBack() || m.FirstNoteStays || !m.supersedes(note, old)) {
 			return true
 		}
 		if !old.HandedBack() {
 			tickets++
 		}
 	}
-	return tickets == 4 && !m.notesPushOut
+	return tickets == 4 && !m.NotesPushOut
 }
 
 // displace stores t as the newest branch and returns what it displaced.
@@ -239,9 +245,9 @@ func (m *mutant) displace(key convcache.Key, t convcache.Ticket) []convcache.Tic
 	kept := []convcache.Ticket{t}
 	var displaced []convcache.Ticket
 	for _, old := range m.tickets[key] {
-		spared := t.HandedBack() && !old.HandedBack() && !m.notesDisplace
+		spared := t.HandedBack() && !old.HandedBack() && !m.NotesDisplace
 		switch {
-		case !m.usable(old), old.ID == t.ID && !m.handsBackItself:
+		case !m.usable(old), old.ID == t.ID && !m.HandsBackItself:
 		case !spared && m.supersedes(t, old):
 			displaced = append(displaced, old)
 		default:
@@ -250,14 +256,14 @@ func (m *mutant) displace(key convcache.Key, t convcache.Ticket) []convcache.Tic
 	}
 	if len(kept) == 5 {
 		at := 4
-		for at > 1 && (t.HandedBack() && !m.notesPushOut || m.notesGoFirst) && !kept[at].HandedBack() {
+		for at > 1 && (t.HandedBack() && !m.NotesPushOut || m.NotesGoFirst) && !kept[at].HandedBack() {
 			at--
 		}
 		displaced = append(displaced, kept[at])
 		kept = slices.Delete(kept, at, at+1)
 	}
 	m.tickets[key] = kept
-	if m.dropsSilently {
+	if m.DropsSilently {
 		return nil
 	}
 	return displaced
@@ -272,30 +278,28 @@ func (m *mutant) supersedes(t, old convcache.Ticket) bool {
 		shared++
 	}
 	switch {
-	case m.neverSupersedes:
+	case m.NeverSupersedes:
 		return false
-	case m.emptyIsContained && a.Tokens == 0:
+	case m.EmptyIsContained && a.Tokens == 0:
 		return true
-	case a.BlockSize != b.BlockSize && !m.anyBlockSize:
+	case a.BlockSize != b.BlockSize && !m.AnyBlockSize:
 		return false
 	case same, shared == 0:
 		return same
 	case shared < len(a.Blocks):
-		return m.byFirstBlock
+		return m.ByFirstBlock
 	}
-	return a.Tokens < b.Tokens || m.byBlocksAlone
+	return a.Tokens < b.Tokens || m.ByBlocksAlone
 }
 
-// failing returns the names of the checks that the store fails.
-func failing(t *testing.T, open func() *mutant) []string {
+// failing returns the names of the checks that a store with flaws fails.
+func failing(t *testing.T, f flaws) []string {
 	t.Helper()
 	var failed []string
 	for _, check := range Checks() {
 		synctest.Test(t, func(t *testing.T) {
-			m := open()
-			m.now = time.Now()
-			m.tickets = map[convcache.Key][]convcache.Ticket{}
-			if err := check.Run(t.Context(), Harness{Store: m, Advance: m.advance}); err != nil {
+			m := &mutant{flaws: f, now: time.Now(), tickets: map[convcache.Key][]convcache.Ticket{}}
+			if check.Run(t.Context(), Harness{m, func() time.Time { return m.now }, m.advance}) != nil {
 				failed = append(failed, check.Name)
 			}
 		})
@@ -304,71 +308,28 @@ func failing(t *testing.T, open func() *mutant) []string {
 }
 
 func TestChecks_PassForAStoreThatKeepsTheContract(t *testing.T) {
-	if failed := failing(t, func() *mutant { return &mutant{} }); len(failed) != 0 {
+	if failed := failing(t, flaws{}); len(failed) != 0 {
 		t.Errorf("failing checks: got %q, want none", failed)
 	}
 }
 
-func TestChecks_FailForEachBrokenClause(t *testing.T) {
-	for _, tc := range []struct {
-		check string
-		open  func() *mutant
-	}{
-		{"of 32 takers one gets the ticket", func() *mutant { return &mutant{getThenDelete: true} }},
-		{"a ticket is taken until its deadline", func() *mutant { return &mutant{takesExpired: true} }},
-		{"a ticket is found until its deadline", func() *mutant { return &mutant{peeksExpired: true} }},
-		{"expired branches are not shown beside others", func() *mutant { return &mutant{peeksExpired: true} }},
-		{"a ticket is found until its deadline", func() *mutant { return &mutant{lateDeadline: true} }},
-		{"a ticket is taken until its deadline", func() *mutant { return &mutant{lateDeadline: true} }},
-		{"a fifth branch displaces the oldest", func() *mutant { return &mutant{growsForever: true} }},
-		{"a fifth branch displaces the oldest", func() *mutant { return &mutant{dropsSilently: true} }},
-		{"the same ticket put twice is there once", func() *mutant { return &mutant{handsBackItself: true} }},
-		{"branches are shown newest first", func() *mutant { return &mutant{oldestFirst: true} }},
-		{"taking one ticket leaves the others", func() *mutant { return &mutant{takeEmpties: true} }},
-		{"conversations do not see each other", func() *mutant { return &mutant{oneConversation: true} }},
-		{"params are the bytes that were put", func() *mutant { return &mutant{aliases: true} }},
-		{"a put-back cannot live longer", func() *mutant { return &mutant{newLife: true} }},
-		{"a put-back keeps id and deadline", func() *mutant { return &mutant{newID: true} }},
-		{"an ended context changes nothing", func() *mutant { return &mutant{ignoresContext: true} }},
-		{"no time left stores nothing", func() *mutant { return &mutant{storesExpired: true} }},
-		{"a contained chain is superseded", func() *mutant { return &mutant{neverSupersedes: true} }},
-		{"the same tokens supersede", func() *mutant { return &mutant{neverSupersedes: true} }},
-		{"superseding makes room", func() *mutant { return &mutant{neverSupersedes: true} }},
-		{"a contained chain is superseded", func() *mutant { return &mutant{dropsSilently: true} }},
-		{"chains that are not contained stay", func() *mutant { return &mutant{byFirstBlock: true} }},
-		{"chains that are not contained stay", func() *mutant { return &mutant{byBlocksAlone: true} }},
-		{"chains that are not contained stay", func() *mutant { return &mutant{anyBlockSize: true} }},
-		{"tickets without chain do not supersede", func() *mutant { return &mutant{emptyIsContained: true} }},
-		{"a ticket put is found and taken whole", func() *mutant { return &mutant{losesChain: true} }},
-		{"a ticket put is found and taken whole", func() *mutant { return &mutant{losesEngine: true} }},
-		{"a ticket put is found and taken whole", func() *mutant { return &mutant{losesCommon: true} }},
-		{"a ticket put is found and taken whole", func() *mutant { return &mutant{losesOutline: true} }},
-		{"a note is found and taken whole", func() *mutant { return &mutant{losesPrefill: true} }},
-		{"a note lives for its own time", func() *mutant { return &mutant{capsLife: true} }},
-		{"a note takes the place of its ticket alone", func() *mutant { return &mutant{handsBackItself: true} }},
-		{"what comes later supersedes a note", func() *mutant { return &mutant{neverSupersedes: true} }},
-		{"what comes later supersedes a note", func() *mutant { return &mutant{firstNoteStays: true} }},
-		{"what comes later supersedes a note", func() *mutant { return &mutant{dropsSilently: true} }},
-		{"a late note is not stored beside what has its tokens", func() *mutant { return &mutant{storesLateNotes: true} }},
-		{"a late note is stored beside what has not", func() *mutant { return &mutant{byFirstBlock: true} }},
-		{"a note displaces no ticket", func() *mutant { return &mutant{notesDisplace: true} }},
-		{"a note displaces no ticket", func() *mutant { return &mutant{notesPushOut: true} }},
-		{"a fifth branch displaces notes like tickets", func() *mutant { return &mutant{notesPushOut: true} }},
-		{"a fifth branch displaces notes like tickets", func() *mutant { return &mutant{notesGoFirst: true} }},
-		{"branches of several keys are shown in the order of the keys", func() *mutant { return &mutant{lastKeyFirst: true} }},
-		{"branches of several keys are shown in the order of the keys", func() *mutant { return &mutant{oldestFirst: true} }},
-		{"branches of several keys are shown in the order of the keys", func() *mutant { return &mutant{namesFirstKey: true} }},
-		{"several keys are shown whole", func() *mutant { return &mutant{firstKeyOnly: true} }},
-		{"several keys without a ticket are empty", func() *mutant { return &mutant{emptyIsExpired: true} }},
-		{"keys beyond the bound are not looked up", func() *mutant { return &mutant{anyNumber: true} }},
-		{"expired tickets of one key hide no others", func() *mutant { return &mutant{expiredHides: true} }},
-		{"expired tickets of one key hide no others", func() *mutant { return &mutant{lastKeyDecides: true} }},
-		{"expired tickets of one key hide no others", func() *mutant { return &mutant{peeksExpired: true} }},
-		{"a ticket is shown and taken under its own key", func() *mutant { return &mutant{oneConversation: true} }},
-		{"an ended context shows none of several keys", func() *mutant { return &mutant{ignoresContext: true} }},
-	} {
-		if failed := failing(t, tc.open); !slices.Contains(failed, tc.check) {
-			t.Errorf("mutant %+v: failing checks: got %q, want %q among them", tc.open(), failed, tc.check)
+// Each flaw fails a check, and each check is failed by a flaw.
+func TestChecks_FailForEachFlaw(t *testing.T) {
+	useful := map[string]bool{}
+	for i := range reflect.TypeFor[flaws]().NumField() {
+		var f flaws
+		reflect.ValueOf(&f).Elem().Field(i).SetBool(true)
+		failed := failing(t, f)
+		if len(failed) == 0 {
+			t.Errorf("%+v: no check fails", f)
+		}
+		for _, check := range failed {
+			useful[check] = true
+		}
+	}
+	for _, check := range Checks() {
+		if !useful[check.Name] {
+			t.Errorf("%s: no flaw fails it", check.Name)
 		}
 	}
 }

@@ -2,8 +2,6 @@ package convcachetest
 
 import (
 	"context"
-	"fmt"
-	"reflect"
 	"testing"
 	"time"
 
@@ -24,58 +22,69 @@ type Store interface {
 // Harness is an empty store with room for a hundred tickets, and its clock.
 type Harness struct {
 	Store Store
-	// Advance moves the store's clock on.
+	// Now reads the store's clock, and Advance moves it on.
+	Now     func() time.Time
 	Advance func(time.Duration)
 }
 
-// Check is one clause of the contract. Run returns what the store does instead.
-type Check struct {
-	Name string
-	Run  func(context.Context, Harness) error
-}
+// Check is one clause of the contract: what is done to a store, and what it has to answer, in the words of doc.go.
+type Check struct{ Name, Steps string }
 
 // Checks returns the whole contract.
 func Checks() []Check {
 	return []Check{
-		{"a ticket put is found and taken whole", checkRoundTrip},
-		{"an unknown conversation is empty", checkUnknown},
-		{"a ticket is taken once", checkTakenOnce},
-		{"of 32 takers one gets the ticket", checkConcurrentTakers},
-		{"taking one ticket leaves the others", checkTakeLeavesOthers},
-		{"taking an unknown ticket leaves the others", checkTakeUnknown},
-		{"conversations do not see each other", checkKeysApart},
-		{"a ticket is found until its deadline", checkExpiryAtPeek},
-		{"a ticket is taken until its deadline", checkExpiryAtTake},
-		{"expired branches are not shown beside others", checkExpiredBesideFresh},
-		{"no time left stores nothing", checkNoTimeLeft},
-		{"branches are shown newest first", checkNewestFirst},
-		{"a fifth branch displaces the oldest", checkFifthBranch},
-		{"a contained chain is superseded", checkContained},
-		{"the same tokens supersede", checkSameTokens},
-		{"superseding makes room", checkSupersedingMakesRoom},
-		{"chains that are not contained stay", checkNotContained},
-		{"tickets without chain do not supersede", checkNoChain},
-		{"the same ticket put twice is there once", checkPutTwice},
-		{"expired tickets are not handed back", checkExpiredNotDisplaced},
-		{"a put-back keeps id and deadline", checkPutBack},
-		{"a put-back cannot live longer", checkPutBackNoLonger},
-		{"params are the bytes that were put", checkParamsCopied},
-		{"an ended context changes nothing", checkContextEnded},
-		{"a note is found and taken whole", checkNoteRoundTrip},
-		{"a note lives for its own time", checkNoteLife},
-		{"a note takes the place of its ticket alone", checkNoteInPlace},
-		{"what comes later supersedes a note", checkNoteSuperseded},
-		{"a late note is not stored beside what has its tokens", checkLateNote},
-		{"a late note is stored beside what has not", checkLateNoteOfMore},
-		{"a note displaces no ticket", checkNoteDisplacesNoTicket},
-		{"a fifth branch displaces notes like tickets", checkFifthBesideNotes},
-		{"branches of several keys are shown in the order of the keys", checkKeysInOrder},
-		{"several keys are shown whole", checkKeysFull},
-		{"several keys without a ticket are empty", checkKeysMissing},
-		{"keys beyond the bound are not looked up", checkKeysBeyond},
-		{"expired tickets of one key hide no others", checkKeysExpired},
-		{"a ticket is shown and taken under its own key", checkKeysTaken},
-		{"an ended context shows none of several keys", checkKeysContextEnded},
+		{"a ticket put is found and taken whole", "put a, peek a, peek a, take a"},
+		{"an unknown conversation is empty", "peek, take a consumed"},
+		{"a ticket is taken once", "put a, take a, take a consumed, peek"},
+		{"of 32 takers one gets the ticket", "race"},
+		{"taking one ticket leaves the others", "put a b c, take b, peek c a, take a, take c"},
+		{"taking an unknown ticket leaves the others", "put a, take b consumed, peek a"},
+		{"conversations do not see each other", "put a, in 2, peek, take a consumed, put b, in 1, peek a, take a, in 2, peek b"},
+		{"a ticket is found until its deadline", "put a, wait 59.999s, peek a, wait 1ms, peek expired, wait 1ms, peek expired"},
+		{"a ticket is taken until its deadline", "put a b c, wait 59.999s, take a, wait 1ms, take b expired, take b consumed, wait 1ms, take c expired, peek"},
+		{"expired branches are not shown beside others", "put b 2m, put a, wait 1m, peek b, take a expired, take b"},
+		{"no time left stores nothing", "chain a 70 1 2, chain b 70 1 2, put a, put b 0s expired, put b -1s expired, peek a"},
+		{"branches are shown newest first", "put a 4m, put b, put c 3m, put d 2m, peek d c b a"}, // not by their deadlines
+		{"a fifth branch displaces the oldest", "put a b c d, put e over a, take a consumed, peek e d c b"},
+		{"a contained chain is superseded", "chain a 70 1 2, chain b 90 1 2, chain c 130 1 2 3 4, put a o, put b over a, put c over b," +
+			"take b consumed, peek c o, wait 1m, chain d 170 1 2 3 4 5, put d, peek d"}, // what has expired is not handed back
+		{"the same tokens supersede", "chain a 70 1 2, chain b 70 1 2, put a, put b over a, peek b, chain c 20, chain d 20, put c, put d over c, peek d b"},
+		{"superseding makes room", "chain d 70 1 2, chain e 100 1 2 3, put a b c d, put e over d, peek e c b a"},
+		{"chains that are not contained stay", apart("chain a 100 1 2 3, chain b %s, put a b, peek b a",
+			"100 1 2 4", "200 1 2 4 5 6 7", "200 9 2 3 4 5 6", // edited in the third block, and in the first
+			"70 1 2", "98 1 2 3", "40 1", "20", // answered again, shorter
+			"100 1 2 3 otherwise", "170 1 2 3 coarse", "100 1 2 3 coarse", "0")},
+		{"tickets without chain do not supersede", "chain a 0, chain b 0, chain c 100 1 2 3, put a b c, peek c b a"},
+		// To hand the first back would let the caller release blocks that are still offered.
+		{"the same ticket put twice is there once", "put a a, peek a, take a, take a consumed"},
+		{"expired tickets are not handed back", "put a, put b 2m, put c 2m, put d 2m, wait 1m, put e, peek e d c b"},
+		{"a put-back keeps id and deadline", "put a, wait 20s, take a, put a 40s, peek a, wait 39.999s, peek a, wait 1ms, peek expired"},
+		{"a put-back cannot live longer", "put a, take a, put a 10m, wait 1m, peek expired, take a expired, put a expired"},
+		{"an ended context changes nothing", "put a, ended peek unavailable, ended take a unavailable, ended put b not_stored, peek a, take a"},
+		{"a note is found and taken whole", "chain a 70 1 2, back a, put a, peek a, take a, take a consumed, peek"},
+		{"a note lives for its own time", "put a, wait 59s, take a, note a, put a, wait 59m59.999s, peek a, wait 1ms, peek expired, take a expired"},
+		{"a note takes the place of its ticket alone", "put a b c, back d, put d, peek d c b a, put d, peek d c b a"},
+		{"what comes later supersedes a note", "chain a 70 1 2, chain b 100 1 2 3, chain c 100 1 2 3, chain d 130 1 2 3 4, back a b c," +
+			"put o, put a, put b over a, put c over b, put d over c, peek d o"},
+		{"a late note is not stored beside what has its tokens", apart("chain a 70 1 2, chain b %s, back a, put b, put a superseded, peek b, take b, peek",
+			"130 1 2 3 4", "71 1 2", "70 1 2")},
+		{"a late note is not stored beside a note of more", "chain a 70 1 2, chain b 40 1, chain c 100 1 2 3, back a b c, put b, put c over b, put a superseded, peek c"},
+		{"a late note is stored beside what has not", apart("chain a 70 1 2, chain b %s, back a, put b, put a, peek a b",
+			"130 1 3 4 5", "130 2 3 4 5", "70 1 2 otherwise", "170 1 2 3 coarse", "0")},
+		{"a note displaces no ticket", "chain a 100 1 2 3, chain b 70 1 2, chain c 130 1 2 3 4, back a, put b, put a, peek a b, put c over a b," +
+			"back g, put d e f, put g superseded, peek f e d c, take c, put g, peek g f e d"},
+		{"a fifth branch displaces notes like tickets", "back a b c, put d, put a, put e, put b, put c over a, peek c b e d," + // the oldest note, not the oldest branch
+			"put f over d, put g over e, put h over b, peek h g f c"},
+		{"branches of several keys are shown in the order of the keys", "put a, in 2, put b, in 1, put c, in 3, put d," +
+			"peek 1 2 4 3 c a b d, peek 4 3 2 1 d b c a, peek 2 4 b, peek 2 b"},
+		{"several keys are shown whole", "put a b c d, in 2, put e f g h, in 3, put i j k l, in 4, put m n o p, peek 1 2 3 4 d c b a h g f e l k j i p o n m"},
+		{"several keys without a ticket are empty", "peek 1 2, peek nowhere"},
+		{"keys beyond the bound are not looked up", "in 4, put a, in 5, put b, peek 1 2 3 4 5 a"},
+		{"expired tickets of one key hide no others", "put a, in 2, put b 2m, wait 1m, peek 1 2 b, peek 2 1 b, peek 1 3 expired, peek 3 1 expired," +
+			"wait 1m, peek 2 3 1 expired"},
+		{"a ticket is shown and taken under its own key", "chain a 70 1 2, chain b 70 1 2, put a, in 2, put b, peek 1 2 a b, in 1, take b consumed, peek 1 2 a b," +
+			"in 2, take b, peek 1 2 a, in 1, take a, peek 1 2"},
+		{"an ended context shows none of several keys", "put a, in 2, put b, ended peek 1 2 unavailable, peek 1 2 a b"},
 	}
 }
 
@@ -89,135 +98,4 @@ func Run(t *testing.T, open func(t *testing.T) Harness) {
 			}
 		})
 	}
-}
-
-// client drives one conversation of a store and remembers the first surprise, so that a check reads
-// as the sequence of calls that it is.
-type client struct {
-	store Store
-	key   convcache.Key
-	err   error
-}
-
-func newClient(h Harness) *client {
-	return &client{store: h.Store, key: convcache.Key{1, 2, 3}}
-}
-
-// wrong records the first surprise.
-func (c *client) wrong(format string, args ...any) {
-	if c.err == nil {
-		c.err = fmt.Errorf(format, args...)
-	}
-}
-
-// put stores a ticket, which must succeed, and compares what it displaced.
-func (c *client) put(ctx context.Context, t convcache.Ticket, ttl time.Duration, displaced ...convcache.Ticket) {
-	got, outcome := c.store.Put(ctx, c.key, t, ttl)
-	if outcome != convcache.Stored {
-		c.wrong("put: outcome: got %v, want %v", outcome, convcache.Stored)
-	}
-	if len(got) != len(displaced) {
-		c.wrong("put: displaced: got %d tickets, want %d", len(got), len(displaced))
-		return
-	}
-	for i := range got {
-		if err := sameTicket(got[i], displaced[i]); err != nil {
-			c.wrong("put: displaced ticket %d: %w", i, err)
-		}
-	}
-}
-
-// take takes a ticket and compares the outcome, and what was taken with what was put.
-func (c *client) take(ctx context.Context, t convcache.Ticket, want convcache.Outcome) convcache.Ticket {
-	got, outcome := c.store.Take(ctx, c.key, t.ID)
-	switch {
-	case outcome != want:
-		c.wrong("take: outcome: got %v, want %v", outcome, want)
-	case outcome == convcache.Taken:
-		if err := sameTicket(got, t); err != nil {
-			c.wrong("take: %w", err)
-		}
-	case got.Params != nil || got.ID != convcache.TicketID{}:
-		c.wrong("take: got a ticket with outcome %v", outcome)
-	}
-	return got
-}
-
-// peek looks and compares the outcome and the branches.
-func (c *client) peek(ctx context.Context, want convcache.Outcome, tickets ...convcache.Ticket) []convcache.KeyedBranch {
-	got, outcome := c.store.Peek(ctx, []convcache.Key{c.key})
-	if outcome != want {
-		c.wrong("peek: outcome: got %v, want %v", outcome, want)
-	}
-	if len(got) != len(tickets) {
-		c.wrong("peek: got %d branches, want %d", len(got), len(tickets))
-		return nil
-	}
-	for i, b := range got {
-		if err := sameBranch(b.Branch, tickets[i].Branch); err != nil {
-			c.wrong("peek: branch %d: %w", i, err)
-		}
-	}
-	return got
-}
-
-// sameBranch compares all that a look-up must tell. The deadline is the store's to set.
-func sameBranch(got, want convcache.Branch) error {
-	want.Deadline = got.Deadline
-	if len(got.Chain.Blocks)+len(want.Chain.Blocks) == 0 {
-		want.Chain.Blocks = got.Chain.Blocks // no blocks, nil or not
-	}
-	if got.FreshAsOf.Equal(want.FreshAsOf) {
-		want.FreshAsOf = got.FreshAsOf // in whichever zone
-	}
-	if !reflect.DeepEqual(got, want) {
-		return fmt.Errorf("got %+v, want %+v", got, want)
-	}
-	return nil
-}
-
-// sameTicket compares all that a store must keep.
-func sameTicket(got, want convcache.Ticket) error {
-	if err := sameBranch(got.Branch, want.Branch); err != nil {
-		return err
-	}
-	switch {
-	case string(got.Params) != string(want.Params):
-		return fmt.Errorf("params: got %q, want %q", got.Params, want.Params)
-	case got.EngineID != want.EngineID:
-		return fmt.Errorf("engine id: got %q, want %q", got.EngineID, want.EngineID)
-	case !got.FreshAsOf.Equal(want.FreshAsOf):
-		return fmt.Errorf("caught up: got %v, want %v", got.FreshAsOf, want.FreshAsOf)
-	}
-	return nil
-}
-
-// ticket returns a ticket whose tokens have nothing in common with those of other numbers.
-func ticket(n int) convcache.Ticket {
-	return convcache.Ticket{
-		Branch: convcache.Branch{
-			ID:                 convcache.NewTicketID(),
-			Outline:            []uint32{uint32(n), 1 << 31, 1},
-			Decode:             convcache.Holder{Instance: fmt.Sprintf("decode-%d", n), Incarnation: fmt.Sprintf("1.%de+09", n)},
-			SharedPrefixTokens: 3 * n,
-			Tokens:             100 + n,
-			Chain:              chain(100+n, uint64(n)<<32+1, 1<<63, uint64(n)),
-			FreshAsOf:          time.Date(2026, time.November, 21, 12, 0, n, 0, time.UTC),
-		},
-		Params:   fmt.Appendf(nil, `{ "remote_engine_id":"e%d", "n":1.0,"s":"\u00e9\/" }`, n),
-		EngineID: fmt.Sprintf("e%d", n),
-	}
-}
-
-// chain returns a chain over so many tokens, in blocks of 32 that hold what the numbers stand for. As in any
-// chain, each hash covers the blocks before its own.
-func chain(tokens int, blocks ...uint64) convcache.Chain {
-	c := convcache.Chain{BlockSize: 32, Tokens: tokens}
-	covered := uint64(0)
-	for _, block := range blocks {
-		covered = (covered ^ block) * 0x9e3779b97f4a7c15
-		c.Blocks = append(c.Blocks, covered)
-	}
-	c.Whole = covered*31 + uint64(tokens)
-	return c
 }

@@ -1,6 +1,7 @@
 package redisstore_test
 
 import (
+	"carryover/logtest"
 	"context"
 	"errors"
 	"fmt"
@@ -107,19 +108,6 @@ func carries(t *testing.T, cfg Config) {
 	}
 }
 
-func TestChannel_CarriesMessages(t *testing.T) {
-	s := redistest.Start(t)
-	setLeast(s, append(leastCommands(), "publish", "subscribe", "select"))
-	s.CLI("ACL", "SETUSER", "carryover", "resetchannels", "&carryover:*")
-	for name, cfg := range map[string]Config{
-		"single server": {},
-		"least ACL":     {Username: "carryover", Password: "the password", DB: 2},
-	} {
-		cfg.Addresses = []string{s.Addr()}
-		t.Run(name, func(t *testing.T) { carries(t, cfg) })
-	}
-}
-
 // A user that may not publish or subscribe is refused at the start, not found when the first notification is lost.
 func TestChannel_CheckNamesTheACL(t *testing.T) {
 	t.Parallel()
@@ -147,19 +135,10 @@ func TestChannel_CheckNamesTheACL(t *testing.T) {
 	}
 }
 
-func TestChannel_CarriesMessagesInACluster(t *testing.T) {
-	t.Parallel()
-	nodes := redistest.StartCluster(t, 3)
-	for range 3 { // each has another prefix, and with it a slot of its own
-		carries(t, ofCluster(nodes))
-	}
-}
-
 func TestChannel_FollowsTheMasterThatSentinelsName(t *testing.T) {
 	t.Parallel()
 	pair := redistest.StartSentinel(t)
-	cfg := Config{Topology: redisstore.Sentinel, Addresses: pair.Addrs(), Master: pair.Name, Prefix: freshPrefix()}
-	carries(t, cfg)
+	cfg := ofSentinel(pair)
 	one, two := openStore(t, cfg), openStore(t, cfg)
 	first, second := listens(t, one), listens(t, two)
 	wantHeard(t, one, "before", first, second)
@@ -175,8 +154,8 @@ func TestChannel_FollowsTheMasterThatSentinelsName(t *testing.T) {
 func TestChannel_OutlivesTheServer(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
-	var log storeLog
-	r := openStore(t, Config{Addresses: []string{s.Addr()}, Logger: log.logger()})
+	var log logtest.Log
+	r := openStore(t, Config{Addresses: []string{s.Addr()}, Logger: log.Logger()})
 	e := listens(t, r)
 	wantHeard(t, r, "before", e)
 	s.Kill()
@@ -187,7 +166,7 @@ func TestChannel_OutlivesTheServer(t *testing.T) {
 	wantHeard(t, r, "after a restart", e)
 	s.CLI("CLIENT", "KILL", "TYPE", "pubsub")
 	wantHeard(t, r, "after a lost connection", e)
-	if got := log.count("is not heard"); got != 1 {
+	if got := log.Count("is not heard"); got != 1 {
 		t.Errorf("got %d lines, want 1 a minute", got)
 	}
 }
@@ -197,12 +176,12 @@ func TestChannel_NoticesAServerThatKeepsSilent(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
 	f := redistest.Forward(t, s.Addr())
-	var log storeLog
+	var log logtest.Log
 	speaker := openStore(t, Config{Addresses: []string{s.Addr()}})
-	e := listens(t, openStore(t, Config{Addresses: []string{f.Addr()}, Logger: log.logger()}))
+	e := listens(t, openStore(t, Config{Addresses: []string{f.Addr()}, Logger: log.Logger()}))
 	wantHeard(t, speaker, "before", e)
 	f.Hang(true)
-	eventually(t, "a subscription that is given up", func() bool { return log.count("is not heard") == 1 })
+	eventually(t, "a subscription that is given up", func() bool { return log.Count("is not heard") == 1 })
 	f.Hang(false)
 	wantHeard(t, speaker, "after", e)
 }
@@ -210,8 +189,8 @@ func TestChannel_NoticesAServerThatKeepsSilent(t *testing.T) {
 // What somebody else publishes, or a replica with another secret, is heard by nobody.
 func TestChannel_ForgedMessagesAreNotHeard(t *testing.T) {
 	s := redistest.Start(t)
-	var log storeLog
-	cfg := Config{Addresses: []string{s.Addr()}, Prefix: freshPrefix(), Logger: log.logger()}
+	var log logtest.Log
+	cfg := Config{Addresses: []string{s.Addr()}, Prefix: freshPrefix(), Logger: log.Logger()}
 	r := openStore(t, cfg)
 	cfg.Secret = mustSecret(t, "the secret of somebody else")
 	foreign := openStore(t, cfg)
@@ -227,7 +206,7 @@ func TestChannel_ForgedMessagesAreNotHeard(t *testing.T) {
 			t.Errorf("heard %q", message)
 		}
 	}
-	if log.count("not authentic") != 1 {
+	if log.Count("not authentic") != 1 {
 		t.Error("the log does not say so")
 	}
 }

@@ -49,7 +49,7 @@ func keepsContract(t *testing.T, cfg Config) {
 		if strings.HasSuffix(t.Name(), "takers_one_gets_the_ticket") {
 			connectAll(t, r.Client())
 		}
-		return convcachetest.Harness{Store: r, Advance: c.advance}
+		return convcachetest.Harness{Store: r, Now: c.now, Advance: c.advance}
 	})
 }
 
@@ -83,7 +83,8 @@ func connectAll(t *testing.T, client redis.UniversalClient) {
 	must(t, err)
 }
 
-func TestRedis_KeepsTheContract(t *testing.T) {
+// TestRedis_OnEveryServer runs what holds for each kind of server, and each way to it.
+func TestRedis_OnEveryServer(t *testing.T) {
 	files := newAuthority(t)
 	tlsPort := freeTCPPort(t)
 	socket := filepath.Join(t.TempDir(), "redis.sock")
@@ -96,23 +97,53 @@ func TestRedis_KeepsTheContract(t *testing.T) {
 		"least ACL":     {Addresses: []string{s.Addr()}, Username: "carryover", Password: "the password"},
 		"TLS":           {Addresses: []string{net.JoinHostPort("127.0.0.1", strconv.Itoa(tlsPort))}, TLS: &tls.Config{RootCAs: files.pool, MinVersion: tls.VersionTLS12, ClientSessionCache: tls.NewLRUClientSessionCache(0)}},
 		"database 3":    {Addresses: []string{s.Addr()}, DB: 3},
-		"all too large": {Addresses: []string{s.Addr()}, MaxValue: 1},
 	} {
-		t.Run(name, func(t *testing.T) { keepsContract(t, cfg) })
+		t.Run(name, func(t *testing.T) {
+			keepsContract(t, cfg)
+			sharesMarks(t, cfg)
+			sharesTheEpoch(t, cfg)
+			showsTheEpoch(t, cfg)
+		})
 	}
+	t.Run("all too large", func(t *testing.T) { keepsContract(t, Config{Addresses: []string{s.Addr()}, MaxValue: 1}) })
+	setLeast(s, append(leastCommands(), "publish", "subscribe", "select"))
+	s.CLI("ACL", "SETUSER", "carryover", "resetchannels", "&carryover:*")
+	for _, cfg := range []Config{{}, {Username: "carryover", Password: "the password", DB: 2}} {
+		cfg.Addresses = []string{s.Addr()}
+		carries(t, cfg)
+	}
+	t.Run("behind Sentinel", func(t *testing.T) {
+		t.Parallel()
+		pair := redistest.StartSentinel(t)
+		cfg := ofSentinel(pair)
+		keepsContract(t, cfg)
+		sharesMarks(t, cfg)
+		sharesTheEpoch(t, cfg)
+		carries(t, cfg)
+		r := openRedis(t, cfg)
+		pair.Failover()
+		eventually(t, "a put to the new master", func() bool { // until Sentinel has told the client, the old one answers, or is gone
+			_, outcome := r.Put(t.Context(), key(3), ticket(3, 10), redisTTL)
+			return outcome == Stored && r.Shares()
+		})
+	})
+	t.Run("in a cluster", func(t *testing.T) {
+		t.Parallel()
+		nodes := redistest.StartCluster(t, 3)
+		keepsContract(t, ofCluster(nodes))
+		spreads(t, nodes)
+		for range 3 { // each has another prefix, and with it a slot of its own
+			sharesMarks(t, ofCluster(nodes))
+			sharesTheEpoch(t, ofCluster(nodes))
+			carries(t, ofCluster(nodes))
+		}
+		showsTheEpoch(t, ofCluster(nodes))
+	})
 }
 
-func TestRedis_KeepsTheContractBehindSentinel(t *testing.T) {
-	t.Parallel()
-	pair := redistest.StartSentinel(t)
-	keepsContract(t, ofSentinel(pair))
-}
-
-func TestRedis_KeepsTheContractInACluster(t *testing.T) {
-	t.Parallel()
-	nodes := redistest.StartCluster(t, 3)
-	keepsContract(t, ofCluster(nodes))
-
+// spreads checks that a Cluster's nodes share conversations out, and that each is found from one address.
+func spreads(t *testing.T, nodes *redistest.ClusterNodes) {
+	t.Helper()
 	r := openRedis(t, Config{Topology: redisstore.Cluster, Addresses: nodes.Addrs()[:1], Prefix: "spread"})
 	mustCheck(t, r)
 	const conversations = 60
@@ -128,8 +159,7 @@ func TestRedis_KeepsTheContractInACluster(t *testing.T) {
 		}
 	}
 	for n := range conversations {
-		branches := wantLook(t, r, key(n), Found)
-		wantTake(t, r, key(n), branches[0].ID, Taken)
+		wantTake(t, r, key(n), wantLook(t, r, key(n), Found)[0].ID, Taken)
 	}
 }
 

@@ -2,7 +2,6 @@ package redisstore_test
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"testing"
 	"time"
@@ -46,71 +45,15 @@ func wantHome(t *testing.T, r *replica, k Key) {
 
 func TestRedis_DownAtStart_TicketsStayHomeUntilItComes(t *testing.T) {
 	t.Parallel()
-	s := redistest.Start(t)
-	s.Kill()
-	c := &clock{}
-	r := openOn(t, s, Config{Now: c.now})
-	other := openAt(t, s.Addr())
-	wantDown(t, r)
-	if r.State() != convcache.RemoteDown {
-		t.Errorf("state: got %v, want %v", r.State(), convcache.RemoteDown)
+	st := newStage(t, Config{})
+	st.play("kill; down; home 1; look 1 unavailable; put kept 2; len 1")
+	if got := st.stores["r"].State(); got != convcache.RemoteDown {
+		t.Errorf("state: got %v, want %v", got, convcache.RemoteDown)
 	}
-	wantHome(t, r, key(1))
-	wantLook(t, r, key(1), Unavailable)
-	kept := ticket(1, 10)
-	wantPut(t, r, key(2), kept, Stored)
-	if got := r.Len(); got != 1 {
-		t.Errorf("conversations: got %d, want the 1 of this process", got)
-	}
-
-	s.Restart()
-	ctx, cancel := context.WithCancel(t.Context())
-	var running sync.WaitGroup
-	running.Go(func() {
-		if err := r.Run(ctx); !errors.Is(err, context.Canceled) {
-			t.Errorf("run: got %v, want %v", err, context.Canceled)
-		}
-	})
-	eventually(t, "a store that shares again", func() bool { return r.State() == convcache.RemoteUp && r.Shares() })
-	cancel()
-	running.Wait()
-
-	shared := ticket(2, 10)
-	wantPut(t, r, key(3), shared, Stored)
-	wantTake(t, other, key(3), shared.ID, Taken)
-	wantTake(t, other, key(2), kept.ID, Consumed)
-	wantTake(t, r, key(2), kept.ID, Taken)
-	wantTake(t, r, key(2), kept.ID, Consumed)
-	expiring := ticket(3, 10)
-	s.Kill()
-	wantPut(t, r, key(4), expiring, Stored)
-	c.advance(redisTTL)
-	if got := r.EvictStale(); got != 1 {
+	st.play("restart; run; put shared 3; o take shared; o take kept consumed; take kept; take kept consumed; kill; put expiring 4; wait")
+	if got := st.stores["r"].EvictStale(); got != 1 {
 		t.Errorf("evicted: got %d conversations, want 1", got)
 	}
-}
-
-func TestRedis_DiesWhileInUse_BreakerOpensAtTheFifthFailure(t *testing.T) {
-	s, r := startRedis(t)
-	mustCheck(t, r)
-	kept := ticket(1, 10)
-	wantPut(t, r, key(1), kept, Stored)
-	s.Kill()
-	for n := range 4 {
-		timed(t, granted, func(ctx context.Context) {
-			if _, got := r.Peek(ctx, []Key{key(1)}); got != Unavailable {
-				t.Errorf("peek %d: got %v, want %v", n, got, Unavailable)
-			}
-		})
-		if !r.Shares() {
-			t.Fatalf("the breaker opened after %d failures", n+1)
-		}
-	}
-	wantTake(t, r, key(1), kept.ID, Unavailable)
-	if r.Shares() {
-		t.Error("five operations failed, and more are sent")
-	}
-	wantHome(t, r, key(2))
 }
 
 func TestRedis_Stopped_CostsOnlyWhatIsGranted(t *testing.T) {
@@ -261,47 +204,17 @@ func TestRedis_PoolExhausted_CostsOnlyWhatIsGranted(t *testing.T) {
 
 // A Cluster or a Sentinel none of whose addresses answers.
 func TestRedis_NoAddressAnswers_TicketsStayHome(t *testing.T) {
-	s := redistest.Start(t)
-	s.Kill()
-	for name, cfg := range map[string]Config{
-		"cluster":  {Topology: redisstore.Cluster, Addresses: []string{s.Addr()}},
-		"sentinel": {Topology: redisstore.Sentinel, Addresses: []string{s.Addr()}, Master: "m"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			r := openRedis(t, cfg)
-			wantLook(t, r, key(1), Unavailable)
-			wantTake(t, r, key(1), ticket(1, 1).ID, Unavailable)
-			wantPut(t, r, key(1), ticket(1, 10), Stored)
-			if got := r.Len(); got != 1 {
-				t.Errorf("conversations: got %d, want the 1 of this process", got)
-			}
-			wantDown(t, r)
-			wantHome(t, r, key(2))
-		})
+	st := newStage(t, Config{})
+	st.play("kill")
+	for _, cfg := range []Config{{Topology: redisstore.Cluster}, {Topology: redisstore.Sentinel, Master: "m"}} {
+		st.stores["r"] = openOn(t, st.server, cfg)
+		st.play("look 1 unavailable; take never unavailable; put a; len 1; down; home 2; take a")
 	}
 }
 
 func TestRedis_OpenBreakerSendsNothing(t *testing.T) {
-	s, r := startRedis(t)
-	mustCheck(t, r)
-	there := ticket(1, 10)
-	wantPut(t, r, key(1), there, Stored)
-	r.OpenBreaker()
-	said := monitor(t, s, func() {
-		wantLook(t, r, key(1), Unavailable)
-		wantTake(t, r, key(1), there.ID, Unavailable)
-		wantPut(t, r, key(1), ticket(2, 10), Stored)
-		wantLook(t, r, key(1), Found)
-		if got := r.Len(); got != 1 {
-			t.Errorf("conversations: got %d, want the 1 of this process", got)
-		}
-	})
-	if said != "" {
-		t.Errorf("while the breaker was open the server was told %q", said)
-	}
-	r.CloseBreaker()
-	if got := len(wantLook(t, r, key(1), Found)); got != 2 {
-		t.Errorf("peek: got %d branches, want that of this process and the shared one", got)
-	}
-	wantTake(t, r, key(1), there.ID, Taken)
+	st := newStage(t, Config{})
+	st.play("check; put there; open")
+	st.quiet("look unavailable; take there unavailable; put here; look here; len 1")
+	st.play("close; look here there; take there")
 }

@@ -103,16 +103,18 @@ func TestRedis_SeveralKeysAreReadFromTheirMasters(t *testing.T) {
 	}
 }
 
-func TestRedis_KeyOfAnotherKindHidesNoOtherKey(t *testing.T) {
-	s, r := startRedis(t)
-	s.CLI("SET", r.KeyName(key(1)), "somebody's")
-	wantPut(t, r, key(2), ticket(2, 10), Stored)
+func TestRedis_KeyOfAnotherKindConcernsItsConversationOnly(t *testing.T) {
+	st := newStage(t, Config{})
+	s, r := st.server, st.stores["r"]
+	st.play("occupy 1; put other 2")
 	for range 8 {
+		st.play("put a; look a; take a")
 		wantKeys(t, r, []Key{key(1), key(2), key(3)}, Found, key(2))
 		wantKeys(t, r, []Key{key(3), key(1)}, Unavailable)
 	}
-	if !r.Shares() {
-		t.Error("one conversation's key keeps all others from being shared")
+	st.play("shares") // all others
+	if got := s.CLI("GET", r.KeyName(key(1))); got != "somebody's" {
+		t.Errorf("the key of another kind: got %q, want it left alone", got)
 	}
 }
 
@@ -135,7 +137,7 @@ func TestRedis_LookUpOfSeveralKeysIsOneFailure(t *testing.T) {
 func TestRedis_LargeAnswerOfOneKeyHidesNoneBefore(t *testing.T) {
 	r, other := narrowRedis(t, 32<<10)
 	wantPut(t, other, key(1), ticket(1, 10), Stored)
-	wantPut(t, other, key(2), longTicket(t, 128<<10, adjacentBlocks(8<<10)), Stored)
+	wantPut(t, other, key(2), longTicket(t, blocksFrom(false)), Stored)
 	keys := keysTo(2)
 	for range 8 {
 		timed(t, granted, func(ctx context.Context) {

@@ -1,11 +1,10 @@
 package redisstore_test
 
 import (
+	"carryover/logtest"
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -74,51 +73,20 @@ func TestRedis_LargePutsThatTimeOutDoNotCount(t *testing.T) {
 	}
 }
 
-// The answer to a look-up may be large as well, and how large is not known before.
-func TestRedis_LargeAnswersThatTimeOutDoNotCount(t *testing.T) {
-	r, other := narrowRedis(t, 32<<10)
-	tk := longTicket(t, 128<<10, adjacentBlocks(8<<10))
-	wantPut(t, other, key(1), tk, Stored)
-	for range 8 {
-		stuck(t, func(ctx context.Context) Outcome {
-			_, outcome := r.Peek(ctx, []Key{key(1)})
-			return outcome
-		})
-	}
-	wantShared(t, r, other)
-	wantTake(t, other, key(1), tk.ID, Taken)
-}
-
 func TestRedis_LargerTicketsStayHome(t *testing.T) {
-	s, r := startRedis(t)
-	other := openAt(t, s.Addr())
-	mustCheck(t, r)
-	small, large := ticket(1, 10), ticket(2, aboveMaxValue)
-	wantPut(t, r, key(1), small, Stored)
-	said := monitor(t, s, func() { wantPut(t, r, key(1), large, Stored) })
-	if said != "" {
-		t.Errorf("of a ticket that stays home the server was told %d bytes", len(said))
-	}
-	if got := branchIDs(wantLook(t, r, key(1), Found)); !slices.Equal(got, ids(large, small)) {
-		t.Errorf("peek: got %v, want both, that of this process first", got)
-	}
-	if got := branchIDs(wantLook(t, other, key(1), Found)); !slices.Equal(got, ids(small)) {
-		t.Errorf("peek of another replica: got %v, want the small one", got)
-	}
-	wantTake(t, other, key(1), large.ID, Consumed)
-	wantTake(t, r, key(1), small.ID, Taken)
-	if got := wantTake(t, r, key(1), large.ID, Taken); len(got.Params) != aboveMaxValue {
-		t.Errorf("take: got %d bytes of params, want %d", len(got.Params), aboveMaxValue)
-	}
-	wantTake(t, r, key(1), large.ID, Consumed)
+	st := newStage(t, Config{})
+	st.tickets["large"] = ticket(9, aboveMaxValue)
+	st.play("check; put small")
+	st.quiet("put large")
+	st.play("look large small; o look small; o take large consumed; take small; take large; take large consumed")
 }
 
 func TestRedis_MaxValueBoundsWhatIsShared(t *testing.T) {
 	s := redistest.Start(t)
 	c := &clock{}
-	var log storeLog
+	var log logtest.Log
 	const overhead = 640 // of a ticket in memory
-	r := openBounded(t, Config{Addresses: []string{s.Addr()}, MaxValue: 1 << 20, Now: c.now, Logger: log.logger()}, 1<<20+overhead)
+	r := openBounded(t, Config{Addresses: []string{s.Addr()}, MaxValue: 1 << 20, Now: c.now, Logger: log.Logger()}, 1<<20+overhead)
 	other := openAt(t, s.Addr())
 	const frame = 300 // of a value: a branch without blocks, names, authentication
 	fits := ticket(1, 1<<20-frame)
@@ -127,7 +95,7 @@ func TestRedis_MaxValueBoundsWhatIsShared(t *testing.T) {
 		t.Errorf("take: got %d bytes of params, want %d", len(got.Params), len(fits.Params))
 	}
 	const line = "too large for redis"
-	if got := log.count(line); got != 0 {
+	if got := log.Count(line); got != 0 {
 		t.Errorf("logged %q %d times, want never: all were shared", line, got)
 	}
 	for minute := range 2 {
@@ -135,7 +103,7 @@ func TestRedis_MaxValueBoundsWhatIsShared(t *testing.T) {
 			wantPut(t, r, key(10+n), ticket(n, 1<<20), Stored)
 			wantLook(t, other, key(10+n), Empty)
 		}
-		if got, want := log.count(line), minute+1; got != want {
+		if got, want := log.Count(line), minute+1; got != want {
 			t.Errorf("logged %q %d times after %d minutes, want %d", line, got, minute, want)
 		}
 		c.advance(redisTTL)
@@ -155,69 +123,63 @@ func branchIDs(branches []KeyedBranch) []TicketID {
 }
 
 // longTicket returns a ticket over so many tokens in blocks of 16, whose params name the given blocks.
-func longTicket(tb testing.TB, tokens int, blocks []int) Ticket {
+func longTicket(tb testing.TB, blocks []int) Ticket {
 	tb.Helper()
+	const tokens = 128 << 10
 	rng := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // reproducible
-	chain := mustChain(tb, sharedSecret(tb).ChainKey(), randomIDs(rng, tokens, 150_000), 16)
 	tk := fullTicket(1)
-	tk.Chain, tk.Tokens = chain, tokens
-	text := make([]string, len(blocks))
-	for i, id := range blocks {
-		text[i] = strconv.Itoa(id)
-	}
+	tk.Chain, tk.Tokens = mustChain(tb, sharedSecret(tb).ChainKey(), randomIDs(rng, tokens, 150_000), 16), tokens
 	tk.Params = fmt.Appendf(nil, `{"do_remote_prefill": true, "do_remote_decode": false, "remote_block_ids": [[%s]], `+
-		`"remote_engine_id": "1f6d3c1e-6a0e-4b5e-9f43-0f4b6a3c2d11", "remote_host": "10.1.2.3", "remote_port": 5600, "tp_size": 1}`, strings.Join(text, ", "))
+		`"remote_engine_id": "1f6d3c1e-6a0e-4b5e-9f43-0f4b6a3c2d11", "remote_host": "10.1.2.3", "remote_port": 5600, "tp_size": 1}`,
+		strings.Trim(strings.ReplaceAll(fmt.Sprint(blocks), " ", ", "), "[]"))
 	return tk
 }
 
-// scatteredBlocks are block ids as a busy decode instance gives them: n of the first 100,000 in any order.
-func scatteredBlocks(n int) []int {
-	return rand.New(rand.NewPCG(3, 4)).Perm(100_000)[:n] //nolint:gosec // reproducible
-}
-
-// adjacentBlocks are block ids as an idle one gives them.
-func adjacentBlocks(n int) []int {
-	ids := make([]int, n)
+// blocksFrom are the ids of 8192 blocks, as a busy decode instance gives them, in any order, and as an idle one does.
+func blocksFrom(busy bool) []int {
+	ids := rand.New(rand.NewPCG(3, 4)).Perm(100_000)[:8<<10] //nolint:gosec // reproducible
 	for i := range ids {
-		ids[i] = 5000 + i
+		if !busy {
+			ids[i] = 5000 + i
+		}
 	}
 	return ids
 }
 
 func TestRedis_SizeOfALongTicket(t *testing.T) {
-	const tokens, blocks, most = 128 << 10, 8 << 10, 130_000
 	s := redistest.Start(t)
-	for name, ids := range map[string][]int{"scattered": scatteredBlocks(blocks), "adjacent": adjacentBlocks(blocks)} {
-		t.Run(name, func(t *testing.T) {
-			r := openOn(t, s, Config{Prefix: freshPrefix()})
-			tk := longTicket(t, tokens, ids)
-			wantPut(t, r, key(1), tk, Stored)
-			size := 0
-			for field, value := range readHash(t, r, key(1)) {
-				size += len(field) + len(value)
-			}
-			if size >= most {
-				t.Errorf("values: got %d bytes, want less than %d", size, most)
-			}
-			t.Logf("params %d bytes; in Redis %d, MEMORY USAGE %s", len(tk.Params), size, s.CLI("MEMORY", "USAGE", r.KeyName(key(1))))
-
-			if got := wantTake(t, r, key(1), tk.ID, Taken); !sameAs(got, tk) {
-				t.Error("take: got another ticket than was put")
-			}
-		})
+	for name, tc := range map[string]struct {
+		tk   Ticket
+		most int
+	}{
+		"scattered": {longTicket(t, blocksFrom(true)), 130_000},
+		"adjacent":  {longTicket(t, blocksFrom(false)), 130_000},
+		"note":      {noteOf(longTicket(t, nil)), 67_000},
+	} {
+		r := openOn(t, s, Config{Prefix: freshPrefix()})
+		wantPut(t, r, key(1), tc.tk, Stored)
+		size := 0
+		for field, value := range readHash(t, r, key(1)) {
+			size += len(field) + len(value)
+		}
+		if size >= tc.most {
+			t.Errorf("%s: got %d bytes, want less than %d", name, size, tc.most)
+		}
+		t.Logf("%s: params %d bytes; in Redis %d, MEMORY USAGE %s", name, len(tc.tk.Params), size, s.CLI("MEMORY", "USAGE", r.KeyName(key(1))))
+		if got := wantTake(t, r, key(1), tc.tk.ID, Taken); !sameAs(got, tc.tk) {
+			t.Errorf("%s: take: got another ticket than was put", name)
+		}
 	}
 }
 
 // A look-up finds a ticket without its params, so it does not read them.
 func TestRedis_PeekReadsNoParams(t *testing.T) {
-	s, r := startRedis(t)
-	tk := fullTicket(1)
-	wantPut(t, r, key(1), tk, Stored)
-	said := monitor(t, s, func() { wantLook(t, r, key(1), Found) })
+	st := newStage(t, Config{})
+	st.play("put a")
+	said := monitor(t, st.server, func() { st.play("look a") })
 	if got := strings.Count(said, `"hmget"`); got != 2 || strings.Contains(said, `0p"`) {
 		t.Errorf("a look-up said %q, want hmget of the conversation and of the epoch, of no params", said)
 	}
-	s.CLI("HDEL", r.KeyName(key(1)), "0p")
-	wantLook(t, r, key(1), Found)
-	wantTake(t, r, key(1), tk.ID, Consumed)
+	st.server.CLI("HDEL", st.stores["r"].KeyName(key(1)), "0p")
+	st.play("look a; take a consumed")
 }

@@ -32,6 +32,13 @@ func someTicket(rng *rand.Rand) Ticket {
 	return t
 }
 
+// largeTicket returns a ticket that stays with its store where the plan is of all sizes, and supersedes none of another number.
+func largeTicket(n int) Ticket {
+	t := someTicket(nil)
+	t.Chain = Chain{BlockSize: 16, Tokens: 48, Whole: uint64(n), Blocks: []uint64{2, 3, 4}}
+	return t
+}
+
 // someNote returns the note of a ticket, or again of a note, which carries its name too.
 func someNote(t Ticket) Ticket {
 	return t.Note(Holder{Instance: "prefill", Incarnation: t.ID.String()}, time.Now())

@@ -26,7 +26,6 @@ const (
 	fleetPatience = time.Second
 	// fleetHaste is what it may take in a random history, where servers and connections often stand still.
 	fleetHaste = 100 * time.Millisecond
-	fleetLimit = 20 * time.Second // for a fleet to share tickets again; Run tests after 1, 3 and 7 s
 )
 
 // soakRedisVariable is how many seconds are spent in the long form on the random histories of each kind.
@@ -68,6 +67,7 @@ type fleet struct {
 	journal  *journal
 	patience time.Duration
 	advance  func(time.Duration)
+	tickets  []Ticket      // that a scenario has put
 	again    chan struct{} // closed when a store that repeats a put may do so
 
 	mu   sync.Mutex // guards seen
@@ -79,28 +79,45 @@ type wrapper func(*testing.T, *fleet, *replica) convcachetest.Store
 
 // fleetPlan says what is special of a fleet. The zero plan has one server and real clocks.
 type fleetPlan struct {
-	replica  bool                // a second server follows the first
-	args     []string            // of the servers
-	clock    func() time.Time    // of the stores; nil is time.Now
-	watch    func() time.Time    // of the journal; nil is time.Now
-	advance  func(time.Duration) // moves a clock that is not real
-	patience time.Duration       // for one operation
-	maxValue int                 // what is larger stays with its store; 0 is the default of stores
+	replica  bool          // a second server follows the first
+	args     []string      // of the servers
+	clock    clocks        // real ones where it is zero
+	patience time.Duration // for one operation
+	maxValue int           // what is larger stays with its store; 0 is the default of stores
 	// wrap makes the stores that clients see of those that keep the contract; nil is none.
 	wrap wrapper
 }
 
+// sizes is the plan of stores that share some tickets of a fleet and keep others: those of two or more blocks.
+func sizes() fleetPlan { return fleetPlan{maxValue: 128} }
+
+// clocks says what the stores of a fleet, and its journal, take for the time.
+type clocks int
+
+const (
+	stands      clocks = 1 + iota // for the stores
+	moves                         // when told
+	movesUnseen                   // when told, but for the stores it stands
+)
+
 // newFleet starts a fleet, whose stores share tickets when it returns.
 func newFleet(t *testing.T, plan fleetPlan) *fleet {
 	t.Helper()
-	if plan.watch == nil {
-		plan.watch = time.Now
+	c, now, watch := &clock{}, time.Now, time.Now
+	stood := now()
+	switch plan.clock {
+	case stands:
+		now = func() time.Time { return stood }
+	case moves:
+		now, watch = c.now, c.now
+	case movesUnseen:
+		now, watch = (&clock{}).now, c.now
 	}
 	if plan.patience == 0 {
 		plan.patience = fleetPatience
 	}
 	f := &fleet{
-		journal: newJournal(plan.watch), patience: plan.patience, advance: plan.advance,
+		journal: newJournal(watch), patience: plan.patience, advance: c.advance,
 		again: make(chan struct{}), seen: make(map[Key][]TicketID),
 	}
 	f.servers = append(f.servers, redistest.Start(t, plan.args...))
@@ -112,12 +129,8 @@ func newFleet(t *testing.T, plan fleetPlan) *fleet {
 	must(t, err)
 	for range fleetStores {
 		forward := redistest.Forward(t, f.servers[0].Addr())
-		clock := plan.clock
-		if clock == nil {
-			clock = time.Now
-		}
 		r := openRedis(t, Config{
-			Addresses: []string{forward.Addr()}, Secret: secret, Timeout: max(fleetPatience, plan.patience), Now: clock,
+			Addresses: []string{forward.Addr()}, Secret: secret, Timeout: max(fleetPatience, plan.patience), Now: now,
 			MaxValue: plan.maxValue,
 		})
 		runBeside(t, r)
@@ -131,22 +144,6 @@ func newFleet(t *testing.T, plan fleetPlan) *fleet {
 		f.replicas = append(f.replicas, r)
 	}
 	return f
-}
-
-// greeted has stores send their next commands on connections that the server has greeted: a fault then meets the
-// command, and not the greeting, behind which go-redis would never send it.
-func (f *fleet) greeted(t *testing.T, stores ...int) {
-	t.Helper()
-	for _, i := range stores {
-		greet(t, clientOf(t, f.replicas[i], k1))
-	}
-}
-
-// stop suspends the server in such a way that what stores send meanwhile arrives when it goes on.
-func (f *fleet) stop(t *testing.T, stores ...int) {
-	t.Helper()
-	f.greeted(t, stores...)
-	f.servers[0].Stop()
 }
 
 // runBeside runs a replica's Run until the test ends.
@@ -245,28 +242,12 @@ func (f *fleet) recall(k Key, rng *rand.Rand) (TicketID, bool) {
 	return f.seen[k][rng.IntN(len(f.seen[k]))], true
 }
 
-// awaitFleet asks until holds is true.
-func awaitFleet(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	limit := time.NewTimer(fleetLimit)
-	defer limit.Stop()
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for !holds() {
-		select {
-		case <-tick.C:
-		case <-limit.C:
-			t.Fatalf("wait for %s: not within %v", what, fleetLimit)
-		}
-	}
-}
-
 // settle waits until what is put through any store can be taken through the next one. Clients given are
 // busy meanwhile, so that some operations are under way when a store begins to share again.
 func (f *fleet) settle(t *testing.T, clients ...*randomClient) {
 	t.Helper()
 	for i := range f.stores {
-		awaitFleet(t, fmt.Sprintf("store %d to share tickets", i), func() bool {
+		eventually(t, fmt.Sprintf("store %d to share tickets", i), func() bool {
 			if len(clients) > 0 {
 				defer runClients(clients, int64(len(clients)))()
 			}

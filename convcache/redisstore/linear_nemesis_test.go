@@ -4,8 +4,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"carryover/convcache"
 )
 
 // nemesis breaks servers and connections while clients are busy, step by step. Each step comes when a third
@@ -14,100 +12,33 @@ import (
 type nemesis struct {
 	name  string
 	plan  fleetPlan
-	steps []func(*testing.T, *fleet)
-	rest  func(*testing.T, *fleet) // nil is nothing
-	// want is the kind of miss without which the fault has not come to bear.
-	want func(tally) int
+	steps string // separated by semicolons, each of one or more acts
+	rest  string // acts
+	// The kind of miss without which the fault has not come to bear.
+	op   operation
+	miss Outcome
 }
 
 func nemeses() []nemesis {
 	pair := fleetPlan{replica: true}
 	hasty := fleetPlan{patience: fleetHaste}
+	// split promotes the replica while its master lives, and has two stores follow it. Then all do, and the old master lives on, unasked.
+	const split = "promote 1, point 1 1 2; point 1"
+	// back makes the master a replica of its own replica, though stores still ask it, and then master again.
+	const back = "promote 1, demote 0; promote 0"
 	return []nemesis{
-		{name: "kill", steps: steps(kill, restart), want: unknowns},
-		{name: "kill, with tickets of all sizes", plan: sizes(), steps: steps(kill, restart), want: unknowns},
-		{name: "stop", plan: hasty, steps: steps(stop, resume), want: unknowns},
-		{name: "split brain", plan: pair, steps: steps(split, repoint), rest: follow, want: fences},
-		{name: "demote and fail back", plan: pair, steps: steps(demote, promoteFirst), rest: followFirst, want: fences},
-		{name: "fail over and back", plan: pair, steps: steps(split, repoint, demote, promoteFirst, repointFirst), rest: followFirst, want: fences},
-		{name: "shutdown with a file", steps: steps(shutdown, restart), want: fences},
-		{name: "crash with an old file", steps: steps(save, kill, restart), want: fences},
-		{name: "flush", steps: steps(flush), want: consumed},
-		{name: "cut replies", steps: steps(cutReplies(0), cutReplies(1), cutReplies(2)), want: unknowns},
-		{name: "cut connections", steps: steps(cut, cut), want: unknowns},
-		{name: "hang", plan: hasty, steps: steps(hangOn, hangOff), want: unknowns},
-	}
-}
-
-func steps(all ...func(*testing.T, *fleet)) []func(*testing.T, *fleet) { return all }
-
-func unknowns(c tally) int { return c[opPut][Unavailable] }
-func fences(c tally) int   { return c[opTake][Fenced] }
-func consumed(c tally) int { return c[opTake][Consumed] }
-
-func kill(_ *testing.T, f *fleet)     { f.servers[0].Kill() }
-func restart(_ *testing.T, f *fleet)  { f.servers[0].Restart() }
-func stop(_ *testing.T, f *fleet)     { f.servers[0].Stop() }
-func resume(_ *testing.T, f *fleet)   { f.servers[0].Continue() }
-func shutdown(_ *testing.T, f *fleet) { f.servers[0].Shutdown(true) }
-func save(t *testing.T, f *fleet)     { f.saved(t) }
-func flush(_ *testing.T, f *fleet)    { f.servers[0].CLI("FLUSHALL") }
-
-// split promotes the replica while its master lives, and has two stores follow it.
-func split(_ *testing.T, f *fleet) {
-	f.servers[1].Promote()
-	f.point(1, 1, 2)
-}
-
-// repoint ends a split brain for the stores. The old master lives on, unasked.
-func repoint(_ *testing.T, f *fleet) { f.point(1) }
-
-// follow makes the old master a replica of the new one, and that the first in line.
-func follow(_ *testing.T, f *fleet) {
-	f.servers[0].ReplicaOf(f.servers[1])
-	f.servers[0], f.servers[1] = f.servers[1], f.servers[0]
-}
-
-// demote makes the master a replica of its own replica, though stores still ask it. It does not wait for
-// what the stores of a new master put meanwhile.
-func demote(_ *testing.T, f *fleet) {
-	f.servers[1].Promote()
-	host, port, _ := strings.Cut(f.servers[1].Addr(), ":")
-	f.servers[0].CLI("REPLICAOF", host, port)
-}
-
-func promoteFirst(_ *testing.T, f *fleet) { f.servers[0].Promote() }
-func repointFirst(_ *testing.T, f *fleet) { f.point(0) }
-func followFirst(_ *testing.T, f *fleet)  { f.servers[1].ReplicaOf(f.servers[0]) }
-
-// cutReplies loses answers to one store until that has noticed. If its clients are done, it is asked here.
-func cutReplies(store int) func(*testing.T, *fleet) {
-	return func(t *testing.T, f *fleet) {
-		t.Helper()
-		f.forwards[store].CutReplies(true)
-		awaitFleet(t, "lost answers", func() bool {
-			_, outcome := f.take(store, k1, convcache.NewTicketID())
-			return outcome == Unavailable
-		})
-		f.forwards[store].CutReplies(false)
-	}
-}
-
-func cut(_ *testing.T, f *fleet) {
-	for _, forward := range f.forwards {
-		forward.Cut()
-	}
-}
-
-func hangOn(_ *testing.T, f *fleet) {
-	for _, forward := range f.forwards[:2] {
-		forward.Hang(true)
-	}
-}
-
-func hangOff(_ *testing.T, f *fleet) {
-	for _, forward := range f.forwards[:2] {
-		forward.Hang(false)
+		{"kill", fleetPlan{}, "kill 0; restart 0", "", opPut, Unavailable},
+		{"kill, with tickets of all sizes", sizes(), "kill 0; restart 0", "", opPut, Unavailable},
+		{"stop", hasty, "stop 0; continue 0", "", opPut, Unavailable},
+		{"split brain", pair, split, "replica 0 1, swap", opTake, Fenced},
+		{"demote and fail back", pair, back, "replica 1 0", opTake, Fenced},
+		{"fail over and back", pair, split + "; " + back + "; point 0", "replica 1 0", opTake, Fenced},
+		{"shutdown with a file", fleetPlan{}, "shutdown 0; restart 0", "", opTake, Fenced},
+		{"crash with an old file", fleetPlan{}, "save; kill 0; restart 0", "", opTake, Fenced},
+		{"flush", fleetPlan{}, "flush 0", "", opTake, Consumed},
+		{"cut replies", fleetPlan{}, "cutReplies 0, noticeLoss 0, restoreReplies 0; cutReplies 1, noticeLoss 1, restoreReplies 1; cutReplies 2, noticeLoss 2, restoreReplies 2", "", opPut, Unavailable},
+		{"cut connections", fleetPlan{}, "cut 0, cut 1, cut 2; cut 0, cut 1, cut 2", "", opPut, Unavailable},
+		{"hang", hasty, "hang 0, hang 1; free 0, free 1", "", opPut, Unavailable},
 	}
 }
 
@@ -161,13 +92,13 @@ func (n nemesis) haunt(t *testing.T, seed uint64) tally {
 func (n nemesis) strike(t *testing.T, f *fleet, clients []*randomClient) int {
 	t.Helper()
 	before := f.journal.len()
-	for _, step := range n.steps {
+	for step := range strings.SplitSeq(n.steps, ";") {
 		wait := runClients(clients, nemesisSteps)
-		step(t, f)
+		f.do(t, step)
 		wait()
 	}
-	if n.rest != nil {
-		n.rest(t, f)
+	if n.rest != "" {
+		f.do(t, n.rest)
 	}
 	f.settle(t, clients...)
 	after := f.journal.len()
@@ -175,5 +106,5 @@ func (n nemesis) strike(t *testing.T, f *fleet, clients []*randomClient) int {
 	if counts := f.journal.tally(after); counts[opTake][Taken] == 0 {
 		t.Errorf("after the fault: %v: want some taken", counts)
 	}
-	return n.want(f.journal.tally(before))
+	return f.journal.tally(before)[n.op][n.miss]
 }

@@ -124,19 +124,6 @@ func (j *journal) len() int {
 	return len(j.calls)
 }
 
-// String lists what decides: operations, hits, and why there were misses.
-func (c tally) String() string {
-	sum := 0
-	for _, outcomes := range c {
-		for _, n := range outcomes {
-			sum += n
-		}
-	}
-	return fmt.Sprintf("%d operations, %d puts stored, %d superseded, %d puts unknown, %d taken, %d fenced, %d expired, %d consumed, %d takes unknown",
-		sum, c[opPut][Stored], c[opPut][Superseded], c[opPut][Unavailable], c[opTake][Taken], c[opTake][Fenced],
-		c[opTake][Expired], c[opTake][Consumed], c[opTake][Unavailable])
-}
-
 // useOnce is what one ticket's puts and takes must look like in some order: every take that got it,
 // or put that handed it back as displaced, has a put of its own before it, and begins before the
 // ticket's end. Misses are always allowed and therefore left out. A put of unknown outcome may have

@@ -1,7 +1,7 @@
 package redisstore_test
 
 import (
-	"context"
+	"carryover/logtest"
 	"fmt"
 	"maps"
 	"slices"
@@ -11,7 +11,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"carryover/convcache/redisstore"
 	"carryover/convcache/redistest"
 )
 
@@ -38,8 +37,8 @@ func wantQuarantined(t *testing.T, r *replica, one, two bool) {
 	}
 }
 
-// checkQuarantined checks the rules that hold for quarantines on each kind of server.
-func checkQuarantined(t *testing.T, cfg Config) {
+// sharesMarks checks the rules of quarantines.
+func sharesMarks(t *testing.T, cfg Config) {
 	t.Helper()
 	cfg.Prefix = freshPrefix()
 	r, other := openRedis(t, cfg), openRedis(t, cfg)
@@ -66,32 +65,6 @@ func checkQuarantined(t *testing.T, cfg Config) {
 	wantTake(t, other, key(1), tk.ID, Taken)
 }
 
-func TestRedis_QuarantinedIncarnationsAreShared(t *testing.T) {
-	s := redistest.Start(t)
-	setLeast(s, leastCommands())
-	for name, cfg := range map[string]Config{
-		"single server": {},
-		"least ACL":     {Username: "carryover", Password: "the password"},
-	} {
-		cfg.Addresses = []string{s.Addr()}
-		t.Run(name, func(t *testing.T) { checkQuarantined(t, cfg) })
-	}
-}
-
-func TestRedis_QuarantinedIncarnationsAreSharedInACluster(t *testing.T) {
-	t.Parallel()
-	nodes := redistest.StartCluster(t, 3)
-	for range 4 { // each has another prefix, and with it a slot of its own
-		checkQuarantined(t, ofCluster(nodes))
-	}
-}
-
-func TestRedis_QuarantinedIncarnationsAreSharedBehindSentinel(t *testing.T) {
-	t.Parallel()
-	pair := redistest.StartSentinel(t)
-	checkQuarantined(t, ofSentinel(pair))
-}
-
 // quarantinedFields returns the hash of all quarantines.
 func quarantinedFields(t *testing.T, r *replica) map[string]string {
 	t.Helper()
@@ -113,8 +86,8 @@ func TestRedis_AnotherSecretQuarantinesNothing(t *testing.T) {
 // Values that a writer without the secret can write in place of quarantines.
 func TestRedis_ForgedValuesQuarantineNothing(t *testing.T) {
 	s := redistest.Start(t)
-	var log storeLog
-	r := openOn(t, s, Config{Prefix: freshPrefix(), Logger: log.logger()})
+	var log logtest.Log
+	r := openOn(t, s, Config{Prefix: freshPrefix(), Logger: log.Logger()})
 	mustQuarantineIncarnation(t, r, incarnationOne)
 	one := quarantinedFields(t, r)
 	mustQuarantineIncarnation(t, r, incarnationTwo)
@@ -124,11 +97,14 @@ func TestRedis_ForgedValuesQuarantineNothing(t *testing.T) {
 	}
 	first := slices.Collect(maps.Keys(one))[0]
 	second := slices.DeleteFunc(slices.Collect(maps.Keys(both)), func(f string) bool { return f == first })[0]
+	wantPut(t, r, Key{}, fullTicket(1), Stored)
+	ticket := readHash(t, r, Key{})
 	flipped := []byte(both[second])
 	flipped[len(flipped)-1] ^= 1
 	for what, value := range map[string]string{
 		"nothing": "", "one": "1", "one byte less": both[second][:len(both[second])-1], "one more": both[second] + "x",
 		"another bit": string(flipped), "the value of another incarnation": both[first], "its field": second,
+		"an index": ticket["0i"], "a branch": ticket["0b"], "params": ticket["0p"],
 	} {
 		must(t, r.Client().HSet(t.Context(), r.MarksName(), second, value).Err())
 		got, err := r.Marks(t.Context(), []string{incarnationOne, incarnationTwo})
@@ -136,24 +112,11 @@ func TestRedis_ForgedValuesQuarantineNothing(t *testing.T) {
 			t.Errorf("a value that is %s: got %v, error %v, want the first incarnation quarantined alone", what, got, err)
 		}
 	}
-	if got := log.count("not authentic"); got != 1 {
+	if got := log.Count("not authentic"); got != 1 {
 		t.Errorf("warnings: got %d, want 1 a minute", got)
 	}
 	mustQuarantineIncarnation(t, r, incarnationTwo) // and a replica that knows of it quarantines it again
 	wantQuarantined(t, r, true, true)
-}
-
-// A ticket's value quarantines nothing, whatever place it is moved to.
-func TestRedis_TicketsMovedToTheirKeyQuarantineNothing(t *testing.T) {
-	_, r := startRedis(t)
-	mustQuarantineIncarnation(t, r, incarnationOne)
-	wantPut(t, r, Key{}, fullTicket(1), Stored)
-	for _, value := range readHash(t, r, Key{}) {
-		for field := range quarantinedFields(t, r) {
-			must(t, r.Client().HSet(t.Context(), r.MarksName(), field, value).Err())
-			wantQuarantined(t, r, false, false)
-		}
-	}
 }
 
 func TestRedis_QuarantinedIncarnationsEndAfterADay(t *testing.T) {
@@ -212,28 +175,14 @@ func TestRedis_QuarantinedIncarnationsAreNotAskedForWhileTheBreakerIsOpen(t *tes
 	wantNoAnswer(t, r, "not asked")
 }
 
-// longer answers HMGET with a value too many, as a connection that is out of step may.
-type longer struct{}
-
-func (longer) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (longer) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-func (longer) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		err := next(ctx, cmd)
+// As a connection that is out of step may answer.
+func TestIncarnations_AnAnswerOfAnotherLengthIsRefused(t *testing.T) {
+	_, r := startRedis(t)
+	r.Client().AddHook(after(func(cmd redis.Cmder) {
 		if values, ok := cmd.(*redis.SliceCmd); ok && cmd.Name() == "hmget" {
 			values.SetVal(append(values.Val(), "another"))
 		}
-		return err
-	}
-}
-
-func TestIncarnations_AnAnswerOfAnotherLengthIsRefused(t *testing.T) {
-	r := openAt(t, redistest.Start(t).Addr())
-	r.Client().AddHook(longer{})
+	}))
 	if known, err := r.Marks(t.Context(), []string{"a", "b"}); err == nil || !strings.Contains(err.Error(), "3 values of 2 fields") {
 		t.Errorf("got %v and the error %v, want the answer to be refused", known, err)
 	}
@@ -247,77 +196,61 @@ func mustShareEpoch(t *testing.T, r *replica, own int64, risen bool, want int64)
 	}
 }
 
-func TestRedis_TheEpochIsShared(t *testing.T) {
-	s := redistest.Start(t)
-	setLeast(s, leastCommands())
-	nodes := redistest.StartCluster(t, 3)
+// sharesTheEpoch checks that each replica knows the highest epoch that any has risen to.
+func sharesTheEpoch(t *testing.T, cfg Config) {
+	t.Helper()
 	const rise = int64(1_790_000_000_123)
-	for name, cfg := range map[string]Config{
-		"single server": {Addresses: []string{s.Addr()}},
-		"least ACL":     {Addresses: []string{s.Addr()}, Username: "carryover", Password: "the password"},
-		"cluster":       {Topology: redisstore.Cluster, Addresses: nodes.Addrs()},
-	} {
-		t.Run(name, func(t *testing.T) {
-			cfg.Prefix = freshPrefix()
-			r, other := openRedis(t, cfg), openRedis(t, cfg)
-			mustCheck(t, r)
-			mustCheck(t, other)
-			mustShareEpoch(t, r, 0, false, 0)
-			all := cfg
-			all.Username, all.Password = "", ""
-			admin := openRedis(t, all).Client()
-			if n, err := admin.Exists(t.Context(), r.EpochName()).Result(); err != nil || n != 0 {
-				t.Errorf("%d keys before the first rise, error %v", n, err)
-			}
-			mustShareEpoch(t, r, rise, true, rise)
-			mustShareEpoch(t, other, rise-5, true, rise+1) // which has risen at the same time
-			mustShareEpoch(t, r, rise, false, rise+1)      // nothing takes it back
-			if left, err := admin.PTTL(t.Context(), r.EpochName()).Result(); err != nil || left > 0 {
-				t.Errorf("it lives for %v, error %v, want for ever", left, err)
-			}
-			if n := r.Len(); n != 0 {
-				t.Errorf("%d conversations", n)
-			}
-			late := openRedis(t, cfg)
-			mustCheck(t, late) // before it serves
-			if got := late.Epoch(); got != rise+1 {
-				t.Errorf("a new replica has epoch %d, want %d", got, rise+1)
-			}
-		})
+	cfg.Prefix = freshPrefix()
+	r, other := openRedis(t, cfg), openRedis(t, cfg)
+	mustCheck(t, r)
+	mustCheck(t, other)
+	mustShareEpoch(t, r, 0, false, 0)
+	all := cfg
+	all.Username, all.Password = "", ""
+	admin := openRedis(t, all).Client()
+	if n, err := admin.Exists(t.Context(), r.EpochName()).Result(); err != nil || n != 0 {
+		t.Errorf("%d keys before the first rise, error %v", n, err)
+	}
+	mustShareEpoch(t, r, rise, true, rise)
+	mustShareEpoch(t, other, rise-5, true, rise+1) // which has risen at the same time
+	mustShareEpoch(t, r, rise, false, rise+1)      // nothing takes it back
+	if left, err := admin.PTTL(t.Context(), r.EpochName()).Result(); err != nil || left > 0 {
+		t.Errorf("it lives for %v, error %v, want for ever", left, err)
+	}
+	if n := r.Len(); n != 0 {
+		t.Errorf("%d conversations", n)
+	}
+	late := openRedis(t, cfg)
+	mustCheck(t, late) // before it serves
+	if got := late.Epoch(); got != rise+1 {
+		t.Errorf("a new replica has epoch %d, want %d", got, rise+1)
 	}
 }
 
-// A replica that finds or takes a ticket knows of every rise before.
-func TestRedis_LooksAndTakesShowTheEpoch(t *testing.T) {
-	s := redistest.Start(t)
-	nodes := redistest.StartCluster(t, 3)
-	for name, cfg := range map[string]Config{
-		"single server": {Addresses: []string{s.Addr()}}, "cluster": ofCluster(nodes),
-	} {
-		t.Run(name, func(t *testing.T) {
-			cfg.Prefix = freshPrefix()
-			r, other := openRedis(t, cfg), openRedis(t, cfg)
-			for n := range 4 { // of a Cluster several masters
-				tk := ticket(n, 10)
-				tk.Epoch = int64(n)
-				wantPut(t, r, key(n), tk, Stored)
-				mustShareEpoch(t, other, int64(10*n+1), true, int64(10*n+1))
-				if looked := wantLook(t, r, key(n), Found); looked[0].Epoch != int64(n) || r.Epoch() != int64(10*n+1) {
-					t.Errorf("a look-up shows epoch %d of the ticket and %d of the fleet", looked[0].Epoch, r.Epoch())
-				}
-				mustShareEpoch(t, other, int64(10*n+5), true, int64(10*n+5))
-				if taken := wantTake(t, r, key(n), tk.ID, Taken); taken.Epoch != int64(n) || r.Epoch() != int64(10*n+5) {
-					t.Errorf("a take shows epoch %d of the ticket and %d of the fleet", taken.Epoch, r.Epoch())
-				}
-			}
-		})
+// showsTheEpoch checks that a replica that finds or takes a ticket knows of every rise before.
+func showsTheEpoch(t *testing.T, cfg Config) {
+	t.Helper()
+	cfg.Prefix = freshPrefix()
+	r, other := openRedis(t, cfg), openRedis(t, cfg)
+	for n := range 4 { // of a Cluster several masters
+		tk := ticket(n, 10)
+		tk.Epoch = int64(n)
+		wantPut(t, r, key(n), tk, Stored)
+		mustShareEpoch(t, other, int64(10*n+1), true, int64(10*n+1))
+		if looked := wantLook(t, r, key(n), Found); looked[0].Epoch != int64(n) || r.Epoch() != int64(10*n+1) {
+			t.Errorf("a look-up shows epoch %d of the ticket and %d of the fleet", looked[0].Epoch, r.Epoch())
+		}
+		mustShareEpoch(t, other, int64(10*n+5), true, int64(10*n+5))
+		if taken := wantTake(t, r, key(n), tk.ID, Taken); taken.Epoch != int64(n) || r.Epoch() != int64(10*n+5) {
+			t.Errorf("a take shows epoch %d of the ticket and %d of the fleet", taken.Epoch, r.Epoch())
+		}
 	}
 }
 
 // What can't be known is doubt.
 func TestRedis_AnEpochThatIsNoNumber(t *testing.T) {
-	var log storeLog
-	r := openRedis(t, Config{Addresses: []string{redistest.Start(t).Addr()}, Logger: log.logger()})
+	var log logtest.Log
+	r := openRedis(t, Config{Addresses: []string{redistest.Start(t).Addr()}, Logger: log.Logger()})
 	tk := ticket(1, 10)
 	wantPut(t, r, key(1), tk, Stored)
 	mustShareEpoch(t, r, 7, true, 7)
@@ -330,7 +263,7 @@ func TestRedis_AnEpochThatIsNoNumber(t *testing.T) {
 			t.Errorf("%q becomes %q, error %v", value, got, err)
 		}
 	}
-	if log.count("not authentic") == 0 {
+	if log.Count("not authentic") == 0 {
 		t.Error("nothing is said")
 	}
 	r.OpenBreaker()

@@ -2,8 +2,8 @@ package redisstore_test
 
 import (
 	"context"
+	"sync"
 	"testing"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -53,20 +53,6 @@ func TestRedis_NotesAreShownAfterAFailover(t *testing.T) {
 	wantLook(t, r, key(1), Empty)
 }
 
-func TestRedis_NotesKeepTheirConversationForAnHour(t *testing.T) {
-	_, r := startRedis(t)
-	tk := fullTicket(1)
-	wantPut(t, r, key(1), tk, Stored)
-	putNote(t, r, key(1), noteOf(wantTake(t, r, key(1), tk.ID, Taken)), Stored)
-	left, err := r.Client().PTTL(t.Context(), r.KeyName(key(1))).Result()
-	if err != nil || left > convcache.NoteTTL || left < convcache.NoteTTL-time.Minute {
-		t.Errorf("the key lives for %v (error %v), want %v", left, err, convcache.NoteTTL)
-	}
-	if got := r.Len(); got != 1 {
-		t.Errorf("conversations: got %d, want that of the note", got)
-	}
-}
-
 // A put of a note is one command, and two where a branch may have its tokens.
 func TestRedis_NotesAreRarelyAskedAbout(t *testing.T) {
 	s, r := startRedis(t)
@@ -89,22 +75,19 @@ func TestRedis_NotesAreRarelyAskedAbout(t *testing.T) {
 	}
 }
 
-// between has something happen once, after a client's next command was answered.
-type between struct{ do func() }
+// after is what happens after a client's command was answered.
+type after func(cmd redis.Cmder)
 
-func (b *between) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (after) DialHook(next redis.DialHook) redis.DialHook { return next }
 
-func (b *between) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+func (after) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return next
 }
 
-func (b *between) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+func (a after) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		err := next(ctx, cmd)
-		if do := b.do; do != nil {
-			b.do = nil
-			do()
-		}
+		a(cmd)
 		return err
 	}
 }
@@ -116,10 +99,10 @@ func TestRedis_NoteIsHeldAgainstWhatComesMeanwhile(t *testing.T) {
 	mustCheck(t, r)
 	edited, next := chained(2, 70, 7, 9, 10, 11), chained(3, 70, 7, 8, 9, 10)
 	wantPut(t, r, key(1), edited, Stored)
-	hook := &between{do: func() { wantPut(t, other, key(1), next, Stored) }}
-	r.Client().AddHook(hook)
+	var once sync.Once
+	r.Client().AddHook(after(func(redis.Cmder) { once.Do(func() { wantPut(t, other, key(1), next, Stored) }) }))
 	putNote(t, r, key(1), noteOf(chained(1, 50, 7, 8, 9)), Superseded)
-	if branches := wantLook(t, r, key(1), Found); hook.do != nil || len(branches) != 2 || branches[0].ID != next.ID {
+	if branches := wantLook(t, r, key(1), Found); len(branches) != 2 || branches[0].ID != next.ID {
 		t.Errorf("branches: got %+v, want the next turn's ticket before the edited one's", branches)
 	}
 }
@@ -141,23 +124,5 @@ func TestRedis_NotesBesideWhatCannotBeRead(t *testing.T) {
 	}
 	if !asks.Shares() {
 		t.Error("a server that asks too much is not asked any more")
-	}
-}
-
-func TestRedis_SizeOfALongNote(t *testing.T) {
-	const tokens, most = 128 << 10, 67_000
-	s := redistest.Start(t)
-	r := openOn(t, s, Config{Prefix: freshPrefix()})
-	note := noteOf(longTicket(t, tokens, scatteredBlocks(tokens/16)))
-	putNote(t, r, key(1), note, Stored)
-	size := 0
-	for field, value := range readHash(t, r, key(1)) {
-		size += len(field) + len(value)
-	}
-	if size >= most {
-		t.Errorf("got %d bytes, want less than %d", size, most)
-	}
-	if got := wantTake(t, r, key(1), note.ID, Taken); !sameAs(got, note) {
-		t.Error("take: got another note than was put")
 	}
 }

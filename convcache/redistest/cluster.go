@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strconv"
 	"testing"
+
+	"carryover/porttest"
 )
 
 // slots is the number of hash slots of every Redis Cluster.
@@ -25,7 +27,7 @@ func StartCluster(tb testing.TB, n int) *ClusterNodes {
 	for i := range n {
 		c.Nodes = append(c.Nodes, start(tb, nil, func(dir string, port int) []string {
 			// By default the bus has the port ten thousand above, which may not be free, or exist.
-			bus[i] = strconv.Itoa(freePort(tb))
+			bus[i] = strconv.Itoa(porttest.Reserve(tb))
 			return append(serverArguments(dir, port), "--cluster-port", bus[i],
 				"--cluster-enabled", "yes", "--cluster-node-timeout", "2000", "--cluster-announce-ip", "127.0.0.1")
 		}))

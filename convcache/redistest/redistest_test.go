@@ -1,11 +1,8 @@
 package redistest
 
 import (
-	"bufio"
 	"fmt"
 	"runtime"
-	"strconv"
-	"strings"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -64,36 +61,10 @@ func TestStart_SkipsOnlyWhereItIsAsked(t *testing.T) {
 	}
 }
 
-func TestStart_PortTaken(t *testing.T) {
-	first := Start(t)
-	tries := 0
-	second := start(t, nil, func(dir string, port int) []string {
-		if tries++; tries == 1 {
-			return append(serverArguments(dir, port), "--port", strconv.Itoa(first.port))
-		}
-		return serverArguments(dir, port)
-	})
-	equal(t, "tries", strconv.Itoa(tries), "2")
-	equal(t, "PING", second.CLI("PING"), "PONG")
-}
-
 func TestServing_AnotherServerHasThePort(t *testing.T) {
 	one, other := Start(t), Start(t)
 	impostor := &Server{port: one.port, process: other.current()}
 	if err := impostor.serving(); err == nil {
 		t.Error("a server that another process answers for: got serving, want an error")
 	}
-}
-
-func FuzzReply(f *testing.F) {
-	f.Fuzz(func(t *testing.T, data []byte) {
-		r := bufio.NewReader(strings.NewReader(string(data)))
-		got, err := readReply(r)
-		if err == nil && !strings.Contains(string(data), got) {
-			t.Errorf("readReply(%q) = %q, which it does not contain", data, got)
-		}
-		if err != nil && got != "" {
-			t.Errorf("readReply(%q) = %q beside error %v", data, got, err)
-		}
-	})
 }

@@ -13,11 +13,11 @@ import (
 	"strings"
 	"sync"
 	"testing"
-)
 
-// attempts bounds how often a start is tried. A port that was free a moment ago may be taken by
-// another test, or by the near end of any connection of this machine.
-const attempts = 5
+	"github.com/redis/go-redis/v9"
+
+	"carryover/porttest"
+)
 
 // Server is one redis-server process, or one after the other on the same port and directory.
 type Server struct {
@@ -62,16 +62,12 @@ func start(tb testing.TB, given []string, arguments func(dir string, port int) [
 	}
 	s := &Server{tb: tb, dir: tb.TempDir(), password: password(given)}
 	tb.Cleanup(s.Kill)
-	var err error
-	for range attempts {
-		s.port = freePort(tb)
-		s.args = arguments(s.dir, s.port)
-		if err = s.run(); err == nil {
-			return s
-		}
+	s.port = porttest.Reserve(tb)
+	s.args = arguments(s.dir, s.port)
+	if err := s.run(); err != nil {
+		tb.Fatalf("start redis-server: %v", err)
 	}
-	tb.Fatalf("start redis-server: %v", err)
-	return nil
+	return s
 }
 
 // password returns the last password that arguments set.
@@ -83,17 +79,6 @@ func password(args []string) string {
 		}
 	}
 	return found
-}
-
-// freePort returns a port of the loopback interface on which nothing listens.
-func freePort(tb testing.TB) int {
-	tb.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		tb.Fatalf("find a free port: %v", err)
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
 }
 
 // run starts the process and waits until it serves. If it returns an error the process has ended.
@@ -172,7 +157,7 @@ func (s *Server) Shutdown(save bool) {
 	if save {
 		how = "SAVE"
 	}
-	var refusal replyError
+	var refusal redis.Error
 	// Success is a connection that ends without a reply.
 	if _, err := s.ask("SHUTDOWN", how); errors.As(err, &refusal) {
 		s.tb.Fatalf("SHUTDOWN %s: %v", how, refusal)

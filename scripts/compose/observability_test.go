@@ -40,7 +40,7 @@ func TestReasons_AreOfAllTurnsWithoutAHit(t *testing.T) {
 	if err != nil || len(dashboards) == 0 {
 		t.Fatalf("no dashboards: %v", err)
 	}
-	for _, path := range append(dashboards, observability+"prometheus/rules.yml", filepath.Join(Root, "docs", "operating.md")) {
+	for _, path := range append(dashboards, observability+"prometheus/rules.yml", filepath.Join(Root, "docs", "operating.md"), filepath.Join(Root, "docs", "monitoring.md")) {
 		text, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)

@@ -25,6 +25,21 @@ func size(page string, most int) figure {
 	}
 }
 
+// pageSizes bounds the bytes of each page of a folder but one.
+func pageSizes(folder string, most int, but string) figure {
+	return func(root string) (faults []string, err error) {
+		pages, err := filepath.Glob(filepath.Join(root, folder, "*.md"))
+		for _, page := range pages {
+			if name := filepath.Base(page); name != but && err == nil {
+				var found []string
+				found, err = size(folder+"/"+name, most)(root)
+				faults = append(faults, found...)
+			}
+		}
+		return faults, err
+	}
+}
+
 // rows bounds the rows of the tables below a heading, as far as the next heading of its level. A page without the heading or without a table
 // is a fault.
 func rows(page, heading string, most int) figure {

@@ -250,7 +250,7 @@ func TestPage_SaysWhyAnInstanceIsDown(t *testing.T) {
 	b.picture(t, "down")
 }
 
-// Each state that carryover_instance_state has (docs/operating.md) stands in the table of instances by its word, behind a mark of its own.
+// Each state that carryover_instance_state has (docs/behaviour.md) stands in the table of instances by its word, behind a mark of its own.
 func TestPage_MarksEachStateOfAnInstance(t *testing.T) {
 	t.Parallel()
 	demo := startDemo(t, "127.0.0.1:0").talked()

@@ -29,7 +29,7 @@ func (a *Reader) plain(ev sse.Event) (_ sse.Verdict, ok bool) {
 		a.belongs(string(chunk.id))
 	}
 	if chunk.ids.To > 0 {
-		a.takes(a.leg.IDs.AddOutput(ev.Data[chunk.ids.From:chunk.ids.To]))
+		a.takes(a.leg.IDs.Add(nil, ev.Data[chunk.ids.From:chunk.ids.To]))
 		if a.leg.Asks.Hidden {
 			ev.Replace(chunk.ids.From, chunk.ids.To, []byte("null"))
 		}

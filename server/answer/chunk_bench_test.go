@@ -2,7 +2,6 @@ package answer
 
 import (
 	"io"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -10,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"carryover/convcache"
 	"carryover/server/proof"
 	"carryover/sse"
 	"carryover/upstream"
@@ -79,11 +77,13 @@ func (m chunkMode) prove(tb testing.TB, a *Reader) {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	turn, why := proof.NewTokens(convcache.ChainKey{}, slog.New(slog.DiscardHandler)).Admit(req)
-	if why != "" || turn.Begin(tb.Context(), proof.Attempt{Prefill: both, Decode: both}) != "" {
+	turn, why := new(proof.Tokens).Admit(req, "", "")
+	if why != "" {
+		tb.Fatal(why)
+	}
+	if a.leg.IDs = turn.Begin(tb.Context(), "turn", both, both); !a.leg.IDs.Wanted() {
 		tb.Fatal("nothing can be proven")
 	}
-	a.leg.IDs = turn.IDs()
 }
 
 func chunkModes() []chunkMode {

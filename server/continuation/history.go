@@ -19,8 +19,8 @@ const (
 
 // history is what is known of the answers of one tenant and kind. The learner's lock guards it.
 type history struct {
+	learner *Learner
 	kind    tenantKind
-	bounds  []time.Duration
 	at      *account.Place[*history] // in Learner.recent
 	waiting []list.List              // answers that wait for a next turn, by the span in which their age was when it was last examined
 	recent  [quarters]struct {
@@ -47,11 +47,11 @@ func (h *history) now(at time.Time) *counts {
 }
 
 // pass moves the answers that wait to the spans of their ages, counts what they have reached, and has those that wait too long forgotten.
-func (h *history) pass(at time.Time, forget func(*answer)) {
+func (h *history) pass(at time.Time) {
 	for i := range h.waiting {
 		for first := h.waiting[i].Front(); first != nil; first = h.waiting[i].Front() {
-			a := first.Value.(*answer)
-			if at.Sub(a.at) < h.bounds[i] {
+			a := first.Value.(*Answer)
+			if at.Sub(a.at) < h.learner.waits[i+1] {
 				break
 			}
 			c := h.now(at)
@@ -59,8 +59,8 @@ func (h *history) pass(at time.Time, forget func(*answer)) {
 			if i == h.fixed() {
 				c.known++
 			}
-			if i == len(h.bounds)-1 {
-				forget(a)
+			if i == len(h.waiting)-1 {
+				h.learner.forget(a)
 				continue
 			}
 			h.waiting[i].Remove(first)
@@ -71,12 +71,12 @@ func (h *history) pass(at time.Time, forget func(*answer)) {
 
 // fixed is the span at whose end an answer counts as known without a continuation.
 func (h *history) fixed() int {
-	i, _ := slices.BinarySearch(h.bounds, Fixed)
-	return min(i, len(h.bounds)-1)
+	i, _ := slices.BinarySearch(h.learner.waits, Fixed)
+	return min(i, len(h.waiting)) - 1
 }
 
 // continued counts the continuation of an answer that waits.
-func (h *history) continued(a *answer, at time.Time) {
+func (h *history) continued(a *Answer, at time.Time) {
 	c := h.now(at)
 	c.reached[a.age]++
 	c.continued[a.age]++
@@ -93,7 +93,7 @@ func (h *history) counts(at time.Time) (sum counts) {
 		if k.number <= number-quarters {
 			continue
 		}
-		for span := range h.bounds {
+		for span := range h.waiting {
 			sum.reached[span] += k.counts.reached[span]
 			sum.continued[span] += k.counts.continued[span]
 		}

@@ -56,13 +56,13 @@ const (
 
 // Learner knows how often and after how long answers are continued, by tenant and kind. It is safe for concurrent use.
 type Learner struct {
-	bounds []time.Duration
+	waits []time.Duration // see Curve
 
 	mu      sync.Mutex // guards the rest
 	kinds   map[tenantKind]*history
 	recent  account.Pool[*history]      // the same, in the order of use
-	pending map[convcache.Key][]*answer // answers that wait under a key, the newest at the end
-	oldest  account.Pool[*answer]       // answers that wait, in the order in which they were given
+	pending map[convcache.Key][]*Answer // answers that wait under a key, the newest at the end
+	oldest  account.Pool[*Answer]       // answers that wait, in the order in which they were given
 	// own and others count turns whose conversation is in the store: this replica, or another one, gave the previous answer.
 	own, others float64
 }
@@ -82,13 +82,13 @@ type tenantKind struct {
 	kind   Kind
 }
 
-// answer is one that waits for its next turn.
-type answer struct {
+// Answer is one that waits for its next turn.
+type Answer struct {
 	key     convcache.Key
 	prompt  body.Beginning // of a text completion, whose key is that of others too; otherwise zero
 	of      *history
 	at      time.Time
-	inOrder *account.Place[*answer] // in Learner.oldest
+	inOrder *account.Place[*Answer] // in Learner.oldest
 	inAge   *list.Element           // in history.waiting, nil if it waits no longer
 	age     int                     // which list of history.waiting that is
 
@@ -97,36 +97,44 @@ type answer struct {
 
 // New returns a learner that knows nothing. longest is the longest life of a ticket: later turns count as none.
 func New(longest time.Duration) *Learner {
-	return &Learner{bounds: boundsTo(longest), kinds: map[tenantKind]*history{}, pending: map[convcache.Key][]*answer{}}
+	return &Learner{waits: waitsTo(longest), kinds: map[tenantKind]*history{}, pending: map[convcache.Key][]*Answer{}}
 }
 
 // Answered notes an answer under its conversation's key. prompt is what a text completion without an id has asked, and zero for others. The
 // answer replaces one that waits under the same key for the continuation of the same prompt. It counts for an account.
-func (l *Learner) Answered(of, tenant string, kind Kind, key convcache.Key, prompt body.Beginning, at time.Time) {
+func (l *Learner) Answered(of, tenant string, kind Kind, key convcache.Key, prompt body.Beginning, at time.Time) *Answer {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if before := l.waits(key, func(a *answer) bool { return a.prompt == prompt }); before != nil {
+	if before := l.waiting(key, func(a *Answer) bool { return a.prompt == prompt }); before != nil {
 		l.settle(before, at)
 	}
 	if l.oldest.Len() >= maxPending {
 		l.settle(l.oldest.Most().Oldest().Value, at)
 	}
 	h := l.history(of, tenantKind{tenant, kind}, at)
-	h.pass(at, l.forget)
-	a := &answer{key: key, prompt: prompt, of: h, at: at}
+	h.pass(at)
+	a := &Answer{key: key, prompt: prompt, of: h, at: at}
 	a.inOrder, a.inAge = l.oldest.Add(of, 1, a), h.waiting[0].PushBack(a)
 	l.pending[key] = append(l.pending[key], a)
+	return a
+}
+
+// Released notes that the ticket of an answer was released at once.
+func (l *Learner) Released(a *Answer) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	a.released = true
 }
 
 // settle counts an answer for the time for which it was seen to wait, and forgets it. The caller holds l.mu.
-func (l *Learner) settle(a *answer, at time.Time) {
-	if a.of.pass(at, l.forget); a.inAge != nil {
+func (l *Learner) settle(a *Answer, at time.Time) {
+	if a.of.pass(at); a.inAge != nil {
 		l.forget(a)
 	}
 }
 
-// waits returns the newest answer under a key that is the one, nil if there is none. The caller holds l.mu.
-func (l *Learner) waits(key convcache.Key, is func(*answer) bool) *answer {
+// waiting returns the newest answer under a key that is the one, nil if there is none. The caller holds l.mu.
+func (l *Learner) waiting(key convcache.Key, is func(*Answer) bool) *Answer {
 	under := l.pending[key]
 	for _, a := range slices.Backward(under[max(0, len(under)-maxAlike):]) {
 		if is(a) {
@@ -134,15 +142,6 @@ func (l *Learner) waits(key convcache.Key, is func(*answer) bool) *answer {
 		}
 	}
 	return nil
-}
-
-// Released notes that the ticket of the answer that Answered has noted was released at once.
-func (l *Learner) Released(key convcache.Key, prompt body.Beginning) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if a := l.waits(key, func(a *answer) bool { return a.prompt == prompt }); a != nil {
-		a.released = true
-	}
 }
 
 // Turn is what a turn shows of its conversation.
@@ -162,7 +161,7 @@ func (l *Learner) Asked(turn Turn, at time.Time) (after time.Duration, known, re
 	a := l.continuedBy(turn)
 	if a != nil {
 		released = a.released
-		a.of.pass(at, l.forget)
+		a.of.pass(at)
 		if a.inAge == nil { // its time is over
 			a = nil
 		}
@@ -182,16 +181,16 @@ func (l *Learner) Asked(turn Turn, at time.Time) (after time.Duration, known, re
 }
 
 // continuedBy returns the newest answer that a turn continues, nil if there is none. The caller holds l.mu.
-func (l *Learner) continuedBy(turn Turn) *answer {
-	a := l.waits(turn.Key, turn.continues)
+func (l *Learner) continuedBy(turn Turn) *Answer {
+	a := l.waiting(turn.Key, turn.continues)
 	for i := 0; a == nil && i < len(turn.Earlier); i++ {
-		a = l.waits(turn.Earlier[i], turn.continues)
+		a = l.waiting(turn.Earlier[i], turn.continues)
 	}
 	return a
 }
 
 // continues reports whether the turn, which has the answer's key, continues the answer.
-func (t *Turn) continues(a *answer) bool {
+func (t *Turn) continues(a *Answer) bool {
 	if a.prompt.Bytes > 0 {
 		return t.GoesOn != nil && t.GoesOn(a.prompt)
 	}
@@ -226,15 +225,8 @@ func (l *Learner) Curve(tenant string, kind Kind, at time.Time) Curve {
 		return Curve{}
 	}
 	l.recent.Use(h.at)
-	h.pass(at, l.forget)
-	return h.counts(at).curve(l.bounds, l.coverage())
-}
-
-// Kinds returns how many pairs of a tenant and a kind are known.
-func (l *Learner) Kinds() int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return len(l.kinds)
+	h.pass(at)
+	return h.counts(at).curve(l.waits, l.coverage())
 }
 
 // least returns the history of which least was learnt in the last hour, and of several the one used longest ago, of the account that has
@@ -259,20 +251,20 @@ func (l *Learner) history(of string, kind tenantKind, at time.Time) *history {
 		last := l.least(at)
 		for i := range last.waiting {
 			for last.waiting[i].Len() > 0 {
-				l.forget(last.waiting[i].Front().Value.(*answer))
+				l.forget(last.waiting[i].Front().Value.(*Answer))
 			}
 		}
 		delete(l.kinds, last.kind)
 		l.recent.Remove(last.at)
 	}
-	h := &history{kind: kind, bounds: l.bounds, waiting: make([]list.List, len(l.bounds))}
+	h := &history{learner: l, kind: kind, waiting: make([]list.List, len(l.waits)-1)}
 	h.at = l.recent.Add(of, 1, h)
 	l.kinds[kind] = h
 	return h
 }
 
 // forget removes an answer that waits no longer. The caller holds l.mu.
-func (l *Learner) forget(a *answer) {
+func (l *Learner) forget(a *Answer) {
 	if under := l.pending[a.key]; len(under) == 1 {
 		delete(l.pending, a.key)
 	} else {
@@ -284,16 +276,14 @@ func (l *Learner) forget(a *answer) {
 	l.oldest.Remove(a.inOrder)
 }
 
-// boundsTo returns the ends of the spans into which times are divided: 0.1 s, 0.2 s, 0.5 s and so on, up to the longest.
-func boundsTo(longest time.Duration) (bounds []time.Duration) {
-	steps := []time.Duration{1, 2, 5}
-	for unit := 100 * time.Millisecond; len(bounds) < maxSpans-1; unit *= 10 {
-		for _, step := range steps {
-			if step*unit >= longest || len(bounds) == maxSpans-1 {
-				return append(bounds, longest)
-			}
-			bounds = append(bounds, step*unit)
+// waitsTo returns none and the ends of the spans into which times are divided: 0.1 s, 0.2 s, 0.5 s and so on, up to the longest.
+func waitsTo(longest time.Duration) []time.Duration {
+	waits, next := []time.Duration{0}, 100*time.Millisecond
+	for next < longest && len(waits) < maxSpans {
+		waits = append(waits, next)
+		if next *= 2; len(waits)%3 == 0 {
+			next += next / 4
 		}
 	}
-	return append(slices.Clip(bounds), longest)
+	return append(waits, longest)
 }

@@ -34,13 +34,13 @@ func TestLearner_LearnsShareAndTimes(t *testing.T) {
 		}
 	}
 	c := l.Curve("t", chat, at)
-	if c.Known < 250 || math.Abs(c.ever()-0.75) > 0.03 {
-		t.Errorf("%d known, %.2f of them continued, want 0.75", c.Known, c.ever())
+	if c.Known < 250 || math.Abs(c.later(0)-0.75) > 0.03 {
+		t.Errorf("%d known, %.2f of them continued, want 0.75", c.Known, c.later(0))
 	}
-	for i := range c.waits() {
-		switch left := c.leftAt(i); {
-		case c.wait(i) <= 2*time.Second && left < 0.99, c.wait(i) >= 5*time.Second && math.Abs(left-0.25) > 0.03:
-			t.Errorf("%.2f of the answers still wait after %v", left, c.wait(i))
+	for i, wait := range c.waits {
+		switch left := c.left[i]; {
+		case wait <= 2*time.Second && left < 0.99, wait >= 5*time.Second && math.Abs(left-0.25) > 0.03:
+			t.Errorf("%.2f of the answers still wait after %v", left, wait)
 		}
 	}
 	if other := l.Curve("t", calls, at); other.Known != 0 {
@@ -73,7 +73,7 @@ func TestLearner_KnowsOneShotTrafficSoon(t *testing.T) {
 		l.Answered("", "", Kind{}, key(1000+i), body.Beginning{}, at)
 	}
 	c = l.Curve("", Kind{}, at)
-	if got := terms.Least(&c); !got.AtOnce() {
+	if got := terms.Least(&c); got.Now() != Release {
 		t.Errorf("one-shot traffic: %+v", got)
 	}
 }
@@ -170,8 +170,8 @@ func TestLearner_TooLate(t *testing.T) {
 	if after, known, _ := l.Asked(Turn{Key: key(2), Earlier: []convcache.Key{key(1)}}, start.Add(life)); known {
 		t.Errorf("continued after %v", after)
 	}
-	if c := l.Curve("", chat, start.Add(life)); c.Known != 1 || c.ever() > 0.5 {
-		t.Errorf("%d known, chance %.2f", c.Known, c.ever())
+	if c := l.Curve("", chat, start.Add(life)); c.Known != 1 || c.later(0) > 0.5 {
+		t.Errorf("%d known, chance %.2f", c.Known, c.later(0))
 	}
 }
 
@@ -195,7 +195,7 @@ func TestLearner_IsBounded(t *testing.T) {
 	for i := range 3 * maxKinds { // invented tenants, of whom nothing was learnt yet
 		l.Answered("inventor", key(i).String(), chat, key(i), body.Beginning{}, at)
 	}
-	if n := l.Kinds(); n != maxKinds || l.recent.Len() != n || l.Curve("", chat, at).Known == 0 {
+	if n := len(l.kinds); n != maxKinds || l.recent.Len() != n || l.Curve("", chat, at).Known == 0 {
 		t.Errorf("%d kinds, want %d, and that of the quiet tenant", n, maxKinds)
 	}
 	waiting := 0
@@ -237,15 +237,15 @@ func TestLearner_CoverageOfReplicas(t *testing.T) {
 			}
 		}
 	}
-	if c := l.Curve("", chat, at); math.Abs(c.ever()-0.8) > 0.08 {
-		t.Errorf("chance %.2f, want 0.8", c.ever())
+	if c := l.Curve("", chat, at); math.Abs(c.later(0)-0.8) > 0.08 {
+		t.Errorf("chance %.2f, want 0.8", c.later(0))
 	}
 }
 
-func TestBoundsTo(t *testing.T) {
+func TestWaitsTo(t *testing.T) {
 	for _, longest := range []time.Duration{50 * time.Millisecond, 3 * time.Second, life, 24 * time.Hour} {
-		bounds := boundsTo(longest)
-		if len(bounds) > maxSpans || bounds[len(bounds)-1] != longest {
+		bounds := waitsTo(longest)
+		if len(bounds) > maxSpans+1 || bounds[0] != 0 || bounds[len(bounds)-1] != longest {
 			t.Errorf("%v: %v", longest, bounds)
 		}
 		for i := 1; i < len(bounds); i++ {

@@ -1,6 +1,9 @@
 package continuation
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // The rule: of the waits w from none to the life of a ticket, and of the two ends, the choice has the least
 //
@@ -54,9 +57,6 @@ type Choice struct {
 	End    End
 	Learnt bool // from answers of its kind
 }
-
-// AtOnce reports whether the ticket is released without being stored.
-func (c Choice) AtOnce() bool { return c.End == Release && c.Wait == 0 }
 
 // Now returns Keep if a turn may use the ticket, and otherwise what becomes of it at once.
 func (c Choice) Now() End {
@@ -127,37 +127,35 @@ func (t Terms) Least(c *Curve) Choice {
 	case c.Known < Enough:
 		return Choice{Wait: t.Unlearnt, End: HandBack}
 	}
-	best, least := Choice{}, 0.0
-	for i := range c.waits() {
-		cost, end := t.cost(c, i)
-		if i > 0 && cost >= least {
-			continue
+	best, least := Choice{}, math.Inf(1)
+	for i, wait := range c.waits {
+		if cost, end := t.cost(c, i); cost < least {
+			best, least = Choice{Wait: wait, End: end, Learnt: true}, cost
 		}
-		best, least = Choice{Wait: c.wait(i), End: end, Learnt: true}, cost
 	}
 	return best
 }
 
 // releaseOrKeep releases at once what is almost certainly not continued.
 func (t Terms) releaseOrKeep(c *Curve) Choice {
-	last := c.waits() - 1
-	if c.Known < enoughToRelease || c.ever() > rarely {
+	if c.Known < enoughToRelease || c.later(0) > rarely {
 		return Choice{End: Keep}
 	}
-	keep, _ := t.cost(c, last)
-	if release, _ := t.cost(c, 0); release >= keep {
-		return Choice{End: Keep, Learnt: true}
+	choice := Choice{End: Keep, Learnt: true}
+	keep, _ := t.cost(c, len(c.waits)-1)
+	if release, end := t.cost(c, 0); release < keep {
+		choice.End = end
 	}
-	return Choice{End: Release, Learnt: true}
+	return choice
 }
 
 // cost returns the cost of a wait and its cheaper end.
 func (t Terms) cost(c *Curve, i int) (cost float64, end End) {
 	pinned := t.Price * float64(t.Pinned) * c.pinnedFor(i)
-	if i == c.waits()-1 {
+	if i == len(c.waits)-1 {
 		return pinned, Keep
 	}
-	handBack, release := c.leftAt(i)*t.Leg, c.later(i)*t.Recompute
+	handBack, release := c.left[i]*t.Leg, c.later(i)*t.Recompute
 	cost, end = handBack, HandBack
 	if t.Releases && (release <= handBack || !t.HandsBack) {
 		cost, end = release, Release

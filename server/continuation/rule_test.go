@@ -11,11 +11,11 @@ const life = 450 * time.Second
 
 // curveOf is what is known of a kind of whose answers a share is continued, at times that are spread by a cumulative distribution.
 func curveOf(share float64, by func(t time.Duration) float64) *Curve {
-	c := &Curve{Known: 100, bounds: boundsTo(life)}
-	for i, bound := range c.bounds {
-		c.left[i] = 1 - share*by(bound)
+	c := &Curve{Known: 100, waits: waitsTo(life)}
+	for i, wait := range c.waits {
+		c.left[i] = 1 - share*by(wait)
 	}
-	c.left[len(c.bounds)-1] = 1 - share
+	c.left[0], c.left[len(c.waits)-1] = 1, 1-share
 	return c
 }
 
@@ -99,10 +99,10 @@ func TestLeast_IsMonotone(t *testing.T) {
 		terms, curve := both(e, tokens, prompt), curveOf(share, by)
 		got := terms.Least(curve)
 		least := math.Inf(1)
-		for i := range curve.waits() {
+		for i, wait := range curve.waits {
 			cost, _ := terms.cost(curve, i)
 			least = min(least, cost)
-			if curve.wait(i) == got.Wait && cost > least {
+			if wait == got.Wait && cost > least {
 				t.Fatalf("%+v: %+v costs %g, another one %g", terms, got, cost, least)
 			}
 		}

@@ -7,6 +7,7 @@
 package journal
 
 import (
+	"cmp"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -37,15 +38,12 @@ type Journal struct {
 type entry struct {
 	n uint64
 	TurnRecord
-	counts [4]int  // the numbers that the record points to
-	id     [8]byte // hash of the id that the client sent
+	id [8]byte // hash of the id that the client sent
 }
 
 // New returns an empty journal.
 func New(cfg Config) *Journal {
-	if cfg.Turns <= 0 {
-		cfg.Turns = 4096
-	}
+	cfg.Turns = cmp.Or(cfg.Turns, 4096)
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
@@ -54,8 +52,7 @@ func New(cfg Config) *Journal {
 
 // Observe takes in a turn that has ended. It is a record.Observer.
 func (j *Journal) Observe(r *record.Turn) {
-	e := &entry{id: r.ID}
-	e.TurnRecord = turnRecordOf(r, &e.counts)
+	e := &entry{TurnRecord: turnRecordOf(r), id: r.ID}
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	e.n = j.turns.Load()

@@ -8,27 +8,45 @@ import (
 	"carryover/server/record"
 )
 
+// Sums are what both the totals and each minute sum.
+type Sums struct {
+	Turns uint64 `json:"turns"`
+	Hits  uint64 `json:"hits"`
+	// FollowUps are the turns that could have reused something. The share of hits is Hits / FollowUps. A turn that opens its conversation is no
+	// follow-up.
+	FollowUps uint64 `json:"follow_ups"`
+	// FollowUpTokens are the prompt tokens of follow-ups. The share that prefill was spared is SavedTokens / FollowUpTokens.
+	FollowUpTokens uint64 `json:"follow_up_tokens"`
+	SavedTokens    uint64 `json:"saved_tokens"` // tokens that prefill did not compute because of what hits reused
+}
+
+func (s *Sums) add(r *TurnRecord, of *record.Turn) {
+	s.Turns++
+	if r.FollowUp {
+		s.FollowUps++
+		s.FollowUpTokens += uint64(of.Prompt())
+	}
+	if r.Outcome == record.Hit {
+		s.Hits++
+		s.SavedTokens += uint64(r.Read)
+	}
+}
+
 // Totals are sums over all turns since the start. Turns is Hits + Off + the sums of Prefixes and Misses.
 type Totals struct {
 	Since time.Time `json:"since"`
-	Turns uint64    `json:"turns"`
-	Hits  uint64    `json:"hits"`
+	Sums
 	// EmptyHits are those of the hits that saved nothing, by the reason.
 	EmptyHits map[string]uint64 `json:"empty_hits"`
 	// Prefixes are turns for which prefill's own caches had a part of the prompt, by the reason why they are no hit.
 	Prefixes map[string]uint64 `json:"prefixes"`
 	Off      uint64            `json:"off"`
 	Misses   map[string]uint64 `json:"misses"` // by reason
-	// FollowUps are the turns that could have reused something, and FollowUpMisses those of them that were no hit, by reason. The share of hits
-	// is Hits / FollowUps. A turn that opens its conversation is no follow-up.
-	FollowUps      uint64            `json:"follow_ups"`
+	// FollowUpMisses are the follow-ups that were no hit, by reason.
 	FollowUpMisses map[string]uint64 `json:"follow_up_misses"`
-	// FollowUpTokens are the prompt tokens of follow-ups. The share that prefill was spared is SavedTokens / FollowUpTokens.
-	FollowUpTokens uint64 `json:"follow_up_tokens"`
-	Failed         uint64 `json:"failed"` // turns whose client got part of an answer, or an error that was not its own request's
-	// What hits saved prefill: tokens that it did not compute because of what was reused, and seconds at its learnt speed.
-	SavedTokens  uint64  `json:"saved_tokens"`
-	SavedSeconds float64 `json:"saved_seconds"`
+	Failed         uint64            `json:"failed"`        // turns whose client got part of an answer, or an error that was not its own request's
+	SavedSeconds   float64           `json:"saved_seconds"` // of prefill's time for SavedTokens, at its learnt speed
+
 	// TTFTHits are the times to the first token of hits as measured, and TTFTHitsWithout those of the same turns with the time in which
 	// prefill would have computed the tokens that it did not. Both have the same turns: streams, from instances whose speed is known.
 	TTFTHits        Histogram `json:"ttft_hits"`
@@ -60,13 +78,9 @@ func newTotals(now time.Time) Totals {
 const maxReasons = 256
 
 func (t *Totals) add(r *TurnRecord, of *record.Turn) {
-	t.Turns++
+	t.Sums.add(r, of)
 	switch r.Outcome {
 	case record.Hit:
-		t.Hits++
-		if r.Read != nil {
-			t.SavedTokens += uint64(*r.Read)
-		}
 		t.SavedSeconds += r.Saved / 1000
 		if r.Reason != "" {
 			missed(t.EmptyHits, r.Reason)
@@ -78,12 +92,8 @@ func (t *Totals) add(r *TurnRecord, of *record.Turn) {
 	default:
 		missed(t.Misses, r.Reason)
 	}
-	if r.FollowUp {
-		t.FollowUps++
-		t.FollowUpTokens += uint64(of.Prompt())
-		if r.Outcome != record.Hit {
-			missed(t.FollowUpMisses, r.Reason)
-		}
+	if r.FollowUp && r.Outcome != record.Hit {
+		missed(t.FollowUpMisses, r.Reason)
 	}
 	if r.Failed() {
 		t.Failed++
@@ -132,12 +142,8 @@ const hour = 60
 
 // Minute sums the turns that ended within one minute.
 type Minute struct {
-	At          time.Time `json:"at"` // when it began
-	Turns       uint64    `json:"turns"`
-	FollowUps   uint64    `json:"follow_ups"` // see Totals
-	Tokens      uint64    `json:"follow_up_tokens"`
-	Hits        uint64    `json:"hits"`
-	SavedTokens uint64    `json:"saved_tokens"`
+	At time.Time `json:"at"` // when it began
+	Sums
 	// Timed are the hits whose times to the first token are summed, as measured and as they would have been without reuse (record.HitTTFT).
 	Timed   uint64  `json:"timed"`
 	TTFT    float64 `json:"ttft_ms"`
@@ -153,17 +159,7 @@ func (m *minutes) add(now time.Time, r *TurnRecord, of *record.Turn) {
 	if !minute.At.Equal(began) {
 		*minute = Minute{At: began}
 	}
-	minute.Turns++
-	if r.FollowUp {
-		minute.FollowUps++
-		minute.Tokens += uint64(of.Prompt())
-	}
-	if r.Outcome == record.Hit {
-		minute.Hits++
-		if r.Read != nil {
-			minute.SavedTokens += uint64(*r.Read)
-		}
-	}
+	minute.add(r, of)
 	if with, without, ok := of.HitTTFT(); ok {
 		minute.Timed++
 		minute.TTFT += record.Milliseconds(with)

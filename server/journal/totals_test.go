@@ -71,7 +71,7 @@ func TestJournal_KeepsAnHourByTheMinute(t *testing.T) {
 	}
 	j.Observe(whole)
 	j.Observe(opening)
-	want := journal.Minute{At: now.Truncate(time.Minute), Turns: 5, FollowUps: 4, Hits: 4, SavedTokens: 2400, Timed: 3, TTFT: 30, Without: 300}
+	want := journal.Minute{At: now.Truncate(time.Minute), Sums: journal.Sums{Turns: 5, FollowUps: 4, Hits: 4, SavedTokens: 2400}, Timed: 3, TTFT: 30, Without: 300}
 	if got := j.Hour(time.Time{}); len(got) != 1 || got[0] != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}

@@ -31,14 +31,14 @@ type TurnRecord struct {
 	Differs    string `json:"differs,omitempty"` // where a rewritten history differs
 	Proof      string `json:"proof,omitempty"`
 	Offered    int    `json:"tokens_offered,omitempty"`
-	Read       *int   `json:"tokens_read,omitempty"`      // that prefill did not compute because of it; of hits
-	Confirmed  *int   `json:"tokens_confirmed,omitempty"` // prompt tokens that prefill took from caches, absent if it did not tell
-	Stored     string `json:"stored,omitempty"`           // yes, hand_back, or why the answer left no ticket
-	Keep       string `json:"keep,omitempty"`             // what was chosen for the ticket: ticket, hand_back or release
-	StoredHint string `json:"stored_hint,omitempty"`      // the same in words, where there is no ticket
+	Read       Count  `json:"tokens_read,omitzero"`      // that prefill did not compute because of it; of hits
+	Confirmed  Count  `json:"tokens_confirmed,omitzero"` // prompt tokens that prefill took from caches, absent if it did not tell
+	Stored     string `json:"stored,omitempty"`          // yes, hand_back, or why the answer left no ticket
+	Keep       string `json:"keep,omitempty"`            // what was chosen for the ticket: ticket, hand_back or release
+	StoredHint string `json:"stored_hint,omitempty"`     // the same in words, where there is no ticket
 
-	PromptTokens     *int   `json:"prompt_tokens,omitempty"` // by decode's usage, absent where that was not read
-	CompletionTokens *int   `json:"completion_tokens,omitempty"`
+	PromptTokens     Count  `json:"prompt_tokens,omitzero"` // by decode's usage, absent where that was not read
+	CompletionTokens Count  `json:"completion_tokens,omitzero"`
 	Finish           string `json:"finish,omitempty"`
 
 	Status int    `json:"status"` // what the client got, 499 if it had gone before
@@ -56,6 +56,12 @@ type TurnRecord struct {
 	KeepFor  float64 `json:"keep_ms,omitempty"`  // for how long the ticket waits for a turn
 }
 
+// Count is a number that is -1 where it is not known. It is then absent in JSON.
+type Count int
+
+// IsZero reports whether the number is absent.
+func (c Count) IsZero() bool { return c < 0 }
+
 // Ended returns when the turn ended.
 func (r *TurnRecord) Ended() time.Time {
 	return r.Began.Add(time.Duration(r.Took * float64(time.Millisecond)))
@@ -71,15 +77,15 @@ func (r *TurnRecord) Failed() bool {
 	return r.Status != http.StatusOK || r.Kind != "" || r.Code != "" && r.Code != "client_gone"
 }
 
-// turnRecordOf makes the turn record of a record. The result points to counts.
-func turnRecordOf(r *record.Turn, counts *[4]int) TurnRecord {
+// turnRecordOf makes the turn record of a record.
+func turnRecordOf(r *record.Turn) TurnRecord {
 	rec := TurnRecord{
 		Turn: r.Turn, Trace: r.Trace.Shown(), Began: r.Began, Conversation: r.Conversation, Source: r.Source, Endpoint: r.API.Path(), Model: r.ModelShown(),
 		FollowUp: r.Reuse.FollowUp(),
 		Path:     r.Path.Way, PathReason: r.Path.Reason, Retries: r.Retries,
 		Prefill: r.Leg(upstream.RolePrefill).Instance, Decode: r.Leg(upstream.RoleDecode).Instance,
 		Differs: r.Reuse.Differs, Stored: r.Stored, Keep: r.End.Keep.What, KeepFor: record.Milliseconds(r.End.Keep.For), Hint: r.Hint(), StoredHint: record.StoredHint(r.Stored),
-		PromptTokens: optional(&counts[0], r.Answer.PromptTokens), CompletionTokens: optional(&counts[1], r.Answer.CompletionTokens), Finish: r.Answer.Finish,
+		PromptTokens: Count(r.Answer.PromptTokens), CompletionTokens: Count(r.Answer.CompletionTokens), Finish: r.Answer.Finish, Read: -1, Confirmed: -1,
 		Status: r.End.Status, Code: r.End.Code,
 		Queued: record.Milliseconds(r.Queued), Lookup: record.Milliseconds(r.Lookup), PrefillT: record.Milliseconds(r.PrefillTook()),
 		TTFT: record.Milliseconds(r.TTFT), Whole: record.Milliseconds(r.Whole), Took: record.Milliseconds(r.Took), Saved: record.Milliseconds(r.Reuse.Saved),
@@ -87,20 +93,11 @@ func turnRecordOf(r *record.Turn, counts *[4]int) TurnRecord {
 	rec.Outcome, rec.Reason = r.Reuse.Outcome()
 	switch rec.Outcome {
 	case record.Hit:
-		rec.Proof, rec.Offered, rec.Read = r.Reuse.Proof, r.Reuse.Offered, optional(&counts[3], r.Reuse.Read)
+		rec.Proof, rec.Offered, rec.Read = r.Reuse.Proof, r.Reuse.Offered, Count(r.Reuse.Read)
 		fallthrough
 	case record.Prefix:
-		rec.Confirmed = optional(&counts[2], r.Reuse.Cached)
+		rec.Confirmed = Count(r.Reuse.Cached)
 	}
 	rec.Blame, rec.Kind = r.Blamed()
 	return rec
-}
-
-// optional is a number that -1 stands for the want of, kept in the place for it.
-func optional(to *int, n int) *int {
-	if n < 0 {
-		return nil
-	}
-	*to = n
-	return to
 }

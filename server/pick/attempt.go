@@ -1,7 +1,6 @@
 package pick
 
 import (
-	"slices"
 	"time"
 
 	"carryover/server/record"
@@ -13,22 +12,17 @@ import (
 
 // Attempt is what a pick needs to know of a turn and of the attempt that it is for.
 type Attempt struct {
-	Request     *request.Request
-	Body        *body.Request
-	Chain       []uint64        // see Picker.PromptChain
-	Holds       []fleet.Holding // the tickets of the conversation, in the form that policies read
-	Owned       []fleet.Holding // those of them that are certainly of this conversation, and not of another that began alike
-	PrefixHints []fleet.Holding // where the conversation was handed back to
-	Tickets     bool            // the attempt may use or leave a ticket, so that it has to know the incarnations that run now
-	Record      *record.Builder // is told the path, the uncached tokens and the waits
-	Routing
-	Earlier
-}
+	Request    *request.Request
+	Body       *body.Request
+	fleet.Hint                 // for the routing policies; the pick sets its Tokens
+	Owned      []fleet.Holding // those of its Holds that are certainly of this conversation, and not of another that began alike
+	Tickets    bool            // the attempt may use or leave a ticket, so that it has to know the incarnations that run now
+	Record     *record.Builder // is told the path, the uncached tokens and the waits
 
-// Routing decides between prefill with decode and decode alone, as the operator has chosen.
-type Routing struct {
+	// The operator's choice between prefill with decode and decode alone.
 	Threshold    int  // with fewer uncached tokens decode serves alone; 0 for never
 	PrefillError bool // the client gets an error if prefill can't serve, and decode does not serve alone
+	Earlier
 }
 
 // Earlier is what the attempts of a turn so far mean for its next pick.
@@ -41,9 +35,6 @@ type Earlier struct {
 	Queued        time.Duration      // for slots, all waits of the turn together
 	Refreshed     bool               // the engines have been asked for their models during this turn
 }
-
-// Excludes reports whether an engine must not be picked any more.
-func (e *Earlier) Excludes(engine *fleet.Engine) bool { return slices.Contains(e.Excluded, engine) }
 
 // gaveUp returns how many engines of a role are not picked any more.
 func (e *Earlier) gaveUp(role upstream.Role) (n int) {

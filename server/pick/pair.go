@@ -20,19 +20,15 @@ type Pair struct {
 	Uncached        int    // an estimate of the prompt's tokens that are in no cache
 
 	prefillSlot, decodeSlot slot
-	decodeOnly              func() // gives back the slot for decode alone, nil if the attempt has none
-	untried                 func() // ends the trial of a pair that was left alone, nil if the attempt is none
+	ends                    []func() // give back the slot for decode alone, and end the trial of a pair that was left alone
 }
 
 // Done gives all slots of the attempt back. It is called once.
 func (p *Pair) Done() {
 	p.decodeSlot.leave()
 	p.Prefilled()
-	if p.decodeOnly != nil {
-		p.decodeOnly()
-	}
-	if p.untried != nil {
-		p.untried()
+	for _, end := range p.ends {
+		end()
 	}
 }
 
@@ -93,26 +89,24 @@ type decodeOnlySlots struct {
 	tenants map[string]int // slots of each tenant that has any
 }
 
-// take gives a turn of the tenant a slot, if one is free. leave gives it back, and is called once.
-func (d *decodeOnlySlots) take(tenant string) (leave func(), ok bool) {
+// take gives a turn of the tenant a slot. The returned function gives it back, and is called once; it is nil if no slot is free.
+func (d *decodeOnlySlots) take(tenant string) (leave func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.taken >= maxDecodeOnly && (d.taken >= maxDecodeOnly+spareDecodeOnly || d.tenants[tenant] > 0) {
-		return nil, false
+		return nil
 	}
 	if d.tenants == nil {
 		d.tenants = map[string]int{}
 	}
 	d.taken++
 	d.tenants[tenant]++
-	return func() { d.leave(tenant) }, true
-}
-
-func (d *decodeOnlySlots) leave(tenant string) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.taken--
-	if d.tenants[tenant]--; d.tenants[tenant] == 0 {
-		delete(d.tenants, tenant)
+	return func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.taken--
+		if d.tenants[tenant]--; d.tenants[tenant] == 0 {
+			delete(d.tenants, tenant)
+		}
 	}
 }

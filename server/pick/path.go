@@ -142,7 +142,7 @@ func (p *picking) mayHandOver(prefill, decode *fleet.Engine) bool {
 	from, to := prefill.Last(), decode.Last()
 	ok, trial := from.BeginLoad(to)
 	if trial {
-		p.pair.untried = func() { from.EndLoad(to, pairs.Inconclusive) }
+		p.pair.ends = append(p.pair.ends, func() { from.EndLoad(to, pairs.Inconclusive) })
 	}
 	return ok
 }
@@ -155,16 +155,16 @@ func (p *picking) withoutPrefill(ctx context.Context, decode *fleet.Engine) (*fl
 		return p.Request.MayPrefill(e.Name) && e.Quarantined()
 	})
 	if !p.PrefillError {
-		if leave, ok := p.decodeOnly.take(p.Request.Account); ok {
-			p.pair.decodeOnly = leave
+		if leave := p.decodeOnly.take(p.Request.Account); leave != nil {
+			p.pair.ends = append(p.pair.ends, leave)
+			why := record.WhyUnavailable
 			switch {
 			case p.PrefillFailed:
-				p.Record.Alone(record.WhyFailed)
+				why = record.WhyFailed
 			case p.pair.Quarantined:
-				p.Record.Alone(record.WhyQuarantined)
-			default:
-				p.Record.Alone(record.WhyUnavailable)
+				why = record.WhyQuarantined
 			}
+			p.Record.Alone(why)
 			return nil, nil
 		}
 	}

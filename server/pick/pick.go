@@ -71,7 +71,7 @@ func New(deps Deps) *Picker {
 	return &Picker{deps: deps, seed: maphash.MakeSeed()}
 }
 
-// PromptChain returns hashes of the prompt's beginning, by which prefill instances are picked; nil where there is no choice.
+// PromptChain returns hashes of the prompt's beginning, by which prefill instances are picked ([fleet.Hint]); nil where there is no choice.
 func (p *Picker) PromptChain(prompt *body.Request) []uint64 {
 	if len(p.deps.Fleet.Engines(upstream.RolePrefill)) <= 1 {
 		return nil
@@ -82,28 +82,25 @@ func (p *Picker) PromptChain(prompt *body.Request) []uint64 {
 // Pick chooses the engines of an attempt and the path. Decode serves alone while no prefill instance can serve, where a hand-over does
 // not pay, and for requests that disaggregation can't serve (several choices or prompts share one hand-over, vLLM #43509). The caller
 // gives the pair's slots back ([Pair.Done]). What it returns for the turn's further attempts counts with an error, too.
-func (p *Picker) Pick(ctx context.Context, attempt Attempt) (*Pair, Earlier, error) {
+func (p *Picker) Pick(ctx context.Context, attempt Attempt) (pair *Pair, _ Earlier, _ error) {
 	g := picking{Picker: p, Attempt: attempt, pair: &Pair{}}
-	picked := false
 	defer func() {
-		if !picked { // an error or a panic
+		if pair == nil { // an error or a panic
 			g.pair.Done()
 		}
 	}()
 	if err := g.pick(ctx); err != nil {
 		return nil, g.Earlier, err
 	}
-	picked = true
 	return g.pair, g.Earlier, nil
 }
 
 // AnotherDecode replaces a pair's decode instance, after that has refused a connection, by one that is not among the refused. It waits for
 // no slot, and asks no engine. With an error the pair is as before.
 func (p *Picker) AnotherDecode(attempt Attempt, pair *Pair, refused []*fleet.Engine) (*fleet.Engine, error) {
-	attempt.Excluded = refused
-	g := picking{Picker: p, Attempt: attempt, pair: pair}
+	attempt.Tokens = pair.Uncached
 	apart := false
-	next, leave, err := p.deps.Fleet.Pick(upstream.RoleDecode, g.hint(), func(e *fleet.Engine) bool {
+	next, leave, err := p.deps.Fleet.Pick(upstream.RoleDecode, attempt.Hint, func(e *fleet.Engine) bool {
 		if slices.Contains(refused, e) {
 			return true
 		}
@@ -166,7 +163,7 @@ func (p *picking) pick(ctx context.Context) error {
 
 // uncached notes an estimate of the prompt's tokens that are in no cache.
 func (p *picking) uncached(tokens int) {
-	p.pair.Uncached = tokens
+	p.pair.Uncached, p.Tokens = tokens, tokens
 	p.Record.Uncached(tokens)
 }
 
@@ -174,7 +171,7 @@ func (p *picking) uncached(tokens int) {
 // (upstream.ErrNoModel), the engines are asked for their models once more, because a model that has just been loaded is not known yet.
 // Then one engine is asked for the model itself, which may be loaded when it is asked for.
 func (p *picking) engine(ctx context.Context, role upstream.Role, quarantined bool, in *slot) (*fleet.Engine, error) {
-	hint := p.hint()
+	hint := p.Hint
 	hint.AllowQuarantined = quarantined
 	engine, err := p.awaitSlot(ctx, role, hint, in)
 	if errors.Is(err, upstream.ErrNoModel) && !p.Refreshed {
@@ -209,14 +206,6 @@ func (p *picking) awaitSlot(ctx context.Context, role upstream.Role, hint fleet.
 	}
 	in.take(p.deps.Queue, claim, free)
 	return engine, nil
-}
-
-// hint tells the routing policies about the turn: its conversation, how many tokens of it each incarnation of decode holds, and how many
-// are left to compute.
-func (p *picking) hint() fleet.Hint {
-	return fleet.Hint{
-		Key: p.Request.Conversation.Affinity, Holds: p.Holds, PrefixHints: p.PrefixHints, Model: p.Request.Model, Tokens: p.pair.Uncached, Chain: p.Chain,
-	}
 }
 
 // excluding returns a function that reports which engines must not be picked, nil if all may be. The pick calls it for each engine of

@@ -51,14 +51,10 @@ const (
 	fullAt = 90
 )
 
-// most returns how many tokens of an engine's KV cache tickets may pin, 0 if there is no limit or the size is not known.
-func (p *Pins) most(kvTokens int) int { return int(p.cfg.PinnedShare * float64(kvTokens)) }
-
 // candidates returns the holders of all decode engines.
 func (p *Pins) candidates() (all []*holder) {
-	p.mu.Lock()
+	p.lock()
 	defer p.mu.Unlock()
-	p.pass(p.now())
 	for _, engine := range p.deps.Fleet.Holders.All() {
 		if h := p.holder(engine.Last()); h != nil {
 			all = append(all, h)
@@ -69,46 +65,27 @@ func (p *Pins) candidates() (all []*holder) {
 
 // enforce is one round of the budget: it gives up the oldest tickets of each engine on which tickets pin more than their share.
 func (p *Pins) enforce(ctx context.Context) {
-	hurry := false
 	for _, h := range p.candidates() {
-		live := h.incarnation.Engine().Live()
-		most := p.most(live.KVTokens)
+		r, engine := &h.rounds, h.incarnation.Engine()
+		most := p.Budget(engine)
 		if most == 0 {
 			continue
 		}
 		p.share(ctx, h, most)
-		var keep int
-		var waited bool
-		p.locked(func() {
-			if h.tokens[due] > 0 {
-				h.rounds.changed = p.now()
+		may, live := p.canRelease(h.incarnation), engine.Live()
+		p.mu.Lock()
+		keep, waited := h.keep(live, most)
+		h.releases.hurried = h.releases.hurried || h.tokens[stored]+h.tokens[due] > keep
+		if may {
+			if tickets, tokens := p.giveUpOldest(h, keep, continuation.HandBack, record.ReasonReleasedOverBudget); tickets > 0 {
+				r.changed, r.tickets, r.tokens, r.waited = p.now(), r.tickets+tickets, r.tokens+tokens, r.waited || waited
 			}
-			keep, waited = h.keep(live, most)
-		})
-		if p.releasable(h.incarnation) {
-			p.makeFree(ctx, h, keep, waited)
 		}
-		p.locked(func() {
-			h.wake = keep
-			if h.tokens[stored]+h.tokens[due] > keep {
-				h.hurried, hurry = true, true
-			}
-			if p.deps.Shared != nil {
-				h.wake = min(keep, h.tokens[stored]+most/toldParts)
-			}
-		})
+		p.mu.Unlock()
+		p.takeLate(ctx)
 		p.say(h)
 	}
-	if hurry {
-		p.workOff(ctx)
-	}
-}
-
-// locked runs what reads or changes holders.
-func (p *Pins) locked(do func()) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	do()
+	p.run(ctx, continuation.Release)
 }
 
 // share tells other replicas what this one pins on an incarnation, and learns what they do.
@@ -151,6 +128,9 @@ func (h *holder) keep(live fleet.Live, most int) (tokens int, waited bool) {
 	if r.read != live.Read || r.read.IsZero() {
 		r.read, r.then = live.Read, own
 	}
+	if h.tokens[due] > 0 {
+		r.changed = now
+	}
 	if r.stands(live) {
 		return min(most, own/2), own/2 < most
 	}
@@ -192,43 +172,22 @@ func (r *rounds) stands(live fleet.Live) bool {
 	return false
 }
 
-// makeFree takes tickets of a holder out of the store until the rest pins no more than keep: the oldest of the account that pins most, again and
-// again. It does not get a ticket that a turn uses, because the store gives each ticket to one taker.
-func (p *Pins) makeFree(ctx context.Context, h *holder, keep int, waited bool) {
-	for {
-		switch tokens, outcome := p.giveUpOldest(ctx, h, keep, continuation.HandBack, record.ReasonReleasedOverBudget); {
-		case tokens == 0 || outcome == convcache.Unavailable:
-			return // that ticket is lost; the next ones wait until the store answers
-		case outcome == convcache.Taken:
-			r := &h.rounds
-			r.changed, r.tickets, r.tokens, r.waited = p.now(), r.tickets+1, r.tokens+tokens, r.waited || waited
-		}
+// giveUpOldest gives tickets of a holder up until the rest pins no more than so many tokens: the oldest of the account that pins most, again and
+// again. The caller holds p.mu.
+func (p *Pins) giveUpOldest(h *holder, keep int, end continuation.End, why string) (tickets, tokens int) {
+	for h.tokens[stored] > keep && len(h.releases.due)+len(p.late) < maxLeaving {
+		n := h.stored.Most().Oldest().Value
+		p.giveUp(n, end, why)
+		tickets, tokens = tickets+1, tokens+n.tokens
 	}
+	return tickets, tokens
 }
 
-// giveUpOldest takes the oldest ticket of the account that pins most on a holder out of the store, if its tickets pin more than most tokens. It
-// returns what the ticket pinned, 0 if nothing is to be given up.
-func (p *Pins) giveUpOldest(ctx context.Context, h *holder, most int, end continuation.End, why string) (int, convcache.Outcome) {
-	var oldest pin
-	p.locked(func() {
-		if ctx.Err() == nil && h.tokens[stored] > most && h.due.Len() < maxLeaving && h.stored.Len() > 0 {
-			oldest = *h.stored.Most().Oldest().Value
-		}
+// canRelease reports whether a prefill instance could release tickets of this incarnation now. If none can, giving tickets up frees nothing.
+func (p *Pins) canRelease(decode *fleet.Incarnation) bool {
+	return slices.ContainsFunc(p.deps.Fleet.Engines(upstream.RolePrefill), func(prefill *fleet.Engine) bool {
+		return !prefill.Quarantined() && prefill.Last().PairWith(decode).Releases()
 	})
-	if oldest.tokens == 0 {
-		return 0, 0
-	}
-	return oldest.tokens, p.takeOut(ctx, &oldest, end, why)
-}
-
-// releasable reports whether a prefill instance could release tickets of this incarnation now. If none can, giving tickets up frees nothing.
-func (p *Pins) releasable(decode *fleet.Incarnation) bool {
-	for _, prefill := range p.deps.Fleet.Engines(upstream.RolePrefill) {
-		if !prefill.Quarantined() && prefill.Last().PairWith(decode).Releases() {
-			return true
-		}
-	}
-	return false
 }
 
 // say logs from time to time how many tickets were given up. A larger share, or a larger cache, may be better.
@@ -246,47 +205,37 @@ func (p *Pins) say(h *holder) {
 	r.logged, r.tickets, r.tokens, r.waited = p.now(), 0, 0, false
 }
 
-const (
-	// handBackWithin is how long an engine that leaves waits for hand-backs. One leg takes 0.04 to 0.3 s (measured on vLLM 0.32), and each
-	// pair runs one at a time.
-	handBackWithin = 3 * time.Second
-)
+// handBackWithin is how long an engine that leaves waits for hand-backs. One leg takes 0.04 to 0.3 s (measured on vLLM 0.32), and each pair
+// runs one at a time.
+const handBackWithin = 3 * time.Second
 
 // evacuate frees the blocks that this replica's tickets pin on decode engines that leave, because an operator drains them or a source has
 // removed them. Until the last ticket is read or released, POST /pause and /sleep of such an engine do not answer, and its shutdown waits
 // (measured on vLLM 0.33); if the tickets had to expire, that would take minutes. Tickets are handed back if that is possible within
 // handBackWithin; the others are released.
-func (p *Pins) evacuate(ctx context.Context) {
+func (p *Pins) evacuate() {
 	for _, h := range p.candidates() {
 		engine, end := h.incarnation.Engine(), continuation.HandBack
-		p.locked(func() {
-			switch {
-			case !engine.Leaves():
-				h.leaving = time.Time{}
-			case h.leaving.IsZero():
-				h.leaving = p.now()
-			case time.Since(h.leaving) >= handBackWithin:
-				end = continuation.Release
-				for _, l := range p.queues {
-					for at := l.out.Front(); at != nil && l.decode == h.incarnation; at = l.out.Front() {
-						n := at.Value.(*pin)
+		if !engine.Leaves() {
+			h.leaving = time.Time{}
+			continue
+		}
+		p.mu.Lock()
+		if h.releases.hurried = true; h.leaving.IsZero() {
+			h.leaving = p.now()
+		}
+		if time.Since(h.leaving) >= handBackWithin {
+			end = continuation.Release
+			for of, q := range p.queues {
+				if of.prefill != nil && of.decode == h.incarnation {
+					for _, n := range slices.Clone(q.due) {
 						p.due(n, n.ticket, end)
 					}
 				}
 			}
-		})
-		if h.leaving.IsZero() {
-			continue
 		}
-		tickets := 0
-		for {
-			tokens, outcome := p.giveUpOldest(ctx, h, 0, end, record.ReasonInstanceGone)
-			if tokens == 0 || outcome == convcache.Unavailable {
-				break // the next ones wait until the store answers
-			}
-			tickets++
-		}
-		p.locked(func() { h.hurried = true })
+		tickets, _ := p.giveUpOldest(h, 0, end, record.ReasonInstanceGone)
+		p.mu.Unlock()
 		if tickets > 0 {
 			p.cfg.Logger.Info("gave up the tickets of a decode instance that leaves", "decode", engine.Name, "tickets", tickets)
 		}

@@ -20,28 +20,30 @@ type Claim struct {
 	PairState *pairs.State       // the state of the two, which learns from the ticket's outcome
 	Account   string             // for whom the turn counts, "" for a leg of our own
 
-	pins        *Pins
-	model, turn string
-	sent        bool // a byte of the ticket may have reached prefill, so that it can't be used again, whatever the engine answers
-	concluded   bool // the pair's state has been told the outcome
-	answered    bool // prefill has answered, so that decode has freed the blocks
-	paused      bool // prefill has refused the leg because it is paused, so that nobody reads the blocks
+	pins      *Pins
+	turn      string
+	progress  progress
+	concluded bool // the pair's state has been told the outcome
 }
+
+// progress is how far a leg with a ticket has come.
+type progress uint8
+
+const (
+	unsent     progress = iota // nothing of the ticket was sent, so that another leg may carry it
+	unanswered                 // a byte of it may have reached prefill, which may read the blocks
+	answered                   // prefill has read the blocks, so that decode has freed them
+	refused                    // nobody reads the blocks, and the ticket is not used again
+)
 
 // Take takes a ticket out of the store, if the outcome is Taken, and makes it a claim of the pair that of names: End or GiveUp must follow. At
 // most one caller ever gets it. turn names the turn in the log.
 func (p *Pins) Take(ctx context.Context, key convcache.Key, id convcache.TicketID, of Claim, model, turn string) (Claim, convcache.Outcome) {
-	ticket, outcome := p.take(ctx, key, id)
-	if outcome != convcache.Taken {
-		return of, outcome
+	ticket, outcome := p.take(ctx, key, id, model)
+	if outcome == convcache.Taken {
+		of.Ticket, of.pins, of.turn = &ticket, p, turn
 	}
-	return p.hold(&ticket, of, model, turn), outcome
-}
-
-// hold makes a claim of a ticket that is out of the store.
-func (p *Pins) hold(ticket *convcache.Ticket, of Claim, model, turn string) Claim {
-	of.Ticket, of.pins, of.model, of.turn = ticket, p, model, turn
-	return of
+	return of, outcome
 }
 
 // become moves the pin of a ticket that is out of the store.
@@ -56,31 +58,27 @@ func (p *Pins) become(id convcache.TicketID, to state) {
 // Sent notes that the ticket is about to be sent to prefill.
 func (c *Claim) Sent() {
 	if c.Ticket != nil {
-		c.sent = true
+		c.progress = unanswered
 		c.pins.become(c.Ticket.ID, sent)
 	}
 }
 
-// Failed notes how the leg with the ticket has failed.
-func (c *Claim) Failed(leg *upstream.LegError) {
-	if c.Ticket == nil {
-		return
-	}
-	c.sent, c.paused = leg.Sent, leg.Paused()
-	c.Conclude(OutcomeOf(leg))
-}
-
-// Doubted is Failed where it is not known yet whether the request is at fault, which the returned function is told.
+// Doubted notes how the leg with the ticket has failed. The returned function tells the pair's state; spared says that the request was at fault.
 func (c *Claim) Doubted(leg *upstream.LegError) (tell func(spared bool)) {
 	of := *c
-	if c.Ticket != nil {
-		c.sent, c.paused, c.concluded = leg.Sent, leg.Paused(), true
+	switch c.concluded = true; {
+	case leg.Paused():
+		c.progress = refused
+	case !leg.Sent:
+		c.progress = unsent
+	default:
+		c.progress = unanswered
 	}
 	return func(spared bool) {
 		if spared {
 			of.Conclude(pairs.Inconclusive)
 		} else {
-			of.Failed(leg)
+			of.Conclude(OutcomeOf(leg))
 		}
 	}
 }
@@ -91,18 +89,16 @@ func (c *Claim) Conclude(outcome pairs.Outcome) {
 	if c.Ticket == nil || c.concluded {
 		return
 	}
-	c.concluded, c.answered = true, outcome == pairs.Answered
+	if c.concluded = true; outcome == pairs.Answered {
+		c.progress = answered
+	}
 	c.pins.tell(c, outcome)
 }
 
 // GiveUp ends the claim of a ticket that can't be used, of which nothing was sent.
 func (c *Claim) GiveUp() {
-	if c.Ticket == nil {
-		return
-	}
-	c.Conclude(pairs.Inconclusive)
-	c.pins.Unuse(*c.Ticket, c.model)
-	c.Ticket = nil
+	c.progress = refused
+	c.End(context.Background(), nil)
 }
 
 // End ends the claim. If nothing of the ticket was sent, putBack is called to put it into the store for the rest of its life. If it was sent
@@ -112,37 +108,32 @@ func (c *Claim) End(ctx context.Context, putBack func(ctx context.Context, ticke
 		return
 	}
 	c.Conclude(pairs.Inconclusive)
-	ticket := *c.Ticket
+	ticket := c.Ticket
 	c.Ticket = nil // a stream of minutes must not keep it in memory
-	switch {
-	case c.paused: // a ticket that was sent is not used again, whatever the engine answered
-		c.pins.Unuse(ticket, c.model)
-	case c.sent && c.answered:
+	switch c.progress {
+	case unsent:
+		putBack(ctx, *ticket)
+	case unanswered:
+		c.pins.finish(ticket, continuation.Release, c.Reader)
+	case answered:
 		c.pins.become(ticket.ID, freed)
-	case c.sent:
-		c.pins.finish(&ticket, c.model, continuation.Release, c.Reader)
-	default:
-		putBack(ctx, ticket)
+	case refused:
+		c.pins.finish(ticket, continuation.Release, nil)
 	}
 }
 
 // take takes a ticket or a note out of the store. At most one caller ever gets it. If the store returns a ticket whose blocks another taker has,
 // the outcome is Consumed.
-func (p *Pins) take(ctx context.Context, key convcache.Key, id convcache.TicketID) (convcache.Ticket, convcache.Outcome) {
+func (p *Pins) take(ctx context.Context, key convcache.Key, id convcache.TicketID, model string) (convcache.Ticket, convcache.Outcome) {
 	ticket, outcome := p.deps.Store.Take(ctx, key, id)
-	taken := outcome == convcache.Taken && !ticket.HandedBack()
-	if taken {
-		_, _ = p.read(&ticket) // what can't be read is found out when a leg is made of it
-	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	n := p.pins[id]
-	switch {
-	case taken:
-		if p.claim(key, &ticket) == nil {
+	switch n := p.pins[id]; {
+	case outcome == convcache.Taken && !ticket.HandedBack():
+		if p.claim(key, &ticket, model) == nil {
 			return convcache.Ticket{}, convcache.Consumed
 		}
-	case n == nil || n.state != stored: // a taker in this process was faster
+	case n == nil || n.state != stored && n.state != late: // a taker in this process was faster
 	case outcome == convcache.Consumed || outcome == convcache.Taken: // or a note is in its place
 		p.move(n, elsewhere)
 	default: // nobody has it
@@ -153,29 +144,27 @@ func (p *Pins) take(ctx context.Context, key convcache.Key, id convcache.TicketI
 
 // GiveUp takes a ticket or a note that no turn may use out of the store, if it is still there, and has the blocks of a ticket released.
 func (p *Pins) GiveUp(ctx context.Context, key convcache.Key, id convcache.TicketID, model string) {
-	p.takeOut(ctx, &pin{key: key, id: id, model: model}, continuation.Release, "")
+	p.takeOut(ctx, &pin{id: id, Answer: Answer{Key: key, Model: model}, end: continuation.Release})
 }
 
-// takeOut takes the ticket of what was a pin out of the store, which gives each ticket to one taker, and hands it back or has it released, for a
-// reason.
-func (p *Pins) takeOut(ctx context.Context, was *pin, end continuation.End, why string) convcache.Outcome {
+// takeOut takes the ticket of what was a pin out of the store, which gives each ticket to one taker, and hands it back or has it released.
+func (p *Pins) takeOut(ctx context.Context, was *pin) convcache.Outcome {
 	bounded, cancel := storetime.Limit(ctx, p.cfg.StoreTimeout)
 	defer cancel()
-	ticket, outcome := p.take(bounded, was.key, was.id)
-	if outcome == convcache.Taken && !ticket.HandedBack() && !p.finish(&ticket, was.model, end, nil) && why != "" {
+	ticket, outcome := p.take(bounded, was.Key, was.id, was.Model)
+	if outcome == convcache.Taken && !ticket.HandedBack() && !p.finish(&ticket, was.end, nil) && was.why != "" {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		if len(p.gaveUp) >= maxGaveUp {
 			clear(p.gaveUp)
 		}
-		p.gaveUp[was.key] = why
+		p.gaveUp[was.Key] = was.why
 	}
 	return outcome
 }
 
 // GiveUpOlder gives up the tickets of other epochs than this one, and has their blocks released.
 func (p *Pins) GiveUpOlder(ctx context.Context, epoch int64) {
-	var older []pin
 	p.mu.Lock()
 	for _, n := range p.pins {
 		switch {
@@ -183,14 +172,9 @@ func (p *Pins) GiveUpOlder(ctx context.Context, epoch int64) {
 		case n.state == due && n.end == continuation.HandBack:
 			p.due(n, n.ticket, continuation.Release)
 		case n.state == stored && n.holder != nil:
-			older = append(older, *n)
+			p.giveUp(n, continuation.Release, "")
 		}
 	}
 	p.mu.Unlock()
-	for _, n := range older {
-		if ctx.Err() != nil {
-			return
-		}
-		p.takeOut(ctx, &n, continuation.Release, "")
-	}
+	p.takeLate(ctx)
 }

@@ -11,26 +11,28 @@ import (
 // Pinned returns how many tokens of a decode engine's KV cache are pinned, as far as this replica knows: by tickets in the store and on
 // legs, by blocks that wait for their release, and by blocks that only decode's TTL will free. Answers for which the engine sends no params
 // are not counted.
-func (p *Pins) Pinned(decode *fleet.Engine) int {
-	p.mu.Lock()
+func (p *Pins) Pinned(decode *fleet.Engine) (tokens int) {
+	p.lock()
 	defer p.mu.Unlock()
-	p.pass(p.now())
 	if h := p.holders[decode.Last()]; h != nil {
-		return h.pinned()
+		for _, n := range h.tokens {
+			tokens += n
+		}
 	}
-	return 0
+	return tokens
 }
 
 // Due returns how many pins of a decode engine wait for a release, their tokens, and how many of these may be free: a leg that named them had no
 // answer.
 func (p *Pins) Due(decode *fleet.Engine) (pins, tokens, open int) {
-	p.mu.Lock()
+	p.lock()
 	defer p.mu.Unlock()
-	p.pass(p.now())
-	for n := range waiting(p.holders[decode.Last()]) {
-		pins, tokens = pins+1, tokens+n.tokens
-		if n.reader != nil || n.tried {
-			open += n.tokens
+	if h := p.holders[decode.Last()]; h != nil {
+		for _, n := range h.releases.due {
+			pins, tokens = pins+1, tokens+n.tokens
+			if n.reader != nil || n.tried {
+				open += n.tokens
+			}
 		}
 	}
 	return pins, tokens, open
@@ -46,11 +48,10 @@ type TicketOut struct {
 // TicketsOut lists the tickets of a conversation that this replica has stored, the oldest first. The conversation is named as in the log. It
 // examines all pins, which takes some milliseconds if there are many, so that only operators' requests call it.
 func (p *Pins) TicketsOut(conversation string) (out []TicketOut) {
-	p.mu.Lock()
+	p.lock()
 	defer p.mu.Unlock()
-	p.pass(p.now())
 	for _, n := range p.pins {
-		if n.state == stored && n.holder != nil && (n.shown == conversation || n.key.Named(conversation)) {
+		if n.state == stored && n.holder != nil && (n.Conversation == conversation || n.Key.Named(conversation)) {
 			out = append(out, TicketOut{Decode: n.holder.incarnation.Engine().Name, Tokens: n.tokens, Deadline: n.deadline})
 		}
 	}
@@ -60,9 +61,8 @@ func (p *Pins) TicketsOut(conversation string) (out []TicketOut) {
 
 // Tickets returns how many of the tickets that this replica has made are in the store, as far as it knows.
 func (p *Pins) Tickets() (tickets int) {
-	p.mu.Lock()
+	p.lock()
 	defer p.mu.Unlock()
-	p.pass(p.now())
 	for _, h := range p.holders {
 		tickets += h.stored.Len()
 	}
@@ -78,29 +78,14 @@ func (p *Pins) Counts() record.Counts {
 
 // Waiting returns how many tickets wait to be handed back: stored tickets that are due, and tickets that are not in the store.
 func (p *Pins) Waiting() (tickets int) {
-	p.mu.Lock()
+	p.lock()
 	defer p.mu.Unlock()
-	p.pass(p.now())
-	for _, l := range p.queues {
-		tickets += l.out.Len() + l.ready.Len()
+	for of, q := range p.queues {
+		if of.prefill != nil {
+			tickets += len(q.due) + len(q.ready)
+		}
 	}
 	return tickets
-}
-
-// Memory returns how many bytes the ids of tickets use, 0 if nothing is handed back.
-func (p *Pins) Memory() int64 {
-	used, _ := p.arena.Use()
-	return used
-}
-
-// storedOn returns how many tokens stored tickets pin on an incarnation of decode.
-func (p *Pins) storedOn(decode *fleet.Incarnation) int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if h := p.holders[decode]; h != nil {
-		return h.tokens[stored]
-	}
-	return 0
 }
 
 // Budget is how many tokens of a decode engine's KV cache tickets may pin, 0 if that is not known or not limited.
@@ -108,5 +93,5 @@ func (p *Pins) Budget(decode *fleet.Engine) int {
 	if !p.cfg.Release {
 		return 0 // nothing is given up for it
 	}
-	return p.most(decode.KVTokens())
+	return int(p.cfg.PinnedShare * float64(decode.KVTokens()))
 }

@@ -43,9 +43,6 @@ func UntilFreed(deadline time.Time) time.Duration {
 
 // inBlocks rounds a number of tokens up to whole blocks of the incarnation's KV cache.
 func inBlocks(incarnation *fleet.Incarnation, tokens int) int {
-	size := incarnation.BlockSize()
-	if size <= 1 {
-		return tokens
-	}
+	size := max(1, incarnation.BlockSize())
 	return (tokens + size - 1) / size * size
 }

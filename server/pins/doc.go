@@ -7,11 +7,12 @@
 //	unseen     claimed, stored
 //	claimed    putting, sent, due, lost, void
 //	putting    claimed, stored, due, lost, void
-//	stored     claimed, stored, due, lost, elsewhere, void
+//	stored     claimed, stored, late, lost, elsewhere, void
+//	late       claimed, lost, elsewhere, void
 //	sent       putting, due, freed, lost, void
 //	due        claimed, due, freeing, lost, void
 //	freeing    due, freed, lost, void
-//	lost       claimed, due, lost, void
+//	lost       claimed, void
 //	freed      the end
 //	elsewhere  the end
 //	void       the end
@@ -23,7 +24,7 @@
 //   - pin.go: a pin, its states, and what they come to
 //   - pins.go: puts tickets, and has the blocks of the others freed
 //   - plan.go: how long a ticket waits in the store for its turn, and its end: package continuation chooses them
-//   - runner.go: takes out of the store what is due, and begins the legs of our own
+//   - runner.go: takes late tickets out of the store, and begins the legs of our own: queues of pins wait for them
 //   - release.go, handback.go: those legs, and releases that ride on a turn's leg
 //   - budget.go: gives up the oldest tickets where they pin more than their share, and those of an engine that leaves
 //   - claim.go, outcome.go: a ticket that was taken out of the store, by a turn or to give it up, and what the end of its leg says about the pair

@@ -3,6 +3,7 @@ package pins
 import (
 	"context"
 	"net/http"
+	"slices"
 	"time"
 
 	"carryover/convcache"
@@ -14,55 +15,101 @@ import (
 	"carryover/upstream/fleet/pairs"
 )
 
-// handBack hands the ticket of a pin back: prefill reads the blocks into its own prefix cache, decode frees them, and a note takes the ticket's
-// place in the store. The next turn goes to that prefill engine, which compares tokens by itself. was is what the pin was when it was chosen: in
-// the store, if it had no ticket. It reports whether the ticket waits for another leg. A ticket that was sent is never sent again.
+// underWay is a hand-back that runs now.
+type underWay struct {
+	pin                 // as it was; the hand-back has its ids until it has ended
+	of    *pin          // as it is
+	ended chan struct{} // closed at the end
+	count *uint64       // of its outcome, nil while there is none
+}
+
+// next begins the hand-back of the first pin of a queue, nil if turns have taken all.
+func (p *Pins) next(q *queue) *underWay {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	all := slices.Concat(q.due, q.ready)
+	if len(all) == 0 {
+		return nil
+	}
+	n := all[0]
+	u := &underWay{pin: *n, of: n, ended: make(chan struct{})}
+	n.ids, n.retreat = nil, time.Time{}
+	if n.state == due {
+		p.move(n, claimed)
+	} else {
+		p.move(n, stored)
+	}
+	p.underWay = append(p.underWay, u)
+	return u
+}
+
+// done ends a hand-back.
+func (p *Pins) done(u *underWay) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.underWay = slices.DeleteFunc(p.underWay, func(other *underWay) bool { return other == u })
+	if close(u.ended); u.ids != nil {
+		u.ids.Free()
+	}
+	if u.count != nil {
+		*u.count++
+	}
+}
+
+// handBack hands the first ticket of a queue back: prefill reads the blocks into its own prefix cache, decode frees them, and a note takes the
+// ticket's place in the store. The next turn goes to that prefill engine, which compares tokens by itself. It reports whether the ticket has to
+// wait for another leg. A ticket that was sent is never sent again.
 //
 // The leg is a text completion of the ids, whose connection is dropped at the first event, which has the id echo. Decode is free 0.02 to 0.15 s
 // later, prefill's own blocks 0.05 to 0.5 s later (measured on vLLM 0.32).
-func (p *Pins) handBack(ctx context.Context, of pair, n, was *pin) (again bool) {
-	defer func() {
-		if !again {
-			was.back.ids.Free()
-		}
-	}()
-	ticket := was.ticket
-	began, state := p.now(), of.prefill.PairWith(of.decode)
-	if !of.prefill.Alive(ctx) || !of.decode.Alive(ctx) || of.decode.Engine().Health.Suspected() {
-		return p.again(n, was, was.ticket)
+func (p *Pins) handBack(ctx context.Context, q *queue) (again bool) {
+	defer q.over()
+	began := p.now()
+	if !q.prefill.Alive(ctx) || !q.decode.Alive(ctx) || q.decode.Engine().Health.Suspected() {
+		return true
 	}
-	if status := state.Begin(""); status != pairs.Proven && status != pairs.Trial {
-		return p.again(n, was, was.ticket)
+	u := p.next(q)
+	if u == nil {
+		return false
 	}
-	claim := Claim{Holder: of.decode, Reader: of.prefill, PairState: state}
-	defer func() { // runs after a panic too
-		if claim.pins == nil {
-			state.End(pairs.Inconclusive, "")
-		}
-		claim.End(ctx, func(ctx context.Context, ticket convcache.Ticket) { again = p.putBack(ctx, n, was, &ticket) })
-	}()
-	if ticket == nil {
+	defer p.done(u)
+	ticket := u.ticket
+	if ticket == nil { // it is in the store
 		bounded, cancel := storetime.Limit(ctx, p.cfg.StoreTimeout)
 		defer cancel()
-		taken, outcome := p.take(bounded, was.key, was.id)
+		taken, outcome := p.take(bounded, u.Key, u.id, u.Model)
 		if outcome != convcache.Taken {
 			return false // a turn has used it
 		}
 		ticket = &taken
 	}
-	claim = p.hold(ticket, claim, was.model, "hand-back")
-	switch {
-	case ticket.Epoch != p.deps.Epoch.Now(), p.Outdated(ticket):
+	claim := Claim{Ticket: ticket, Holder: q.decode, Reader: q.prefill, pins: p, turn: "hand-back"}
+	defer claim.End(ctx, func(ctx context.Context, ticket convcache.Ticket) { // runs after a panic too
+		again = true
+		p.putBack(ctx, u, &ticket)
+	})
+	state := q.prefill.PairWith(q.decode)
+	if status := state.Begin(""); status != pairs.Proven && status != pairs.Trial {
+		return true
+	}
+	claim.PairState = state
+	if ticket.Epoch != p.deps.Epoch.Now() || p.Outdated(ticket) || UntilFreed(ticket.Deadline) <= 0 {
 		claim.GiveUp()
 		return false
-	case UntilFreed(ticket.Deadline) <= 0:
-		return false
 	}
-	tokens := ticket.Tokens
-	outcome, err := p.copyOver(ctx, &claim, was)
+	err := p.copyOver(ctx, &claim, u)
+	// Requeued: nothing was sent, or the engine refused the leg. The ticket is tried again, or released.
+	outcome, counts := "requeued", &p.counts.HandBacks
+	u.count = &counts.Requeued
+	switch {
+	case err == nil:
+		outcome, u.count = "done", &counts.Done
+	case claim.progress == unanswered || claim.progress == answered: // the blocks are released once nothing can be reading them
+		outcome, u.count = "failed", &counts.Failed
+	}
 	attrs := []any{
-		"conversation", was.shown, "model", was.model, "prefill", of.prefill.Engine().Name, "decode", of.decode.Engine().Name,
-		"tokens", tokens, "outcome", outcome, "took_ms", record.Milliseconds(time.Since(began)),
+		"conversation", u.Conversation, "model", u.Model, "prefill", q.prefill.Engine().Name, "decode", q.decode.Engine().Name,
+		"tokens", ticket.Tokens, "outcome", outcome, "took_ms", record.Milliseconds(time.Since(began)),
 	}
 	if err != nil {
 		p.cfg.Logger.Warn("hand-back", append(attrs, "error", err)...)
@@ -72,97 +119,65 @@ func (p *Pins) handBack(ctx context.Context, of pair, n, was *pin) (again bool) 
 	return false
 }
 
-// The outcomes of a hand-back in the log and the metrics.
-const (
-	handedBack       = "done"
-	handBackFailed   = "failed"   // an engine may have seen the leg; the blocks are released once nothing can be reading them
-	handBackRequeued = "requeued" // nothing was sent, or the engine refused the leg; the ticket is tried again, or released
-)
-
-// copyOver has prefill read the blocks of a claim into its cache, and returns the outcome.
-func (p *Pins) copyOver(ctx context.Context, c *Claim, was *pin) (outcome string, err error) {
-	ticket, back := c.Ticket, was.back
+// copyOver has prefill read the blocks of a claim into its cache.
+func (p *Pins) copyOver(ctx context.Context, c *Claim, u *underWay) error {
+	ticket, prefill := c.Ticket, c.Reader.Engine()
 	made, err := p.deps.Connector.HandBack(upstream.TicketOffer{ // all of it, with exactly the ids that it covers
 		Ticket: ticket.Params, Reading: Reading(ticket), Holder: c.Holder.Engine().Instance(), Tokens: ticket.Tokens, BlockSize: ticket.Chain.BlockSize,
-		PromptIDs: back.ids.AppendList(nil),
-	}, was.model, upstream.Salted(p.deps.Epoch.Salt(ticket.Epoch, c.Reader, c.Holder), back.salt))
+		PromptIDs: u.ids.AppendList(nil),
+	}, u.Model, upstream.Salted(p.deps.Epoch.Salt(ticket.Epoch, c.Reader, c.Holder), u.Salt))
 	if err != nil { // an older or a foreign version has made the ticket
 		c.GiveUp()
-		return p.ended(&p.counts.HandBacks.Requeued, handBackRequeued), err
+		return err
 	}
-	limit, cause := p.cfg.TrialTimeout+c.Reader.Engine().Expects(ticket.Tokens), upstream.ErrReuseTimeout
+	limit, cause := p.cfg.TrialTimeout+prefill.Expects(ticket.Tokens), upstream.ErrReuseTimeout
 	if left := UntilFreed(ticket.Deadline); left < limit {
 		limit, cause = left, upstream.ErrTicketEnded
 	}
 	c.Sent()
-	answer, err := p.send(ctx, c.Reader.Engine(), made, limit, cause)
-	if err != nil {
-		leg := legError(err)
-		refused := leg.Kind == upstream.Status && leg.Status < http.StatusInternalServerError
-		c.Failed(leg)
-		switch {
-		case !leg.Sent, refused && leg.Status == http.StatusTooManyRequests:
-			c.sent = false // no engine has read it
-		case refused: // before it was scheduled
-			c.paused = true
-		case !c.paused:
-			return p.ended(&p.counts.HandBacks.Failed, handBackFailed), err
+	answer, failed := p.send(ctx, prefill, made, limit, cause)
+	if failed != nil {
+		c.Doubted(failed)(false)
+		if failed.Kind == upstream.Status && failed.Status < http.StatusInternalServerError { // before it was scheduled
+			if c.progress = refused; failed.Status == http.StatusTooManyRequests {
+				c.progress = unsent // no engine has read it
+			}
 		}
-		return p.ended(&p.counts.HandBacks.Requeued, handBackRequeued), err
+		return failed
 	}
 	c.Conclude(pairs.Answered)
-	if answer.PromptTokens != 0 && answer.PromptTokens != back.ids.Len() || !back.ids.Are(answer.PromptIDs) {
+	if answer.PromptTokens != 0 && answer.PromptTokens != u.ids.Len() || !u.ids.Are(answer.PromptIDs) {
 		p.deps.Epoch.Caught(c.Reader, ticket.Epoch, "hand-back")
-		return p.ended(&p.counts.HandBacks.Failed, handBackFailed), proof.ErrIDs
+		return proof.ErrIDs
 	}
-	if was.homed() && ticket.Epoch == p.deps.Epoch.Now() {
-		bounded, cancel := storetime.Limit(ctx, p.cfg.StoreTimeout)
-		defer cancel()
-		note := ticket.Note(convcache.Holder{Instance: c.Reader.Engine().Name, Incarnation: c.Reader.ID()}, p.now())
-		note.Account = was.account
-		p.Put(bounded, was.key, note, was.model)
+	if u.Key != (convcache.Key{}) && ticket.Epoch == p.deps.Epoch.Now() {
+		p.store(ctx, u, ticket.Note(convcache.Holder{Instance: prefill.Name, Incarnation: c.Reader.ID()}, p.now()))
 	}
-	return p.ended(&p.counts.HandBacks.Done, handedBack), nil
+	return nil
 }
 
-// ended counts a hand-back.
-func (p *Pins) ended(count *uint64, outcome string) string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	*count++
-	return outcome
-}
-
-// again has a pin wait for another hand-back, and reports whether it does. ticket is nil if it is in the store.
-func (p *Pins) again(n, was *pin, ticket *convcache.Ticket) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if n.state > sent { // it has ended meanwhile
-		return false
-	}
-	n.back, n.retreat = was.back, p.now()
-	if ticket != nil {
-		return p.due(n, ticket, continuation.HandBack)
-	}
-	if n.state == stored {
-		p.move(n, stored)
-	}
-	return true
-}
-
-// putBack has a ticket that no engine has read wait again: one of a conversation in the store, where turns find it. It reports whether the
-// ticket waits for another hand-back.
-func (p *Pins) putBack(ctx context.Context, n, was *pin, ticket *convcache.Ticket) bool {
-	if !was.homed() {
-		if n.unsent++; n.unsent < maxUnsent && UntilFreed(ticket.Deadline) > 0 { // only its legs count them
-			return p.again(n, was, ticket)
-		}
-		p.Unuse(*ticket, was.model)
-		return false
-	}
+// store puts the ticket of a hand-back, or its note.
+func (p *Pins) store(ctx context.Context, u *underWay, ticket convcache.Ticket) {
 	bounded, cancel := storetime.Limit(ctx, p.cfg.StoreTimeout)
 	defer cancel()
-	ticket.Account = was.account
-	p.Put(bounded, was.key, *ticket, was.model)
-	return p.again(n, was, nil)
+	ticket.Account = u.Account
+	p.Put(bounded, u.Key, ticket, u.Model)
+}
+
+// putBack has a ticket that no engine has read wait again: one of a conversation in the store, where turns find it.
+func (p *Pins) putBack(ctx context.Context, u *underWay, ticket *convcache.Ticket) {
+	n := u.of
+	p.mu.Lock()
+	if n.unsent++; n.state <= sent { // else decode has ended
+		n.ids, n.retreat, u.ids = u.ids, p.now(), nil
+	}
+	p.mu.Unlock()
+	switch {
+	case u.Key != convcache.Key{}:
+		p.store(ctx, u, *ticket)
+	case n.unsent < maxUnsent: // only its legs count them
+		p.finish(ticket, continuation.HandBack, nil)
+	default:
+		p.Unuse(*ticket)
+	}
 }

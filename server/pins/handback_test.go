@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"carryover/convcache"
+	"carryover/server/continuation"
+	"carryover/upstream/fleet"
 )
 
 // A pair has one hand-back at a time, and the next begins once that has ended.
@@ -14,20 +16,43 @@ func TestHandBacks_OneAtATimeForEachPair(t *testing.T) {
 		ticket := r.put(i, 10, "")
 		r.plan(ticket.ID, r.now(), time.Time{})
 	}
-	var legs []func() bool
-	begin := func() int {
-		return r.HandBacks(t.Context(), r.now(), func(_ string, leg func() bool) { legs = append(legs, leg) })
+	begin := func() []*queue { return r.begin(r.now(), continuation.HandBack) }
+	first, second := begin(), begin()
+	if len(first) != 1 || len(second) != 0 || r.Waiting() != 2 {
+		t.Fatalf("%d and %d begin, %d wait", len(first), len(second), r.Waiting())
 	}
-	if first, second := begin(), begin(); first != 1 || second != 0 || r.Waiting() != 1 {
-		t.Fatalf("%d and %d begin, %d wait", first, second, r.Waiting())
+	r.leg(t.Context(), first[0])
+	next := begin()
+	if len(next) != 1 || r.Waiting() != 1 {
+		t.Fatalf("%d begin behind the first, %d wait", len(next), r.Waiting())
 	}
-	legs[0]()
-	if next := begin(); next != 1 || r.Waiting() != 0 {
-		t.Errorf("%d begin behind the first", next)
-	}
-	legs[1]()
+	r.leg(t.Context(), next[0])
 	if n := r.Pinned(r.decode.Engine()); n != 0 || r.Counts().HandBacks.Done != 2 {
 		t.Errorf("%d tokens are pinned after %+v", n, r.Counts().HandBacks)
+	}
+}
+
+// The blocks of a hand-back without an answer are not released before prefill has heard that its leg was dropped, however long the ticket has waited
+// for the leg.
+func TestHandBack_WithoutAnAnswerWaitsForItsReader(t *testing.T) {
+	r := alone(t)
+	ticket := r.answer(10)
+	r.Answered(Answer{}, &ticket)
+	n := r.pins[ticket.ID]
+	n.Prefill, n.Decode, n.ids = r.prefill, r.decode, noIDs{}
+	if !r.HandBack(ticket, 0) {
+		t.Fatal("it is not to be handed back")
+	}
+	r.model.passed.Add(int64(time.Minute))
+	for _, engine := range []*fleet.Engine{r.prefill.Engine(), r.decode.Engine()} {
+		engine.Refresh(t.Context())
+	}
+	r.model.hangs = true
+	if begun, _ := r.HandBacks(t.Context(), r.now()); begun != 1 || n.state != due || n.reader != r.prefill {
+		t.Fatalf("%d begun, the pin is %s", begun, n.state)
+	}
+	if n.releasable(r.prefill, true, r.now()) || !n.releasable(r.prefill, true, r.now().Add(readerHears)) {
+		t.Error("it is released at once, or never")
 	}
 }
 
@@ -39,7 +64,7 @@ func TestPut_AsksForTheHandBackThatIsDue(t *testing.T) {
 		r.Answered(Answer{}, &ticket)
 		n := r.pins[ticket.ID]
 		began := time.Now()
-		n.retreat, n.back = r.now().Add(after), &handBack{pair: pair{r.prefill, r.decode}, ids: noIDs{}}
+		n.retreat, n.Prefill, n.Decode, n.ids = r.now().Add(after), r.prefill, r.decode, noIDs{}
 		r.Put(t.Context(), convcache.Key{1}, ticket, "m")
 		select {
 		case <-r.wake:
@@ -57,11 +82,9 @@ func TestBegin_CountsTheHandBacksOfAConversation(t *testing.T) {
 	r := alone(t)
 	ticket := r.put(1, 10, "")
 	r.plan(ticket.ID, r.now(), time.Time{})
-	var legs []func() bool
-	r.legs[convcache.Key{1}] = &underWay{legs: 1, ended: make(chan struct{})}
-	r.HandBacks(t.Context(), r.now(), func(_ string, leg func() bool) { legs = append(legs, leg) })
-	legs[0]()
-	if under := r.legs[convcache.Key{1}]; under == nil || under.legs != 1 {
+	r.underWay = []*underWay{{pin: pin{Answer: Answer{Key: convcache.Key{1}}}}}
+	r.HandBacks(t.Context(), r.now())
+	if len(r.underWay) != 1 || r.WhyGone(convcache.Key{1}) == "" {
 		t.Error("the other hand-back is not waited for")
 	}
 }

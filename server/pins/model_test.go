@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"carryover/convcache"
+	"carryover/server/continuation"
 	"carryover/upstream"
 	"carryover/upstream/fleet/pairs"
 )
@@ -86,8 +87,8 @@ func (h *history) step(ctx context.Context) {
 			r.Answered(Answer{}, &ticket)
 			r.mu.Lock()
 			if n := r.pins[ticket.ID]; n != nil {
-				n.back = &handBack{pair: pair{r.prefill, r.decode}, ids: noIDs{}}
-				r.due(n, &ticket, 1)
+				n.Prefill, n.Decode, n.Model, n.ids = r.prefill, r.decode, "m", noIDs{}
+				r.due(n, &ticket, continuation.HandBack)
 			}
 			r.mu.Unlock()
 		},
@@ -122,7 +123,7 @@ func (h *history) step(ctx context.Context) {
 			if ticket, found := one(); found && !ticket.HandedBack() {
 				r.mu.Lock()
 				if n := r.pins[ticket.ID]; n == nil {
-					r.move(r.add(&pin{id: ticket.ID, key: key, model: "m", deadline: ticket.Deadline, retire: h.now().Add(time.Minute)}), stored)
+					r.move(r.add(&pin{id: ticket.ID, Answer: Answer{Key: key, Model: "m"}, deadline: ticket.Deadline, retire: h.now().Add(time.Minute)}), stored)
 				}
 				r.mu.Unlock()
 			}
@@ -133,14 +134,14 @@ func (h *history) step(ctx context.Context) {
 			}
 		},
 		"end of a piggyback": func() { h.arrive() },
-		"releases":           func() { doubtAll(); r.releaseLate(ctx, h.now()); r.workOff(ctx) },
-		"hand-backs":         func() { doubtAll(); r.HandBacks(ctx, h.now(), func(_ string, leg func() bool) { leg() }) },
+		"releases":           func() { doubtAll(); r.takeLate(ctx); r.run(ctx, continuation.Release) },
+		"hand-backs":         func() { doubtAll(); r.HandBacks(ctx, h.now()) },
 		"budget":             func() { doubtAll(); r.enforce(ctx) },
 		"drain": func() {
 			doubtAll()
 			r.fleet.Drain(upstream.RoleDecode, "d", h.random.IntN(2) == 0)
 			if r.cfg.Release {
-				r.evacuate(ctx)
+				r.evacuate()
 			}
 		},
 		"lost answer": func() { doubtAll(); h.store.lost = true },
@@ -191,7 +192,7 @@ func (h *history) settle(ctx context.Context) {
 	case 1, 2: // the leg ends as it happens
 		c.Sent()
 		if leg, failed := h.leg(blocks).(*upstream.LegError); failed { //nolint:errorlint // it is one
-			c.Failed(leg)
+			c.Doubted(leg)(false)
 		} else {
 			c.Conclude(pairs.Answered)
 		}
@@ -199,7 +200,7 @@ func (h *history) settle(ctx context.Context) {
 		c.Sent()
 	case 4:
 		c.Sent()
-		c.Failed(&upstream.LegError{Kind: upstream.Dial})
+		c.Doubted(&upstream.LegError{Kind: upstream.Dial})(false)
 	}
 	for range 2 {
 		c.End(ctx, func(ctx context.Context, ticket convcache.Ticket) { c.by.Put(ctx, c.key, ticket, "m") })

@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"time"
 
-	"carryover/convcache"
 	"carryover/upstream"
 	"carryover/upstream/fleet"
 	"carryover/upstream/fleet/pairs"
@@ -14,49 +13,41 @@ import (
 
 // tell reports the outcome of a claimed ticket to the state of its pair, and logs what follows from it.
 func (p *Pins) tell(c *Claim, outcome pairs.Outcome) {
-	reader, holder, turn := c.Reader, c.Holder, c.turn
-	attrs := []any{"prefill", named(reader), "decode", named(holder), "turn", turn}
-	if outcome == pairs.Failed || outcome == pairs.Unanswered {
-		attrs = append(attrs, aged(c.Ticket, holder)...)
+	pause, resumed := c.PairState.End(outcome, c.Account)
+	if !resumed && pause == 0 && outcome != pairs.Failed {
+		return
 	}
+	prefill, decode := c.Reader.Engine().Name, c.Holder.Engine()
+	attrs := []any{"prefill", named(c.Reader), "decode", named(c.Holder), "turn", c.turn}
+	if resumed {
+		p.cfg.Logger.Info("prefill answers tickets of decode again; reuse is on for this pair", attrs...)
+		p.cfg.tell(fmt.Sprintf("Prefill %s answers tickets of decode %s again, which are used from now on.", prefill, decode.Name))
+		return
+	}
+	age := max(0, upstream.Elapsed(c.Ticket.FreshAsOf, time.Now()))
+	attrs = append(attrs, "ticket_age", age.Round(100*time.Millisecond).String(), "decoder_kv_ttl", decode.Instance().KVTTL.String())
+	why := "prefill does not answer tickets of decode"
 	if outcome == pairs.Failed {
-		if p.firstOf(holder) {
+		if why = "prefill answers 5xx to tickets of decode"; p.firstOf(c.Holder) {
 			p.cfg.Logger.Warn("prefill refuses a ticket of decode: its blocks may be gone, which decode frees after its decoder_kv_blocks_ttl; "+
 				"engines don't tell that, and decoder_kv_ttl (--decoder-kv-ttl) has to be the same", attrs...)
 		}
 	}
-	pause, resumed := c.PairState.End(outcome, c.Account)
-	switch {
-	case resumed:
-		p.cfg.Logger.Info("prefill answers tickets of decode again; reuse is on for this pair", attrs...)
-		p.cfg.tell(fmt.Sprintf("Prefill %s answers tickets of decode %s again, which are used from now on.", reader.Engine().Name, holder.Engine().Name))
-	case pause > 0:
-		why := "prefill does not answer tickets of decode"
-		if outcome == pairs.Failed {
-			why = "prefill answers 5xx to tickets of decode"
-		}
-		whose := "everybody"
-		if c.PairState.OfOneClient() {
-			whose = "one client"
-		}
-		p.cfg.Logger.Warn("reuse is off for a pair", append(attrs, "why", why, "for", whose, "tried_again_in", pause.String())...)
-		p.cfg.tell(fmt.Sprintf("Prefill %s and decode %s are left alone, without reuse, for %s, for %s: %s.", reader.Engine().Name, holder.Engine().Name, pause, whose, why))
+	if pause == 0 {
+		return
 	}
+	whose := "everybody"
+	if c.PairState.OfOneClient() {
+		whose = "one client"
+	}
+	p.cfg.Logger.Warn("reuse is off for a pair", append(attrs, "why", why, "for", whose, "tried_again_in", pause.String())...)
+	p.cfg.tell(fmt.Sprintf("Prefill %s and decode %s are left alone, without reuse, for %s, for %s: %s.", prefill, decode.Name, pause, whose, why))
 }
 
 // firstOf reports whether the log says something about an incarnation for the first time.
 func (p *Pins) firstOf(incarnation *fleet.Incarnation) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	before := p.warned[incarnation.Engine()]
-	p.warned[incarnation.Engine()] = incarnation
+	before, _ := p.warned.Swap(incarnation.Engine(), incarnation)
 	return before != incarnation
-}
-
-// aged returns log attributes: how old a ticket is, and how long decode is believed to keep its blocks.
-func aged(ticket *convcache.Ticket, holder *fleet.Incarnation) []any {
-	age := max(0, upstream.Elapsed(ticket.FreshAsOf, time.Now()))
-	return []any{"ticket_age", age.Round(100 * time.Millisecond).String(), "decoder_kv_ttl", holder.Engine().Instance().KVTTL.String()}
 }
 
 // named returns an incarnation's name in the log.
@@ -69,10 +60,7 @@ func named(incarnation *fleet.Incarnation) string {
 // answers 500 (entrypoints/launcher.py).
 func OutcomeOf(leg *upstream.LegError) pairs.Outcome {
 	switch {
-	case errors.Is(leg.Err, upstream.ErrTicketEnded): // the leg may have had too little time
-		return pairs.Inconclusive
-	case leg.Paused():
-		return pairs.Inconclusive
+	case errors.Is(leg.Err, upstream.ErrTicketEnded), leg.Paused(): // the leg may have had too little time
 	case leg.Kind == upstream.Timeout:
 		return pairs.Unanswered
 	case leg.Kind == upstream.Status && leg.Status >= http.StatusInternalServerError:

@@ -20,7 +20,7 @@ func TestRefused_SaysTheAgeAndAsksForTheTTL(t *testing.T) {
 	reader, _ := newPair(t)
 	var log strings.Builder
 	var told []string
-	r := &Pins{warned: map[*fleet.Engine]*fleet.Incarnation{}, cfg: &Config{Logger: slog.New(slog.NewTextHandler(&log, nil)), Tell: func(sentence string) { told = append(told, sentence) }}}
+	r := &Pins{cfg: &Config{Logger: slog.New(slog.NewTextHandler(&log, nil)), Tell: func(sentence string) { told = append(told, sentence) }}}
 	pairState := reader.PairWith(holder)
 	tell := func(outcome pairs.Outcome) {
 		r.tell(&Claim{
@@ -58,7 +58,7 @@ func TestResumed_OperatorsAreTold(t *testing.T) {
 	_, reader, holder := newPairIn(t, fleet.Config{ReadLimit: time.Minute, Now: func() time.Time { return now }})
 	var log strings.Builder
 	var told []string
-	r := &Pins{warned: map[*fleet.Engine]*fleet.Incarnation{}, cfg: &Config{Logger: slog.New(slog.NewTextHandler(&log, nil)), Tell: func(sentence string) { told = append(told, sentence) }}}
+	r := &Pins{cfg: &Config{Logger: slog.New(slog.NewTextHandler(&log, nil)), Tell: func(sentence string) { told = append(told, sentence) }}}
 	pairState := reader.PairWith(holder)
 	ends := func(want pairs.Status, outcome pairs.Outcome) {
 		t.Helper()

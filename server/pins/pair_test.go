@@ -311,7 +311,7 @@ func (r *replica) plan(id convcache.TicketID, retreat, retire time.Time) {
 	defer r.mu.Unlock()
 	if n := r.pins[id]; n != nil && n.state == stored {
 		if n.retire = retire; !retreat.IsZero() {
-			n.retreat, n.back = retreat, &handBack{pair: pair{r.prefill, r.decode}, ids: noIDs{}}
+			n.retreat, n.Prefill, n.Decode, n.ids = retreat, r.prefill, r.decode, noIDs{}
 		}
 		r.move(n, stored)
 	}

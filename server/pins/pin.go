@@ -2,8 +2,6 @@ package pins
 
 import (
 	"container/heap"
-	"container/list"
-	"iter"
 	"slices"
 	"time"
 
@@ -16,41 +14,36 @@ import (
 
 // pin is the blocks that decode keeps for one answer. Pins.mu guards it.
 type pin struct {
-	id             convcache.TicketID // the name of the blocks, see Name
-	key            convcache.Key      // of the conversation, zero for none
-	account, model string
-	shown          string  // the conversation's name to operators, "" if that is its key's
-	holder         *holder // nil if the blocks are gone, or are counted by the replica that made the ticket
-	tokens         int     // in whole blocks
-	epoch          int64
-	freshAsOf      time.Time
-	deadline       time.Time // of the ticket, zero if that is not known
+	Answer
+	id        convcache.TicketID // the name of the blocks, see Name
+	holder    *holder            // nil if the blocks are gone, or are counted by the replica that made the ticket
+	tokens    int                // in whole blocks
+	epoch     int64
+	freshAsOf time.Time
+	deadline  time.Time // of the ticket, zero if that is not known
 
 	state   state
+	ids     tokenIDs          // of a ticket that can be handed back, else nil
+	retire  time.Time         // when a stored ticket is released if no turn takes it, zero for never
+	retreat time.Time         // when a stored ticket is handed back if no turn takes it, zero for never
+	end     continuation.End  // of a pin that is late or due: HandBack or Release
+	why     string            // a late ticket is released, "" if no turn is told so
 	ticket  *convcache.Ticket // while it waits for a hand-back
 	params  []byte            // while it waits for a release, or is on its leg
 	reading any               // upstream.TicketParams.Reading of params, nil if that is not known
-	retire  time.Time         // when a stored ticket is released if no turn takes it, zero for never
-	retreat time.Time         // when a stored ticket is handed back if no turn takes it, zero for never
-	back    *handBack         // what its hand-back needs, nil if it can't be handed back
-	end     continuation.End  // of a pin that is due: HandBack or Release
 
 	unsent  int                // how many of its hand-backs failed before anything was sent
-	since   time.Time          // when it was due first
+	since   time.Time          // when its release was due first
 	reader  *fleet.Incarnation // of prefill, which was sent the ticket and has not answered; see releasable
 	refused bool               // a client's request that carried the release was refused or failed
 	tried   bool               // a release has failed: one more may be tried, and no third
 
-	next time.Time // when something has to be done about it, zero for never
-	at   int       // in Pins.soonest, -1 if it is not there
-	list *list.List
-	item *list.Element        // in list
+	next time.Time            // when something has to be done about it, zero for never
+	at   int                  // in Pins.soonest, -1 if it is not there
+	in   *[]*pin              // the list that it is in, nil for none
 	old  *account.Place[*pin] // in holder.stored
-	ids  *account.Place[*pin] // in Pins.retained
+	kept *account.Place[*pin] // in Pins.retained
 }
-
-// homed reports whether the pin is of a conversation.
-func (n *pin) homed() bool { return n.key != convcache.Key{} }
 
 // state says where the ticket of a pin is.
 type state uint8
@@ -61,6 +54,7 @@ const (
 	claimed         // out of the store, for one taker, which has sent nothing
 	putting         // on its way to the store, where it may be found already
 	stored          // in the store, or may be
+	late            // stored, and to be taken out of the store for its end
 	sent            // a leg that reads the blocks may have reached prefill
 	due             // out of the store; waits for the leg that releases the blocks or hands them back
 	freeing         // a leg that releases the blocks has it
@@ -73,7 +67,7 @@ const (
 
 // String returns the state's name in logs.
 func (s state) String() string {
-	return [states]string{"unseen", "claimed", "putting", "stored", "sent", "due", "freeing", "lost", "freed", "elsewhere", "void"}[s]
+	return [states]string{"unseen", "claimed", "putting", "stored", "late", "sent", "due", "freeing", "lost", "freed", "elsewhere", "void"}[s]
 }
 
 // follow lists for each state those that may follow. What is not in it does not happen.
@@ -81,11 +75,12 @@ var follow = [states][]state{ //nolint:gochecknoglobals // a table that nothing 
 	unseen:  {claimed, stored},
 	claimed: {putting, sent, due, lost, void},
 	putting: {claimed, stored, due, lost, void},
-	stored:  {claimed, stored, due, lost, elsewhere, void},
+	stored:  {claimed, stored, late, lost, elsewhere, void},
+	late:    {claimed, lost, elsewhere, void},
 	sent:    {putting, due, freed, lost, void},
 	due:     {claimed, due, freeing, lost, void},
 	freeing: {due, freed, lost, void},
-	lost:    {claimed, due, lost, void},
+	lost:    {claimed, void},
 }
 
 // move changes the state of a pin, its place and the sums of what is pinned. Nothing else does. A change that follow does not have is a defect
@@ -115,19 +110,18 @@ func (p *Pins) move(n *pin, to state) {
 		n.ticket = nil // its taker has it
 	case stored:
 		if h := n.holder; h != nil {
-			n.old = h.stored.Add(n.account, int64(n.tokens), n)
+			n.old = h.stored.Add(n.Account, int64(n.tokens), n)
 		}
-		if n.back != nil {
-			n.ids = p.retained.Add(n.account, int64(n.back.ids.Len()), n)
+		if n.ids != nil {
+			n.kept = p.retained.Add(n.Account, int64(n.ids.Len()), n)
 		}
+	case late:
+		n.enlist(&p.late)
 	case due:
-		if n.since.IsZero() {
-			n.since = p.now()
-		}
 		if n.end == continuation.HandBack {
-			p.enlist(n, &p.queue(n.back.pair).out)
+			n.enlist(&p.queue(n.Prefill, n.Decode).due)
 		} else {
-			p.enlist(n, &n.holder.due)
+			n.enlist(&n.holder.releases.due)
 		}
 	case lost:
 		n.drop()
@@ -149,55 +143,50 @@ func (p *Pins) leave(n *pin) {
 		n.holder.stored.Remove(n.old)
 		n.old = nil
 	}
-	if n.ids != nil {
-		p.retained.Remove(n.ids)
-		n.ids = nil
+	if n.kept != nil {
+		p.retained.Remove(n.kept)
+		n.kept = nil
 	}
-	p.enlist(n, nil)
+	n.enlist(nil)
 }
 
-// drop frees the ids and the ticket of a pin that no leg will carry.
+// drop frees the ids and the ticket of a pin that no hand-back will carry.
 func (n *pin) drop() {
-	if n.back != nil {
-		n.back.ids.Free()
+	if n.ids != nil {
+		n.ids.Free()
 	}
-	n.back, n.ticket, n.params, n.reading, n.retreat = nil, nil, nil, nil, time.Time{}
+	n.ids, n.ticket, n.params, n.reading, n.retreat = nil, nil, nil, nil, time.Time{}
 }
 
 // enlist puts a pin at the end of a list, and takes it out of the one that it is in. The caller holds p.mu.
-func (p *Pins) enlist(n *pin, to *list.List) {
-	if n.list != nil {
-		n.list.Remove(n.item)
+func (n *pin) enlist(to *[]*pin) {
+	if n.in != nil {
+		i := slices.Index(*n.in, n)
+		*n.in = slices.Delete(*n.in, i, i+1)
 	}
-	if n.list = to; to != nil {
-		n.item = to.PushBack(n)
+	if n.in = to; to != nil {
+		*to = append(*to, n)
 	}
 }
 
 // schedule sets when something has to be done about a pin. The caller holds p.mu.
 func (p *Pins) schedule(n *pin) {
+	if n.at >= 0 {
+		heap.Remove(&p.soonest, n.at)
+	}
 	n.next = time.Time{}
 	switch n.state {
 	case stored:
-		n.next = n.deadline
-		if n.list != &p.late {
-			n.next = earlier(n.next, n.retire)
-		}
-		if n.list == nil {
+		n.next = earlier(n.deadline, n.retire)
+		if n.in == nil {
 			n.next = earlier(n.next, n.retreat)
 		}
-	case due:
+	case late, due:
 		n.next = n.deadline
 	case lost:
 		n.next = n.freshAsOf.Add(n.holder.incarnation.Engine().Instance().KVTTL)
 	}
-	switch {
-	case n.next.IsZero() && n.at >= 0:
-		heap.Remove(&p.soonest, n.at)
-	case n.next.IsZero():
-	case n.at >= 0:
-		heap.Fix(&p.soonest, n.at)
-	default:
+	if !n.next.IsZero() {
 		heap.Push(&p.soonest, n)
 	}
 }
@@ -219,37 +208,34 @@ func (p *Pins) pass(now time.Time) {
 			continue
 		}
 		for _, n := range p.pins {
-			if n.holder == h && (n.state == stored || n.state == due || n.state == lost) {
+			if n.holder == h {
 				p.move(n, void)
 			}
 		}
-		delete(p.holders, incarnation) // what is on a leg keeps it
+		delete(p.holders, incarnation)
+		delete(p.queues, h.releases.pair)
 	}
 	for len(p.soonest) > 0 && reached(p.soonest[0].next) {
 		switch n := p.soonest[0]; {
 		case n.state == lost:
 			if p.schedule(n); reached(n.next) { // the TTL may be another by now
-				p.forget(n)
+				p.move(n, void)
 			}
 		case reached(n.deadline):
 			p.move(n, lost)
-		case n.list != &p.late && reached(n.retire):
-			p.enlist(n, &p.late)
-			p.schedule(n)
+		case reached(n.retire):
+			p.giveUp(n, continuation.Release, "")
 		default:
-			p.enlist(n, &p.queue(n.back.pair).ready)
+			n.enlist(&p.queue(n.Prefill, n.Decode).ready)
 			p.schedule(n)
 		}
 	}
 }
 
-// forget drops a pin that counts no longer, without an end. The caller holds p.mu.
-func (p *Pins) forget(n *pin) {
-	p.leave(n)
-	n.drop()
-	n.state = void
-	p.schedule(n)
-	delete(p.pins, n.id)
+// giveUp has a stored ticket taken out of the store for its end. The caller holds p.mu.
+func (p *Pins) giveUp(n *pin, end continuation.End, why string) {
+	n.end, n.why = end, why
+	p.move(n, late)
 }
 
 // maxSpent bounds a generation of what was freed: 3 MB.
@@ -273,67 +259,20 @@ func (p *Pins) isSpent(id convcache.TicketID) bool {
 // knows reports whether blocks have a pin, or had one. It needs p.mu.
 func (p *Pins) knows(id convcache.TicketID) bool { return p.pins[id] != nil || p.isSpent(id) }
 
-// soonest is a heap of pins, that with the earliest time in front.
-type soonest []*pin
+// Before implements account.Ordered.
+func (n *pin) Before(other *pin) bool { return n.next.Before(other.next) }
 
-// Len implements heap.Interface.
-func (s soonest) Len() int { return len(s) }
-
-// Less implements heap.Interface.
-func (s soonest) Less(i, j int) bool { return s[i].next.Before(s[j].next) }
-
-// Swap implements heap.Interface.
-func (s soonest) Swap(i, j int) {
-	s[i], s[j] = s[j], s[i]
-	s[i].at, s[j].at = i, j
-}
-
-// Push implements heap.Interface.
-func (s *soonest) Push(x any) {
-	n := x.(*pin)
-	n.at = len(*s)
-	*s = append(*s, n)
-}
-
-// Pop implements heap.Interface.
-func (s *soonest) Pop() any {
-	last := len(*s) - 1
-	n := (*s)[last]
-	(*s)[last], n.at = nil, -1
-	*s = (*s)[:last]
-	return n
-}
+// Place implements account.Ordered.
+func (n *pin) Place() *int { return &n.at }
 
 // holder is an incarnation of decode, and what its pins come to. Pins.mu guards it.
 type holder struct {
 	incarnation *fleet.Incarnation
 	tokens      [states]int
 	stored      account.Pool[*pin] // weighed by tokens
-	due         list.List          // of pins that wait for a release, the oldest first
-	releasing   bool               // legs of our own release them now
-	hurried     bool               // they do not wait for a leg of a turn
-	wake        int                // more stored tokens than these call for a round of the budget, 0 for the whole budget
-	rounds      rounds             // of the budget
-	leaving     time.Time          // since when the engine has been seen leaving, zero if it stays
-}
-
-// waiting lists the pins that wait for a release, the oldest first.
-func waiting(h *holder) iter.Seq[*pin] {
-	return func(yield func(*pin) bool) {
-		if h == nil {
-			return
-		}
-		for at := h.due.Front(); at != nil && yield(at.Value.(*pin)); at = at.Next() {
-		}
-	}
-}
-
-// pinned returns how many tokens are pinned.
-func (h *holder) pinned() (tokens int) {
-	for _, n := range h.tokens {
-		tokens += n
-	}
-	return tokens
+	releases    *queue
+	rounds      rounds    // of the budget
+	leaving     time.Time // since when the engine has been seen leaving, zero if it stays
 }
 
 // holder returns the holder of an incarnation, nil if that is not known or over. The caller holds p.mu.
@@ -343,7 +282,7 @@ func (p *Pins) holder(incarnation *fleet.Incarnation) *holder {
 	}
 	h := p.holders[incarnation]
 	if h == nil {
-		h = &holder{incarnation: incarnation}
+		h = &holder{incarnation: incarnation, releases: p.queue(nil, incarnation)}
 		p.holders[incarnation] = h
 	}
 	return h

@@ -11,6 +11,7 @@ import (
 
 	"carryover/convcache"
 	"carryover/convcache/clocktest"
+	"carryover/server/continuation"
 	"carryover/server/record"
 )
 
@@ -48,7 +49,7 @@ func TestMove_ChangesAsTheTableSays(t *testing.T) {
 			r := alone(t)
 			var log strings.Builder
 			r.strict, r.cfg.Logger = false, slog.New(slog.NewTextHandler(&log, nil))
-			n := r.add(&pin{id: convcache.TicketID{1}, holder: r.holder(r.decode), tokens: 10, freshAsOf: r.now(), deadline: r.now().Add(time.Minute), end: 2})
+			n := r.add(&pin{id: convcache.TicketID{1}, holder: r.holder(r.decode), tokens: 10, freshAsOf: r.now(), deadline: r.now().Add(time.Minute), end: continuation.Release})
 			if n.state = state(now); n.state != unseen {
 				n.holder.tokens[now] = 10
 			}
@@ -60,7 +61,7 @@ func TestMove_ChangesAsTheTableSays(t *testing.T) {
 			if fault := strings.Contains(log.String(), "from="+state(now).String()+" to="+next.String()); n.state != want || fault != !slices.Contains(follow[now], next) {
 				t.Errorf("%s to %s: it is %s, logged %q", state(now), next, n.state, log.String())
 			}
-			if pinned, want := n.holder.pinned(), map[bool]int{true: 10}[want < freed]; pinned != want {
+			if pinned, want := r.Pinned(r.decode.Engine()), map[bool]int{true: 10}[want < freed]; pinned != want {
 				t.Errorf("%s to %s: %d tokens are pinned, want %d", state(now), next, pinned, want)
 			}
 		}
@@ -73,7 +74,7 @@ func TestPins_CountInWholeBlocks(t *testing.T) {
 	if r.put(1, 20, ""); r.Pinned(r.decode.Engine()) != 40 || r.Tickets() != 2 {
 		t.Errorf("%d tokens, want 40", r.Pinned(r.decode.Engine()))
 	}
-	taken, _ := r.take(t.Context(), convcache.Key{1}, first.ID)
+	taken, _ := r.take(t.Context(), convcache.Key{1}, first.ID, "m")
 	if r.Tickets() != 1 || r.Pinned(r.decode.Engine()) != 40 {
 		t.Errorf("%d tickets, %d tokens while one is on its way", r.Tickets(), r.Pinned(r.decode.Engine()))
 	}
@@ -132,23 +133,28 @@ func TestPins_ASecondTicketOfTheSameBlocksIsDropped(t *testing.T) {
 		"claimed":  func(*replica, convcache.Ticket) {},
 		"sent":     func(r *replica, ticket convcache.Ticket) { r.become(ticket.ID, sent) },
 		"read":     func(r *replica, ticket convcache.Ticket) { r.become(ticket.ID, sent); r.become(ticket.ID, freed) },
-		"released": func(r *replica, ticket convcache.Ticket) { r.Unuse(ticket, "m") },
+		"released": func(r *replica, ticket convcache.Ticket) { r.Unuse(ticket) },
+		"unanswered, without releases": func(r *replica, ticket convcache.Ticket) {
+			r.cfg.Release = false
+			r.become(ticket.ID, sent)
+			r.finish(&ticket, continuation.Release, r.prefill)
+		},
 		"open twice": func(r *replica, ticket convcache.Ticket) {
-			r.Unuse(ticket, "m")
+			r.Unuse(ticket)
 			for range 2 {
-				r.release(r.prefill, r.holders[r.decode], true).Spared()
+				r.release(r.prefill, r.decode, true).Spared()
 			}
 		},
 	} {
 		r := alone(t)
 		ticket := r.put(1, 10, "")
-		first, outcome := r.take(t.Context(), convcache.Key{1}, ticket.ID)
+		first, outcome := r.take(t.Context(), convcache.Key{1}, ticket.ID, "m")
 		if outcome != convcache.Taken {
 			t.Fatalf("%s: the first take is %s", name, outcome)
 		}
 		spend(r, first)
 		r.store.tickets[convcache.Key{1}][ticket.ID] = ticket
-		if _, outcome := r.take(t.Context(), convcache.Key{1}, ticket.ID); outcome != convcache.Consumed {
+		if _, outcome := r.take(t.Context(), convcache.Key{1}, ticket.ID, "m"); outcome != convcache.Consumed {
 			t.Errorf("%s: the second take is %s, want none", name, outcome)
 		}
 		if r.Answered(Answer{}, &ticket) {
@@ -164,13 +170,13 @@ func TestPins_AreBounded(t *testing.T) {
 		id := convcache.TicketID{1: byte(i), 2: byte(i >> 8), 3: byte(i >> 16)}
 		r.move(r.add(&pin{id: id, holder: h, tokens: 10, deadline: r.now().Add(time.Duration(i) * time.Microsecond).Add(time.Minute)}), stored)
 	}
-	if len(r.pins) != maxPins || h.pinned() != maxPins*10 || len(r.soonest) != maxPins {
-		t.Errorf("got %d pins of %d tokens, want %d", len(r.pins), h.pinned(), maxPins)
+	if len(r.pins) != maxPins || r.Pinned(r.decode.Engine()) != maxPins*10 || len(r.soonest) != maxPins {
+		t.Errorf("got %d pins of %d tokens, want %d", len(r.pins), r.Pinned(r.decode.Engine()), maxPins)
 	}
 	for range maxDue + 10 {
 		ticket := r.answer(1)
 		r.Answered(Answer{}, &ticket)
-		r.Unuse(ticket, "m")
+		r.Unuse(ticket)
 	}
 	if n, _, _ := r.Due(r.decode.Engine()); n != maxDue {
 		t.Errorf("%d pins wait for their release, want %d", n, maxDue)

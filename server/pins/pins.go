@@ -2,10 +2,10 @@ package pins
 
 import (
 	"bytes"
-	"container/list"
 	"context"
 	"crypto/sha256"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -32,20 +32,21 @@ type Pins struct {
 
 	mu       sync.Mutex // guards the rest. Lock order: Pins, Fleet
 	pins     map[convcache.TicketID]*pin
-	soonest  soonest
+	soonest  account.Heap[*pin]
 	holders  map[*fleet.Incarnation]*holder
 	queues   map[pair]*queue
-	late     list.List                   // of stored pins that are to be released
-	retained account.Pool[*pin]          // stored pins with ids, weighed by these
-	legs     map[convcache.Key]*underWay // hand-backs that run now, by conversation
-	gaveUp   map[convcache.Key]string    // why tickets of conversations were given up; all are forgotten beyond maxGaveUp
+	late     []*pin                   // pins in this state
+	retained account.Pool[*pin]       // stored pins with ids, weighed by these
+	underWay []*underWay              // hand-backs that run now
+	gaveUp   map[convcache.Key]string // why tickets of conversations were given up; all are forgotten beyond maxGaveUp
 	// spent are blocks that decode has freed, since a time, and spentBefore those of the generation before. Without pointers they cost no
 	// garbage collection: as pins they took a seventh more CPU for each turn of a benchmark.
 	spent, spentBefore map[convcache.TicketID]struct{}
 	since              time.Time
-	warned             map[*fleet.Engine]*fleet.Incarnation // for which the log has said that prefill keeps nothing, or refuses decode's tickets
-	highest            map[memory]int                       // see Registered
+	highest            map[memory]int // see Registered
 	counts             record.Counts
+
+	warned sync.Map // the incarnation of each engine for which the log has said that prefill keeps nothing, or refuses decode's tickets
 }
 
 const (
@@ -57,13 +58,13 @@ const (
 	maxGaveUp = 1 << 15
 )
 
-// New returns pins that know of no ticket. Tasks says what has to run while the program serves.
+// New returns pins that know of no ticket. Begin has to be called when the program serves.
 func New(cfg Config, deps Deps) *Pins {
 	p := &Pins{
 		Continuations: continuation.New(cfg.TTL), cfg: &cfg, deps: &deps,
 		wake: make(chan struct{}, 1), over: make(chan struct{}, 1),
-		pins: map[convcache.TicketID]*pin{}, holders: map[*fleet.Incarnation]*holder{}, queues: map[pair]*queue{}, legs: map[convcache.Key]*underWay{},
-		gaveUp: map[convcache.Key]string{}, warned: map[*fleet.Engine]*fleet.Incarnation{}, highest: map[memory]int{},
+		pins: map[convcache.TicketID]*pin{}, holders: map[*fleet.Incarnation]*holder{}, queues: map[pair]*queue{}, gaveUp: map[convcache.Key]string{},
+		highest: map[memory]int{},
 	}
 	if cfg.HandBack != HandBackOff && cfg.HandBack != "" && deps.Connector.Traits().HandsBack {
 		p.arena = proof.NewArena(cfg.HandBackMemory)
@@ -72,6 +73,12 @@ func New(cfg Config, deps Deps) *Pins {
 }
 
 func (p *Pins) now() time.Time { return p.deps.Fleet.Now() }
+
+// lock locks p.mu, and does what is due.
+func (p *Pins) lock() {
+	p.mu.Lock()
+	p.pass(p.now())
+}
 
 // Arena returns the memory for the ids of tickets, nil if nothing is handed back.
 func (p *Pins) Arena() *proof.Arena { return p.arena }
@@ -109,21 +116,21 @@ func (p *Pins) read(ticket *convcache.Ticket) (*upstream.TicketParams, error) {
 
 // claim makes a ticket that is not in the store its taker's, of which nothing was sent. It returns nil if another taker has, or had, the
 // blocks: that ticket must not be used. The caller holds p.mu.
-func (p *Pins) claim(key convcache.Key, t *convcache.Ticket) *pin {
+func (p *Pins) claim(key convcache.Key, t *convcache.Ticket, model string) *pin {
 	n := p.pins[t.ID]
-	if p.isSpent(t.ID) || n != nil && n.state != stored && n.state != putting && (n.state != lost || !n.since.IsZero()) {
+	if p.isSpent(t.ID) || n != nil && n.state != stored && n.state != late && n.state != putting && (n.state != lost || !n.since.IsZero()) {
 		p.cfg.Logger.Error("two tickets name the same blocks; one is dropped", "decode", t.Decode.Instance)
 		return nil
 	}
 	holder := p.holder(p.deps.Fleet.Holders.Find(t.Decode.Instance, t.Decode.Incarnation))
 	if n == nil {
-		n = p.add(&pin{id: t.ID, key: key, account: t.Account})
+		n = p.add(&pin{id: t.ID, Answer: Answer{Key: key, Account: t.Account}})
 	}
 	if n.holder == nil && holder != nil { // nobody has counted it here
 		p.leave(n)
 		n.state, n.holder, n.tokens = unseen, holder, inBlocks(holder.incarnation, t.Tokens)
 	}
-	n.freshAsOf, n.deadline, n.epoch = t.FreshAsOf, t.Deadline, t.Epoch
+	n.Model, n.freshAsOf, n.deadline, n.epoch = model, t.FreshAsOf, t.Deadline, t.Epoch
 	p.move(n, claimed)
 	return n
 }
@@ -135,7 +142,7 @@ func (p *Pins) add(n *pin) *pin {
 		if h := first.holder; h != nil && h.stored.Len() > 0 {
 			first = h.stored.Most().Oldest().Value
 		}
-		p.forget(first)
+		p.move(first, void)
 	}
 	n.at = -1
 	p.pins[n.id] = n
@@ -151,13 +158,14 @@ func (p *Pins) Answered(a Answer, ticket *convcache.Ticket) bool {
 	if p.knows(ticket.ID) {
 		return false
 	}
-	n := p.claim(a.Key, ticket)
-	n.account, n.model, n.shown = a.Account, a.Model, a.Conversation
+	n := p.claim(a.Key, ticket, a.Model)
 	if takes && n.state == claimed {
 		if ids := a.IDs.Retained(ticket.Tokens); ids != nil {
-			n.back = &handBack{pair: pair{a.Prefill, a.Decode}, ids: ids, salt: a.Salt, affinity: a.Affinity}
+			n.ids = ids
 		}
 	}
+	a.IDs = nil
+	n.Answer = a
 	return true
 }
 
@@ -168,16 +176,27 @@ func (p *Pins) Put(ctx context.Context, key convcache.Key, ticket convcache.Tick
 		p.putting(key, &ticket, model)
 	}
 	displaced, outcome := p.deps.Store.Put(ctx, key, ticket, time.Until(ticket.Deadline))
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	for i := range displaced {
-		p.displaced(&displaced[i], &ticket, model)
+		old, end := &displaced[i], continuation.HandBack
+		if old.Chain.Relation(ticket.Chain) == convcache.Contained { // prefill has just computed all that the old one covers
+			end = continuation.Release
+		}
+		if old.HandedBack() {
+			continue
+		}
+		if n := p.claim(key, old, model); n != nil {
+			p.due(n, old, end)
+		}
 	}
-	switch {
-	case ticket.HandedBack():
-	case outcome == convcache.Stored || outcome == convcache.Unavailable: // then it may have been stored after all
-		p.stored(ticket.ID)
+	switch n := p.pins[ticket.ID]; {
+	case ticket.HandedBack(), n == nil, n.state != putting: // it was taken since
+	case outcome == convcache.Stored, outcome == convcache.Unavailable: // then it may have been stored after all
+		p.stored(n)
 	default:
 		ticket.Params = bytes.Clone(ticket.Params) // they are a part of the answer, which would be kept with them
-		p.Unuse(ticket, model)
+		p.due(n, &ticket, continuation.Release)
 	}
 	return outcome
 }
@@ -189,22 +208,16 @@ func (p *Pins) putting(key convcache.Key, t *convcache.Ticket, model string) {
 	delete(p.gaveUp, key)
 	n := p.pins[t.ID]
 	if n == nil {
-		n = p.claim(key, t)
+		n = p.claim(key, t, model)
 	}
 	if n != nil { // else its blocks are free, and who takes it is told so
-		n.key, n.account, n.model = key, t.Account, model
+		n.Key, n.Account = key, t.Account
 		p.move(n, putting)
 	}
 }
 
-// stored moves the pin of a ticket that was put, unless it was taken since.
-func (p *Pins) stored(id convcache.TicketID) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	n := p.pins[id]
-	if n == nil || n.state != putting {
-		return
-	}
+// stored moves the pin of a ticket that was put. The caller holds p.mu.
+func (p *Pins) stored(n *pin) {
 	p.move(n, stored)
 	p.makeRoom(p.arena.Use)
 	if !n.retreat.IsZero() {
@@ -212,8 +225,8 @@ func (p *Pins) stored(id convcache.TicketID) {
 		// for them.
 		time.AfterFunc(n.retreat.Sub(p.now()), func() { ask(p.wake) })
 	}
-	if h := n.holder; h != nil && p.cfg.Release {
-		if most := p.most(h.incarnation.Engine().KVTokens()); most > 0 && h.tokens[stored] > max(h.wake, most) {
+	if h := n.holder; h != nil {
+		if most := p.Budget(h.incarnation.Engine()); most > 0 && h.tokens[stored] > most {
 			ask(p.over)
 		}
 	}
@@ -227,59 +240,41 @@ func ask(round chan struct{}) {
 	}
 }
 
-// displaced hands back or releases a ticket that a new one has replaced. If the new one contains the old one, prefill has just computed all
-// that the old one covers, so that there is nothing to hand back.
-func (p *Pins) displaced(old, by *convcache.Ticket, model string) {
-	if old.HandedBack() {
-		return
-	}
-	end := continuation.HandBack
-	if old.Chain.Relation(by.Chain) == convcache.Contained {
-		end = continuation.Release
-	}
-	p.finish(old, model, end, nil)
-}
-
 // Unuse gives up a ticket that is not in the store. Its blocks will be released.
-func (p *Pins) Unuse(ticket convcache.Ticket, model string) {
-	p.finish(&ticket, model, continuation.Release, nil)
-}
+func (p *Pins) Unuse(ticket convcache.Ticket) { p.finish(&ticket, continuation.Release, nil) }
 
 // HandBack hands back, or releases, a ticket that is not stored, because the request names no conversation. prompt is how many tokens of it prefill
 // has: vLLM caches only whole blocks.
-func (p *Pins) HandBack(ticket convcache.Ticket, prompt int, model string) (handedBack bool) {
+func (p *Pins) HandBack(ticket convcache.Ticket, prompt int) (handedBack bool) {
 	end := continuation.HandBack
 	if size := max(1, ticket.Chain.BlockSize); ticket.Tokens/size <= prompt/size {
 		end = continuation.Release
 	}
-	return p.finish(&ticket, model, end, nil)
+	return p.finish(&ticket, end, nil)
 }
 
 // finish has the blocks of a ticket that is not in the store handed back, if that is wanted and can be, or else released. If reader is not nil,
 // the ticket was sent to that incarnation of prefill, which has not answered: decode may have freed the blocks, or prefill may still be reading
 // them. The release that follows makes it certain; for blocks that are free already it changes nothing (measured on vLLM 0.32).
-func (p *Pins) finish(ticket *convcache.Ticket, model string, end continuation.End, reader *fleet.Incarnation) (handedBack bool) {
-	_, err := p.read(ticket)
+func (p *Pins) finish(ticket *convcache.Ticket, end continuation.End, reader *fleet.Incarnation) (handedBack bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	n := p.pins[ticket.ID]
-	if n == nil || n.state != claimed && n.state != putting && n.state != sent {
-		if n = p.claim(convcache.Key{}, ticket); n == nil {
-			return false
-		}
-	}
-	n.reader, n.model = reader, model
-	if err != nil { // an older or a foreign version has made it, and no engine would understand it either
-		p.move(n, lost)
+	if n == nil || n.state > sent { // decode has ended
 		return false
 	}
+	n.reader = reader
 	return p.due(n, ticket, end)
 }
 
 // due has a pin, whose ticket is not in the store, wait for its hand-back, if that is wanted and can be, or else for its release. The caller holds
 // p.mu.
 func (p *Pins) due(n *pin, ticket *convcache.Ticket, end continuation.End) (handedBack bool) {
-	if end == continuation.HandBack && n.back != nil && p.queue(n.back.pair).out.Len() < maxOut {
+	if _, err := p.read(ticket); err != nil { // an older or a foreign version has made it, and no engine would understand it either
+		p.move(n, lost)
+		return false
+	}
+	if end == continuation.HandBack && n.ids != nil && len(p.queue(n.Prefill, n.Decode).due) < maxOut {
 		kept := *ticket
 		n.ticket, n.end = &kept, end
 		p.move(n, due)
@@ -293,12 +288,12 @@ func (p *Pins) due(n *pin, ticket *convcache.Ticket, end continuation.End) (hand
 // free has a pin wait for the leg that has decode free its blocks, which needs the params alone. The caller holds p.mu.
 func (p *Pins) free(n *pin, params []byte, reading any) {
 	n.drop()
-	n.params, n.reading, n.end = params, reading, continuation.Release
-	if n.holder != nil && (!p.cfg.Release || n.holder.due.Len() >= maxDue) {
-		p.move(n, lost)
-		return
+	n.params, n.reading, n.end, n.since = params, reading, continuation.Release, p.now()
+	to := due
+	if n.holder != nil && (!p.cfg.Release || len(n.holder.releases.due) >= maxDue) {
+		to = lost
 	}
-	p.move(n, due)
+	p.move(n, to)
 }
 
 // Reading returns upstream.TicketParams.Reading of a ticket that was read, nil for others.
@@ -329,9 +324,7 @@ func (p *Pins) UnuseParams(params []byte, holder *fleet.Incarnation, model strin
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.knows(ticket.ID) {
-		n := p.claim(convcache.Key{}, &ticket)
-		n.model = model
-		p.free(n, bytes.Clone(parsed.Params), parsed.Reading)
+		p.free(p.claim(convcache.Key{}, &ticket, model), bytes.Clone(parsed.Params), parsed.Reading)
 	}
 }
 
@@ -340,7 +333,7 @@ func (p *Pins) UnuseParams(params []byte, holder *fleet.Incarnation, model strin
 func (p *Pins) WhyGone(key convcache.Key) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.legs[key] != nil {
+	if slices.ContainsFunc(p.underWay, func(u *underWay) bool { return u.Key == key }) {
 		return record.ReasonHandingBack
 	}
 	return p.gaveUp[key]

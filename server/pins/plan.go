@@ -8,25 +8,18 @@ import (
 	"carryover/upstream/fleet/facts"
 )
 
-// Answer is what a hand-back needs to know of the answer that has left a ticket.
+// Answer is what is known of the answer that has left a ticket. Of a ticket that another replica has made that is the key, the account and the
+// model.
 type Answer struct {
-	Prefill, Decode *fleet.Incarnation // those of the answer's turn
-	IDs             *proof.IDs
-	Account         string // for whom it counts
+	Prefill, Decode *fleet.Incarnation // those of the answer's turn; Prefill is another one later if the ticket will be handed back to that
+	IDs             *proof.IDs         // no pin keeps them
+	Account         string             // for whom it counts
 	Model           string
 	Salt            string        // the cache_salt of the turn's legs without that of a quarantine, "" for none
-	Conversation    string        // in the log
+	Conversation    string        // its name to operators, "" if that is its key's
 	Key             convcache.Key // of the conversation, zero if the request names none
 	Affinity        string        // the conversation's routing key
 	PromptTokens    int
-}
-
-// handBack is what the hand-back of a ticket needs.
-type handBack struct {
-	pair
-	ids      tokenIDs
-	salt     string
-	affinity string // its conversation's routing key
 }
 
 // tokenIDs are the ids of a ticket's tokens, in memory that Free gives back.
@@ -38,17 +31,18 @@ type tokenIDs interface {
 }
 
 // Choose decides, before an answer's ticket is put, for how long the ticket waits for its turn and what becomes of it then. The caller releases a
-// ticket for which AtOnce holds in place of putting it.
+// ticket whose choice is to be released now in place of putting it.
 func (p *Pins) Choose(answer Answer, tenant string, kind continuation.Kind, ticket *convcache.Ticket) continuation.Choice {
-	choice, fixed := p.cfg.fixed(p.arena != nil)
-	if !fixed {
-		terms := continuation.TermsOf(continuation.Engines{
-			PerToken: answer.Prefill.Engine().PerToken(), KVTokens: answer.Decode.Engine().KVTokens(), PinnedTokens: p.storedOn(answer.Decode),
-			BlockSize: ticket.Chain.BlockSize,
-		}, ticket.Tokens, answer.PromptTokens)
-		terms.HandsBack, terms.Releases, terms.Unlearnt = p.takes(answer, ticket), p.cfg.Release, p.cfg.HandBackAfter
+	choice := continuation.Choice{End: continuation.Keep}
+	switch {
+	case p.arena != nil && p.cfg.HandBack == HandBackNow:
+		choice.End = continuation.HandBack
+	case p.cfg.HandBackAuto:
+		terms := p.terms(answer, ticket)
 		curve := p.Continuations.Curve(tenant, kind, p.now())
 		choice = terms.Least(&curve)
+	case p.arena != nil:
+		choice.Wait, choice.End = p.cfg.HandBackAfter, continuation.HandBack
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -56,7 +50,7 @@ func (p *Pins) Choose(answer Answer, tenant string, kind continuation.Kind, tick
 		switch at := p.now().Add(choice.Wait); {
 		case choice.End == continuation.Release:
 			n.retire = at
-		case choice.End == continuation.HandBack && n.back != nil:
+		case choice.End == continuation.HandBack && n.ids != nil:
 			n.retreat = at
 		}
 	}
@@ -71,16 +65,19 @@ func (p *Pins) Choose(answer Answer, tenant string, kind continuation.Kind, tick
 	return choice
 }
 
-// fixed returns the choice for all tickets, and false where it is learnt. on says that tickets are handed back.
-func (c *HandBackConfig) fixed(on bool) (choice continuation.Choice, fixed bool) {
-	switch {
-	case on && c.HandBack == HandBackNow:
-		return continuation.Choice{End: continuation.HandBack}, true
-	case on:
-		return continuation.Choice{Wait: c.HandBackAfter, End: continuation.HandBack}, !c.HandBackAuto
-	default:
-		return continuation.Choice{End: continuation.Keep}, !c.HandBackAuto
+// terms returns the costs of a ticket's ends.
+func (p *Pins) terms(answer Answer, ticket *convcache.Ticket) continuation.Terms {
+	engines := continuation.Engines{
+		PerToken: answer.Prefill.Engine().PerToken(), KVTokens: answer.Decode.Engine().KVTokens(), BlockSize: ticket.Chain.BlockSize,
 	}
+	p.mu.Lock()
+	if h := p.holders[answer.Decode]; h != nil {
+		engines.PinnedTokens = h.tokens[stored]
+	}
+	p.mu.Unlock()
+	terms := continuation.TermsOf(engines, ticket.Tokens, answer.PromptTokens)
+	terms.HandsBack, terms.Releases, terms.Unlearnt = p.takes(answer, ticket), p.cfg.Release, p.cfg.HandBackAfter
+	return terms
 }
 
 // makeRoom keeps an eighth of the memory free for the ids of answers under way. The account whose tickets have most ids loses those of its
@@ -130,7 +127,7 @@ func (p *Pins) WatchBranches(model string, known []convcache.KeyedBranch, ticket
 		}
 		n := p.pins[b.ID]
 		if n == nil {
-			n = p.add(&pin{id: b.ID, key: b.Key, account: b.Account, model: model, deadline: b.Deadline, epoch: b.Epoch})
+			n = p.add(&pin{id: b.ID, Answer: Answer{Key: b.Key, Account: b.Account, Model: model}, deadline: b.Deadline, epoch: b.Epoch})
 			p.move(n, stored)
 		}
 		if n.state == stored && n.retire.IsZero() {

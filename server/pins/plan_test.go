@@ -78,7 +78,8 @@ func TestPins_ReleaseLate(t *testing.T) {
 		if after == 5 {
 			claim.End(t.Context(), func(ctx context.Context, ticket convcache.Ticket) { r.Put(ctx, convcache.Key{1}, ticket, "m") })
 		}
-		r.releaseLate(t.Context(), now.Add(time.Duration(after)*time.Second-time.Millisecond))
+		r.model.passed.Store(int64(time.Duration(after)*time.Second - time.Millisecond))
+		r.takeLate(t.Context())
 		if got := r.Tickets(); got != want {
 			t.Errorf("after %d s %d tickets are kept, want %d", after, got, want)
 		}
@@ -103,14 +104,14 @@ func TestPins_MakeRoomWithinTheAccountThatHasMost(t *testing.T) {
 	for i, from := range []string{"quiet", "inventor", "inventor", "inventor", "quiet", "inventor"} {
 		ticket := r.put(byte(i), 10, from)
 		n := r.pins[ticket.ID]
-		n.back = &handBack{pair: pair{r.prefill, r.decode}, ids: bytesOf{n: 20, used: &used}}
+		n.ids = bytesOf{n: 20, used: &used}
 		used += 20
 		r.move(n, stored)
 		r.makeRoom(func() (int64, int64) { return used, 100 })
 		ids = append(ids, ticket.ID)
 	}
 	for i, want := range []bool{true, true, true, false, true, false} {
-		if kept := r.pins[ids[i]].back != nil; kept != want {
+		if kept := r.pins[ids[i]].ids != nil; kept != want {
 			t.Errorf("the ids of ticket %d are kept: %t, want %t", i, kept, want)
 		}
 	}
@@ -147,7 +148,8 @@ func TestBranches_ThoseThatDivergeAreReleased(t *testing.T) {
 	}
 	r.WatchBranches("m", known, &convcache.Ticket{Branch: convcache.Branch{Chain: chain(1, 4)}})
 	for passed, want := range []int{0, 2} {
-		r.releaseLate(t.Context(), r.now().Add(time.Duration(passed)*time.Minute))
+		r.model.passed.Store(int64(time.Duration(passed) * time.Minute))
+		r.takeLate(t.Context())
 		if n, _, _ := r.Due(r.decode.Engine()); n != want {
 			t.Errorf("%d tickets are released after %d m, want %d", n, passed, want)
 		}
@@ -173,11 +175,11 @@ func TestHandBack_TurnWaitsForThatOfItsConversation(t *testing.T) {
 		"the client leaves":      {mine, 0, []time.Duration{long}, time.Second},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			p := &Pins{deps: &Deps{Fleet: fleet.New(fleet.Config{})}, legs: map[convcache.Key]*underWay{}}
+			p := &Pins{deps: &Deps{Fleet: fleet.New(fleet.Config{})}}
 			for i, lasts := range tc.legs {
-				under := &underWay{ended: make(chan struct{})}
-				p.legs[both[i]] = under
-				time.AfterFunc(lasts, func() { close(under.ended) })
+				u := &underWay{pin: pin{Answer: Answer{Key: both[i]}}, ended: make(chan struct{})}
+				p.underWay = append(p.underWay, u)
+				time.AfterFunc(lasts, func() { close(u.ended) })
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			if tc.want == time.Second {

@@ -39,18 +39,19 @@ func (n *pin) releasable(prefill *fleet.Incarnation, own bool, now time.Time) bo
 type Release struct {
 	pins      *Pins
 	pin       *pin
-	holder    *fleet.Incarnation
 	pairState *pairs.State
 	own       bool
+	counts    *record.Releases
+	offer     upstream.TicketOffer
 }
 
 // Piggyback takes a pin whose release a leg to prefill may carry, nil if there is none. It does not ask engines for their incarnations.
 func (p *Pins) Piggyback(prefill *fleet.Incarnation) *Release {
-	p.mu.Lock()
+	p.lock()
 	defer p.mu.Unlock()
-	for incarnation, h := range p.holders {
-		if h.due.Len() > 0 && incarnation.Engine().Last() == incarnation {
-			if r := p.release(prefill.Engine().Last(), h, false); r != nil {
+	for decode, h := range p.holders {
+		if len(h.releases.due) > 0 && decode.Engine().Last() == decode {
+			if r := p.release(prefill.Engine().Last(), decode, false); r != nil {
 				return r
 			}
 		}
@@ -58,49 +59,45 @@ func (p *Pins) Piggyback(prefill *fleet.Incarnation) *Release {
 	return nil
 }
 
-// release takes the oldest pin of a holder that a leg to prefill may release now, nil if there is none. The caller holds p.mu.
-func (p *Pins) release(prefill *fleet.Incarnation, h *holder, own bool) *Release {
-	now := p.now()
-	p.pass(now)
-	state := prefill.PairWith(h.incarnation)
-	if !state.CarriesReleases() && (!own || !state.Releases()) {
+// release takes the oldest pin of decode that a leg to prefill may release now, nil if there is none. The caller holds p.mu.
+func (p *Pins) release(prefill, decode *fleet.Incarnation, own bool) *Release {
+	h, state := p.holders[decode], prefill.PairWith(decode)
+	if h == nil {
 		return nil
 	}
-	for n := range waiting(h) {
-		if !n.releasable(prefill, own, now) {
-			continue
+	counts, may := &p.counts.Piggybacked, state.CarriesReleases()
+	if own {
+		counts, may = &p.counts.Own, state.Releases()
+	}
+	for _, n := range h.releases.due {
+		if may && n.releasable(prefill, own, p.now()) {
+			p.move(n, freeing)
+			offer := upstream.TicketOffer{Ticket: n.params, Reading: n.reading, Holder: decode.Engine().Instance(), Release: true}
+			return &Release{p, n, state, own, counts, offer}
 		}
-		p.move(n, freeing)
-		return &Release{p, n, h.incarnation, state, own}
 	}
 	return nil
 }
 
 // Offer returns the offer from which the connector makes a leg.
-func (r *Release) Offer() upstream.TicketOffer {
-	return upstream.TicketOffer{Ticket: r.pin.params, Reading: r.pin.reading, Holder: r.holder.Engine().Instance(), Release: true}
-}
+func (r *Release) Offer() upstream.TicketOffer { return r.offer }
 
 // end counts the release and moves its pin: back to those that are due, or to the end.
-func (r *Release) end(to state, counted record.Releases) {
+func (r *Release) end(to state, count *uint64) {
 	r.pins.mu.Lock()
 	defer r.pins.mu.Unlock()
-	all := &r.pins.counts.Piggybacked
-	if r.own {
-		all = &r.pins.counts.Own
-	}
-	all.Sent, all.Requeued, all.Failed = all.Sent+counted.Sent, all.Requeued+counted.Requeued, all.Failed+counted.Failed
+	*count++
 	r.pins.move(r.pin, to)
 }
 
 // Sent ends the release: its leg was answered, so that decode has freed the blocks.
-func (r *Release) Sent() { r.end(freed, record.Releases{Sent: 1}) }
+func (r *Release) Sent() { r.end(freed, &r.counts.Sent) }
 
 // Requeue has the pin wait for another leg, because nothing of this one was sent.
-func (r *Release) Requeue() { r.end(due, record.Releases{Requeued: 1}) }
+func (r *Release) Requeue() { r.end(due, &r.counts.Requeued) }
 
 // Malformed gives the release up, because no leg can be made of the ticket's params.
-func (r *Release) Malformed() { r.end(lost, record.Releases{Failed: 1}) }
+func (r *Release) Malformed() { r.end(lost, &r.counts.Failed) }
 
 // Spared has the pin wait for a second leg, because this one has failed, and may or may not have reached decode. The second makes it certain,
 // and does no harm if the blocks are free (measured on vLLM 0.32). If it fails too, the blocks stay pinned until decode's TTL ends.
@@ -110,7 +107,7 @@ func (r *Release) Spared() {
 		to = lost
 	}
 	r.pin.tried, r.pin.refused = true, true
-	r.end(to, record.Releases{Failed: 1})
+	r.end(to, &r.counts.Failed)
 }
 
 // Failed ends the release: its leg has failed. If nothing was sent, the pin waits for another leg. Otherwise only a leg of our own may
@@ -138,30 +135,26 @@ func (p *Pins) ReleaseOne(ctx context.Context, decode *fleet.Engine) bool {
 		if prefill.Quarantined() || prefill.Health.Pauses() {
 			continue
 		}
-		holder, reader := decode.Current(ctx), prefill.Current(ctx)
-		p.mu.Lock()
-		var r *Release
-		if h := p.holders[holder]; h != nil {
-			r = p.release(reader, h, true)
-		}
+		reader, holder := prefill.Current(ctx), decode.Current(ctx)
+		p.lock()
+		r := p.release(reader, holder, true)
 		p.mu.Unlock()
 		if r == nil {
 			continue
 		}
-		leg, err := p.deps.Connector.Release(r.Offer(), r.pin.model)
+		leg, err := p.deps.Connector.Release(r.Offer(), r.pin.Model)
 		if err != nil {
 			r.Malformed()
 			return true // its params are malformed; those of the next may not be
 		}
 		// A leg that has begun is not cut when the program ends, which waits for it: decode would keep the blocks.
-		_, err = p.send(context.WithoutCancel(ctx), prefill, leg, p.cfg.TrialTimeout, upstream.ErrReuseTimeout)
-		if err == nil {
+		_, failed := p.send(context.WithoutCancel(ctx), prefill, leg, p.cfg.TrialTimeout, upstream.ErrReuseTimeout)
+		if failed == nil {
 			r.Sent()
 			return true
 		}
-		failed := legError(err)
 		if failed.Sent && !failed.Paused() {
-			p.cfg.Logger.Warn("release failed; this pair releases nothing for a while", "prefill", prefill.Name, "decode", decode.Name, "error", err)
+			p.cfg.Logger.Warn("release failed; this pair releases nothing for a while", "prefill", prefill.Name, "decode", decode.Name, "error", failed)
 		}
 		r.Failed(failed)
 		return false
@@ -169,28 +162,24 @@ func (p *Pins) ReleaseOne(ctx context.Context, decode *fleet.Engine) bool {
 	return false
 }
 
-// legError returns the failure of a leg. One that is no *upstream.LegError may have been sent.
-func legError(err error) (leg *upstream.LegError) {
-	if !errors.As(err, &leg) {
-		leg = &upstream.LegError{Sent: true}
-	}
-	return leg
-}
-
-// send runs a leg of our own to prefill, and tells the fleet how it has ended.
+// send runs a leg of our own to prefill, and tells the fleet how it has ended. failed is nil for a good end.
 func (p *Pins) send(
 	ctx context.Context, prefill *fleet.Engine, made upstream.ReleaseLeg, limit time.Duration, cause error,
-) (answer upstream.PrefillAnswer, err error) {
+) (answer upstream.PrefillAnswer, failed *upstream.LegError) {
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, cause)
 	defer cancel()
 	leg, run := upstream.Leg{Instance: prefill.Instance(), API: made.API, Body: rawjson.Pieces{made.Body}, RequestID: upstream.NewID()}, p.deps.Legs.HandBack
 	if made.Whole {
 		run = p.deps.Legs.Prefill
 	}
-	if answer, err = run(ctx, leg); err == nil && prefill.AnswerIDs.Foreign(leg.RequestID, answer.ID) {
+	answer, err := run(ctx, leg)
+	if err == nil && prefill.AnswerIDs.Foreign(leg.RequestID, answer.ID) {
 		p.deps.Legs.Close()
 		err = &upstream.LegError{Role: upstream.RolePrefill, Instance: prefill.Name, Kind: upstream.Broken, Sent: true, Err: upstream.ErrForeign}
 	}
 	p.deps.Blame(prefill, err)
-	return answer, err
+	if err != nil && !errors.As(err, &failed) {
+		failed = &upstream.LegError{Sent: true, Err: err} // it may have been
+	}
+	return answer, failed
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"carryover/server/continuation"
 	"carryover/upstream"
 	"carryover/upstream/fleet"
 	"carryover/upstream/fleet/pairs"
@@ -14,14 +15,14 @@ import (
 func (r *replica) due1(tokens int) *pin {
 	ticket := r.answer(tokens)
 	r.Answered(Answer{}, &ticket)
-	r.Unuse(ticket, "m")
+	r.Unuse(ticket)
 	return r.pins[ticket.ID]
 }
 
 // rides reports which legs may carry a release of the oldest pin now, which goes on waiting.
 func (r *replica) rides(prefill *fleet.Incarnation) (turns, own bool) {
 	now := r.now()
-	for n := range waiting(r.holders[r.decode]) {
+	for _, n := range r.holders[r.decode].releases.due {
 		state := prefill.PairWith(r.decode)
 		return state.CarriesReleases() && n.releasable(prefill, false, now), state.Releases() && n.releasable(prefill, true, now)
 	}
@@ -62,7 +63,7 @@ func TestRelease_OpenTwiceLasts(t *testing.T) {
 	r := alone(t)
 	r.due1(10)
 	for want := 1; want >= 0; want-- {
-		r.release(r.prefill, r.holders[r.decode], true).Spared()
+		r.release(r.prefill, r.decode, true).Spared()
 		if n, _, _ := r.Due(r.decode.Engine()); n != want {
 			t.Errorf("%d pins wait, want %d", n, want)
 		}
@@ -107,11 +108,11 @@ func TestRelease_DueByNumberOrByAge(t *testing.T) {
 	work := func(want int) {
 		t.Helper()
 		begun = 0
-		if r.workOff(t.Context()); begun != want {
+		if r.run(t.Context(), continuation.Release); begun != want {
 			t.Errorf("%d begin, want %d", begun, want)
 		}
 		for _, h := range r.holders {
-			h.releasing = false
+			h.releases.busy = false
 		}
 	}
 	r.due1(10)
@@ -123,7 +124,7 @@ func TestRelease_DueByNumberOrByAge(t *testing.T) {
 	r.Piggyback(r.prefill).Sent()
 	work(0)
 	r.due1(10)
-	r.holders[r.decode].hurried = true
+	r.holders[r.decode].releases.hurried = true
 	work(1)
 	r.Piggyback(r.prefill).Sent()
 	work(0)

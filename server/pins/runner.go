@@ -1,8 +1,8 @@
 package pins
 
 import (
-	"container/list"
 	"context"
+	"slices"
 	"time"
 
 	"carryover/convcache"
@@ -11,14 +11,6 @@ import (
 	"carryover/upstream/fleet"
 	"carryover/upstream/fleet/pairs"
 )
-
-// Task is work that has to be done again and again while the program serves.
-type Task struct {
-	Name  string
-	Every time.Duration
-	Early <-chan struct{} // a value calls for a round at once; it may be nil
-	Round func(context.Context)
-}
 
 const (
 	// runEvery is how often the runner looks for what is due, besides whenever it is asked to. Whether an instance takes hand-backs changes
@@ -42,181 +34,120 @@ const (
 	releaseAfter = 5 * time.Second
 )
 
-// Tasks lists the tasks; only one goroutine may run each.
-func (p *Pins) Tasks() (all []Task) {
+// Begin has repeat do the tasks of these pins while the program serves: a round of each now and again, and at once when early receives a value.
+func (p *Pins) Begin(repeat func(task string, every time.Duration, early <-chan struct{}, round func(context.Context))) {
 	if p.cfg.Release { // without it only turns may free blocks
-		all = append(all,
-			Task{Name: "pinned budget", Every: budgetEvery, Early: p.over, Round: p.enforce},
-			Task{Name: "release", Every: runEvery, Round: p.round})
+		repeat("pinned budget", budgetEvery, p.over, p.enforce)
+		repeat("release", runEvery, nil, func(ctx context.Context) {
+			p.evacuate()
+			p.takeLate(ctx)
+			p.run(ctx, continuation.Release)
+		})
 	}
 	if p.arena != nil {
-		all = append(all, Task{Name: "hand-back", Every: runEvery, Early: p.wake, Round: func(ctx context.Context) {
-			p.HandBacks(ctx, p.now(), func(decode string, leg func() (again bool)) {
-				p.deps.Background("hand-back", decode, func() { leg() })
-			})
-		}})
+		repeat("hand-back", runEvery, p.wake, func(ctx context.Context) { p.run(ctx, continuation.HandBack) })
 	}
-	return all
 }
 
-// round frees what is due for its release.
-func (p *Pins) round(ctx context.Context) {
-	p.evacuate(ctx)
-	p.releaseLate(ctx, p.now())
-	p.workOff(ctx)
-}
-
-// releaseLate takes the tickets out of the store whose time to be released has come. What another replica has made may be there still.
-func (p *Pins) releaseLate(ctx context.Context, now time.Time) {
+// takeLate takes late tickets out of the store. What another replica has made may be there still. It does not get a ticket that a turn uses,
+// because the store gives each ticket to one taker.
+func (p *Pins) takeLate(ctx context.Context) {
 	for ctx.Err() == nil {
-		p.mu.Lock()
-		p.pass(now)
-		first := p.late.Front()
-		if first == nil {
+		p.lock()
+		if len(p.late) == 0 {
 			p.mu.Unlock()
 			return
 		}
-		n := first.Value.(*pin)
-		p.enlist(n, nil) // before the store may panic
-		n.retire = time.Time{}
-		p.schedule(n)
+		n := p.late[0]
+		n.enlist(nil) // before the store may panic
 		was := *n
 		p.mu.Unlock()
-		p.takeOut(ctx, &was, continuation.Release, "")
-	}
-}
-
-// workOff has legs of our own free the blocks whose release no turn has carried, one after the other for each decode engine.
-func (p *Pins) workOff(ctx context.Context) {
-	p.mu.Lock()
-	now := p.now()
-	p.pass(now)
-	var all []*holder
-	for _, h := range p.holders {
-		n := h.due.Len()
-		if h.hurried = h.hurried && n > 0; n > 0 && !h.releasing &&
-			(h.hurried || n > p.cfg.ReleaseBacklog || upstream.Elapsed(h.due.Front().Value.(*pin).since, now) >= releaseAfter) {
-			h.releasing = true
-			all = append(all, h)
+		if p.takeOut(ctx, &was) == convcache.Unavailable {
+			return // that ticket is lost; the next ones wait until the store answers
 		}
-	}
-	p.mu.Unlock()
-	for _, h := range all {
-		p.deps.Background("release", h.incarnation.Engine().Name, func() {
-			defer func() {
-				p.mu.Lock()
-				defer p.mu.Unlock()
-				h.releasing = false
-			}()
-			for ctx.Err() == nil && p.ReleaseOne(ctx, h.incarnation.Engine()) {
-			}
-		})
 	}
 }
 
 // pair is an incarnation of prefill and one of decode.
 type pair struct{ prefill, decode *fleet.Incarnation }
 
-// queue is the hand-backs of a pair, of which one leg runs at a time. Pins.mu guards it.
+// queue is pins that wait for legs of our own, of which one runs at a time: for hand-backs of a pair, or without an incarnation of prefill for
+// the releases of one of decode. Pins.mu guards it.
 type queue struct {
 	pair
-	out   list.List // pins whose tickets are not in the store, so that no turn can use them
-	ready list.List // pins whose tickets are
-	busy  bool      // a leg is under way
-	rests time.Time // no leg begins before this time
-	away  time.Time // since when prefill can't be sent legs, zero while it can
+	due     []*pin    // their tickets are not in the store, so that no turn can use them
+	ready   []*pin    // stored pins that are to be handed back
+	busy    bool      // a leg is under way
+	hurried bool      // releases do not wait for a leg of a turn
+	over    func()    // ends the count of the hand-back at prefill
+	rests   time.Time // no hand-back begins before this time
+	seen    time.Time // when prefill answered last
 }
 
-// queue returns the queue of a pair. The caller holds p.mu.
-func (p *Pins) queue(of pair) *queue {
-	l := p.queues[of]
-	if l == nil {
-		l = &queue{pair: of}
-		p.queues[of] = l
+// queue returns a queue. The caller holds p.mu.
+func (p *Pins) queue(prefill, decode *fleet.Incarnation) *queue {
+	of := pair{prefill, decode}
+	q := p.queues[of]
+	if q == nil {
+		q = &queue{pair: of, seen: p.now()}
+		p.queues[of] = q
 	}
-	return l
+	return q
 }
 
-// all lists the pins of a queue in the order of their legs.
-func (l *queue) all() (all []*pin) {
-	for _, from := range []*list.List{&l.out, &l.ready} {
-		for at := from.Front(); at != nil; at = at.Next() {
-			all = append(all, at.Value.(*pin))
+// begin lists the queues of hand-backs, or of releases, whose next leg begins at a time, and makes them busy until leg has run it.
+func (p *Pins) begin(at time.Time, end continuation.End) (all []*queue) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.pass(at)
+	for of, q := range p.queues {
+		switch handsBack := of.prefill != nil; {
+		case q.busy, handsBack != (end == continuation.HandBack):
+		case len(q.due)+len(q.ready) == 0:
+			if q.hurried = false; handsBack {
+				delete(p.queues, of)
+			}
+		case p.open(q, at):
+			q.busy = true
+			all = append(all, q)
 		}
 	}
 	return all
 }
 
-// underWay counts the hand-backs of one conversation that run now.
-type underWay struct {
-	legs  int
-	ended chan struct{} // closed with the last of them
+// run begins the hand-backs, or the releases, that are due.
+func (p *Pins) run(ctx context.Context, end continuation.End) {
+	for _, q := range p.begin(p.now(), end) {
+		p.deps.Background(end.String(), q.decode.Engine().Name, func() { p.leg(ctx, q) })
+	}
 }
 
-// HandBacks has run start each hand-back that is due at a time: it calls leg once, which returns when its leg has ended, and reports whether
-// the ticket waits for another one. decode names the instance.
-func (p *Pins) HandBacks(ctx context.Context, at time.Time, run func(decode string, leg func() (again bool))) (begun int) {
-	if p.arena == nil {
-		return 0
+// HandBacks runs the next hand-back of each pair, if one is due at a time, one after the other; a server's task runs them side by side. It returns
+// how many there were, and whether one of the tickets has to wait for another.
+func (p *Pins) HandBacks(ctx context.Context, at time.Time) (begun int, again bool) {
+	all := p.begin(at, continuation.HandBack)
+	for _, q := range all {
+		again = p.leg(ctx, q) || again
 	}
-	p.mu.Lock()
-	p.pass(at)
-	var legs []func() bool
-	var names []string
-	for of, l := range p.queues {
-		switch {
-		case l.busy:
-			continue
-		case l.out.Len()+l.ready.Len() == 0:
-			delete(p.queues, of)
-			continue
-		case at.Before(l.rests), !p.open(l, at), l.out.Len()+l.ready.Len() == 0, !l.prefill.Engine().TakesHandBack():
-			continue
+	return len(all), again
+}
+
+// leg runs the next hand-back of a queue, or its releases, and reports whether a ticket has to wait for another hand-back.
+func (p *Pins) leg(ctx context.Context, q *queue) (again bool) {
+	defer func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if q.busy = false; again {
+			q.rests = p.now().Add(restsFor)
 		}
-		names, legs = append(names, l.decode.Engine().Name), append(legs, p.begin(ctx, l))
+		ask(p.wake)
+	}()
+	if q.prefill != nil {
+		return p.handBack(ctx, q)
 	}
-	p.mu.Unlock()
-	for i, leg := range legs {
-		run(names[i], leg)
+	for ctx.Err() == nil && p.ReleaseOne(ctx, q.decode.Engine()) {
 	}
-	return len(legs)
-}
-
-// begin takes the first pin of a queue for a leg, which the returned function runs. The caller holds p.mu.
-func (p *Pins) begin(ctx context.Context, l *queue) (leg func() (again bool)) {
-	first, next := l.ready.Front(), stored
-	if l.out.Len() > 0 {
-		first, next = l.out.Front(), claimed
-	}
-	n := first.Value.(*pin)
-	was := *n
-	n.back, n.retreat = nil, time.Time{} // the leg has the ids
-	p.move(n, next)
-	under := p.legs[was.key]
-	if under == nil {
-		under = &underWay{ended: make(chan struct{})}
-	}
-	if under.legs++; was.homed() {
-		p.legs[was.key] = under
-	}
-	l.busy = true
-	over := l.prefill.Engine().BeginHandBack()
-	return func() (again bool) {
-		defer func() {
-			over()
-			p.mu.Lock()
-			defer p.mu.Unlock()
-			if l.busy = false; again {
-				l.rests = p.now().Add(restsFor)
-			}
-			if under.legs--; under.legs == 0 {
-				delete(p.legs, was.key)
-				close(under.ended)
-			}
-			ask(p.wake)
-		}()
-		return p.handBack(ctx, l.pair, n, &was)
-	}
+	return false
 }
 
 // Await waits for the hand-backs of a conversation that run now, mostly a tenth of a second. A turn that has waited for some time before waits
@@ -225,88 +156,91 @@ func (p *Pins) begin(ctx context.Context, l *queue) (leg func() (again bool)) {
 func (p *Pins) Await(ctx context.Context, keys []convcache.Key, waited time.Duration) time.Duration {
 	var legs []*underWay
 	p.mu.Lock()
-	for _, key := range keys {
-		if under := p.legs[key]; under != nil {
-			legs = append(legs, under)
+	for _, u := range p.underWay {
+		if slices.Contains(keys, u.Key) {
+			legs = append(legs, u)
 		}
 	}
 	p.mu.Unlock()
 	if len(legs) == 0 || waited >= patienceForLeg {
 		return waited
 	}
-	began, limit := p.now(), time.NewTimer(patienceForLeg-waited)
-	defer limit.Stop()
-	for _, under := range legs {
+	began := time.Now()
+	ctx, cancel := context.WithTimeout(ctx, patienceForLeg-waited)
+	defer cancel()
+	for _, u := range legs {
 		select {
-		case <-under.ended:
-		case <-limit.C:
-			return patienceForLeg
+		case <-u.ended:
 		case <-ctx.Done():
 		}
 	}
-	return waited + time.Since(began)
+	return min(waited+time.Since(began), patienceForLeg)
 }
 
-// open reports whether a pair may be sent a hand-back now. If it will be unable for long, its pins go to other queues; otherwise they wait. The
-// caller holds p.mu.
-func (p *Pins) open(l *queue, now time.Time) bool {
-	engine := l.prefill.Engine()
-	gone := l.prefill.Over() || engine.Quarantined() || p.deps.Fleet.Engine(upstream.RolePrefill, engine.Name) != engine
+// open reports whether the next leg of a queue begins now, and counts a hand-back at prefill. Releases wait for legs of turns first. The pins of a
+// pair that will be unable for long go to other queues. The caller holds p.mu.
+func (p *Pins) open(q *queue, now time.Time) bool {
+	if q.prefill == nil {
+		return q.hurried || len(q.due) > p.cfg.ReleaseBacklog || upstream.Elapsed(q.due[0].since, now) >= releaseAfter
+	}
+	engine := q.prefill.Engine()
+	gone := q.prefill.Over() || engine.Quarantined() || p.deps.Fleet.Engine(upstream.RolePrefill, engine.Name) != engine
+	away := engine.Last() != q.prefill
 	switch {
-	case l.decode.Over() || l.decode.Engine().Last() != l.decode: // an engine that refused a connection usually answers again within seconds
-		l.rests = now.Add(restsFor)
+	case now.Before(q.rests):
 		return false
-	case gone || engine.Last() != l.prefill:
-		if l.away.IsZero() {
-			l.away = now
+	case q.decode.Over() || q.decode.Engine().Last() != q.decode: // an engine that refused a connection usually answers again within seconds
+	case gone, away && now.Sub(q.seen) >= awayFor, !away && !q.serves():
+		p.divert(q)
+	case away:
+	default:
+		q.seen = now
+		if q.prefill.StatusWith(q.decode) == pairs.Busy || !engine.TakesHandBack() {
+			return false
 		}
-		if gone || now.Sub(l.away) >= awayFor {
-			p.divert(l)
-		}
-		l.rests = now.Add(restsFor)
-		return false
+		q.over = engine.BeginHandBack()
+		return true
 	}
-	l.away = time.Time{}
-	status := l.prefill.StatusWith(l.decode)
-	if status == pairs.NoReuse || l.prefill.PrefixCache.Forgets() != "" { // the pair will be tried again later
-		p.divert(l)
-		l.rests = now.Add(restsFor)
-		return false
-	}
-	return status != pairs.Busy
+	q.rests = now.Add(restsFor)
+	return false
+}
+
+// serves reports whether prefill reads tickets of decode, and keeps what it reads.
+func (p pair) serves() bool {
+	return p.prefill.StatusWith(p.decode) != pairs.NoReuse && p.prefill.PrefixCache.Forgets() == ""
 }
 
 // divert moves the pins of a queue to the instance to which their conversations' next turns will be sent. Without one, a ticket that is not in
 // the store is released. The caller holds p.mu.
-func (p *Pins) divert(l *queue) {
-	for _, n := range l.all() {
-		switch other := p.other(n, l); {
+func (p *Pins) divert(q *queue) {
+	for _, n := range slices.Concat(q.due, q.ready) {
+		other := p.other(n, q)
+		switch {
+		case other != nil && n.state == due:
+			n.Prefill = other
+			p.move(n, due)
 		case other != nil:
-			n.back.pair = other.pair
-			if n.state == due {
-				p.enlist(n, &other.out)
-			} else {
-				p.enlist(n, &other.ready)
-			}
+			n.Prefill = other
+			n.enlist(&p.queue(other, n.Decode).ready)
 		case n.state == due:
 			p.due(n, n.ticket, continuation.Release)
 		}
 	}
 }
 
-// other returns the queue to the instance to which the next turn of a pin's conversation will be sent, nil if there is none. The caller holds p.mu.
-func (p *Pins) other(n *pin, l *queue) *queue {
-	if !n.homed() {
+// other returns the incarnation to which the next turn of a pin's conversation will be sent, nil if there is none. The caller holds p.mu.
+func (p *Pins) other(n *pin, q *queue) *fleet.Incarnation {
+	if n.Key == (convcache.Key{}) {
 		return nil
 	}
-	hint := fleet.Hint{Key: n.back.affinity, Model: n.model, Tokens: n.back.ids.Len()}
+	hint := fleet.Hint{Key: n.Affinity, Model: n.Model, Tokens: n.ids.Len()}
 	engine, err := p.deps.Fleet.Choose(upstream.RolePrefill, hint, nil)
 	if err != nil {
 		return nil
 	}
 	last := engine.Last()
-	if !last.Known() || last == l.prefill || engine.Quarantined() || last.StatusWith(l.decode) == pairs.NoReuse || last.PrefixCache.Forgets() != "" {
+	if !last.Known() || last == q.prefill || engine.Quarantined() || !(pair{last, q.decode}).serves() {
 		return nil
 	}
-	return p.queue(pair{last, l.decode})
+	return last
 }

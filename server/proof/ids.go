@@ -2,9 +2,7 @@ package proof
 
 import (
 	"bytes"
-	"context"
 	"crypto/sha256"
-	"encoding/binary"
 	"errors"
 
 	"carryover/convcache"
@@ -14,38 +12,10 @@ import (
 	"carryover/upstream/fleet/facts"
 )
 
-// promptIDs are the ids of a prompt with a list of them, as an engine or the client has spelled it. If an engine has told them, its answer's
-// memory is theirs.
-type promptIDs struct {
-	facts.Prompt
-
-	hashed convcache.IDs // the ids, hashed as far as they were compared with branches
-	gone   digest        // of the ids, if they are dropped before decode says which ids it computed
-}
-
-// are reports whether an engine's list has exactly these ids. Engines spell a list as they got it, or as they sent it before, so equal bytes
-// are equal ids. The ids of a list are read only if it is spelled differently.
-func (p *promptIDs) are(list []byte) bool {
-	if p.gone != (digest{}) {
-		ids, ok := rawjson.ParseIDs(list)
-		return ok && digestOf(ids) == p.gone
-	}
-	return len(list) > 0 && bytes.Equal(list, p.List) || rawjson.EqualIDs(list, p.IDs)
-}
-
 // digest remains of ids after drop.
 type digest [sha256.Size]byte
 
-func digestOf(ids []uint32) (d digest) {
-	h := sha256.New()
-	var id [4]byte
-	for _, v := range ids {
-		binary.LittleEndian.PutUint32(id[:], v)
-		h.Write(id[:])
-	}
-	h.Sum(d[:0])
-	return d
-}
+func digestOf(ids []uint32) digest { return sha256.Sum256(rawjson.AppendIDs(nil, ids)) }
 
 // ErrIDs means that prefill's answer does not repeat the ids that prefill was sent.
 var ErrIDs = errors.New("prefill did not compute the ids that it was sent; restart it, its prefix cache is in doubt")
@@ -53,14 +23,19 @@ var ErrIDs = errors.New("prefill did not compute the ids that it was sent; resta
 // IDs are the token ids of one attempt's prompt and of its answer. A nil IDs stands for an attempt whose legs carry no ids and whose
 // engines reported none.
 type IDs struct {
-	turn   *Turn
-	wanted bool   // a ticket of this attempt can be proven: both engines use forwarded ids
-	lacks  string // what is missing for a proof, "" for nothing
+	turn     *Turn
+	unproven string // why nothing of this attempt is proven, as the reason of a miss; "" if both engines use forwarded ids
 
-	prompt promptIDs // those that prefill computed; before it answered, those that it must compute
-	sent   bool      // the prefill leg carried the ids
-	fixed  bool      // both legs carry the ids, with or without a ticket
-	parity *parity   // the comparison with /tokenize that is under way, nil for none
+	// prompt are the ids that prefill computed, before it answered those that it must compute, with a list of them as an engine or the client has
+	// spelled it. If an engine has told them, its answer's memory is theirs.
+	prompt facts.Prompt
+	hashed convcache.IDs // the prompt's ids, hashed as far as they were compared with branches
+	gone   digest        // of the prompt's ids, if they are dropped before decode says which ids it computed
+	sent   bool          // the prefill leg carried the ids
+	fixed  bool          // both legs carry the ids, with or without a ticket
+
+	tokenised chan []uint32 // brings what /tokenize has returned for the prompt, nil if it is not asked
+	learnt    chan struct{} // closed when that has been compared with what prefill rendered, nil if it is not compared
 
 	chain     *convcache.Growing // prompt and output, as far as engines reported it
 	promptLen int                // how many ids of the chain belong to the prompt
@@ -69,24 +44,24 @@ type IDs struct {
 
 // newIDs returns the IDs of an attempt whose ids are not known yet.
 func newIDs(t *Turn) *IDs {
-	k := &IDs{turn: t, wanted: true}
+	k := &IDs{turn: t}
 	k.set(facts.Prompt{})
 	return k
 }
 
 // Wanted reports whether legs are asked for ids.
-func (k *IDs) Wanted() bool { return k != nil && k.wanted }
+func (k *IDs) Wanted() bool { return k != nil && k.unproven == "" }
 
-// Lacks returns what is missing for a ticket of this attempt, "" if nothing is.
-func (k *IDs) Lacks() string {
+// Unproven returns why nothing of this attempt is proven, as the reason of a miss, "" if nothing speaks against a proof.
+func (k *IDs) Unproven() string {
 	if k == nil {
 		return ""
 	}
-	return k.lacks
+	return k.unproven
 }
 
 // lose ends the attempt's part in the proof.
-func (k *IDs) lose(lacks string) { k.wanted, k.lacks = false, lacks }
+func (k *IDs) lose(lacks string) { k.unproven = Unproven(lacks) }
 
 // Lost ends the attempt's part in the proof because an engine reported no ids.
 func (k *IDs) Lost() {
@@ -111,16 +86,26 @@ func (k *IDs) set(prompt facts.Prompt) {
 	if k.chain == nil {
 		k.Discard()
 	}
-	k.prompt = promptIDs{Prompt: prompt, hashed: *k.turn.proof.chains.IDs(prompt.IDs), gone: k.prompt.gone}
+	k.prompt, k.hashed = prompt, *k.turn.proof.Chains.IDs(prompt.IDs)
+}
+
+// are reports whether an engine's list has exactly the prompt's ids. Engines spell a list as they got it, or as they sent it before, so equal
+// bytes are equal ids. The ids of a list are read only if it is spelled differently.
+func (k *IDs) are(list []byte) bool {
+	if k.gone != (digest{}) {
+		ids, ok := rawjson.ParseIDs(list)
+		return ok && digestOf(ids) == k.gone
+	}
+	return len(list) > 0 && bytes.Equal(list, k.prompt.List) || rawjson.EqualIDs(list, k.prompt.IDs)
 }
 
 // drop releases the ids, so that their memory can serve another prompt: both legs are written, and no further leg will be sent. If an
 // attempt ends otherwise, a leg may still be on its way, and the memory is left to the garbage collector. A stream of the Responses API
 // reports the prompt in its last event, and other streams in the first, so for Responses a digest remains.
 func (k *IDs) drop() {
-	told := k.prompt.Prompt
+	told := k.prompt
 	if k.turn.api == body.Responses && len(told.IDs) > 0 {
-		k.prompt.gone = digestOf(told.IDs)
+		k.gone = digestOf(told.IDs)
 	}
 	k.set(facts.Prompt{})
 	told.Done()
@@ -152,10 +137,10 @@ func (k *IDs) ForDecode(incarnation *fleet.Incarnation) []byte {
 	if k == nil {
 		return nil
 	}
-	if k.wanted && incarnation != k.turn.attempt.Decode && k.turn.api.ForwardsIDs() && incarnation.Capability.UsesIDs(k.turn.api) != facts.Yes {
+	if k.Wanted() && incarnation != k.turn.decode && k.turn.api.ForwardsIDs() && incarnation.Capability.UsesIDs(k.turn.api) != facts.Yes {
 		k.lose(LacksProbe)
 	}
-	if !k.wanted && !k.sent {
+	if !k.Wanted() && !k.sent {
 		return nil
 	}
 	return k.prompt.List
@@ -176,25 +161,27 @@ func (k *IDs) CheckEcho(computed []byte) error {
 	switch {
 	case !k.Wanted():
 		return nil
-	case k.sent && !k.prompt.are(computed):
+	case k.sent && !k.are(computed):
 		return ErrIDs
 	case k.sent:
 		return nil
 	}
-	a, p := &k.turn.attempt, k.turn.proof
+	t, p := k.turn, k.turn.proof
 	ids, ok := rawjson.ParseIDs(computed)
 	if !ok { // the engine reports no ids, so nothing can be proven later
 		k.lose(LacksIDs)
-		p.note(a.Prefill, LacksIDs)
+		p.note(t.prefill, LacksIDs)
 		return nil
 	}
-	if k.turn.differs(ids) {
-		return ErrIDs
+	if prompt := t.req.Prompt(); !rawjson.EqualIDs(prompt.Text(), ids) {
+		if _, readable := prompt.IDs(); readable { // the client's prompt is other ids; a list with 1.0 in it only engines can read
+			return ErrIDs
+		}
 	}
 	k.set(facts.Prompt{IDs: ids, List: computed})
-	if k.turn.api == body.Chat { // engines of the other APIs have to show something else
-		p.note(a.Prefill, "")
-		p.note(a.Decode, "")
+	if t.api == body.Chat { // engines of the other APIs have to show something else
+		p.note(t.prefill, "")
+		p.note(t.decode, "")
 	}
 	return nil
 }
@@ -207,22 +194,28 @@ func (k *IDs) Grow(blockSize int) {
 	if k.chain != nil { // the retained ids belong to the old chain
 		k.Discard()
 	}
-	k.chain, k.promptLen = k.prompt.hashed.Grow(blockSize), len(k.prompt.IDs)
+	k.chain, k.promptLen = k.hashed.Grow(blockSize), len(k.prompt.IDs)
 }
+
+// fewIDs is how many output ids are read without an allocation. An event has one id, or as many as speculative decoding has accepted.
+const fewIDs = 32
 
 // Add records the ids that decode says it computed; a list that it does not report is nil. If decode computed another prompt than prefill,
 // the whole answer can't become a ticket, and why says so.
 func (k *IDs) Add(prompt, output []byte) (why string) {
-	if prompt != nil && (k == nil || !k.prompt.are(prompt)) {
+	if prompt != nil && (k == nil || !k.are(prompt)) {
 		why = "prompt_ids"
 	}
 	if output != nil && k != nil && k.chain != nil {
-		ids, ok := rawjson.ParseIDs(output)
-		if !ok {
+		var few [fewIDs]uint32
+		s := rawjson.Scanner{Data: output}
+		s.Space()
+		if ids, ok := s.IDsInto(few[:]); ok && s.End() {
+			k.chain.Add(ids)
+			k.retained.add(ids)
+		} else {
 			why = "output_ids"
 		}
-		k.chain.Add(ids)
-		k.retained.add(ids)
 	}
 	if why != "" { // the answer leaves no ticket
 		k.Discard()
@@ -238,51 +231,14 @@ func (k *IDs) Bytes() int64 {
 	return int64(k.chain.Bytes())
 }
 
-// Learn has the prompt tokenised while prefill computes it, if the parity of its shape is not known yet.
-func (k *IDs) Learn(ctx context.Context) {
-	if k.Wanted() && !k.sent {
-		k.parity = k.turn.askParity(ctx)
+// Offer returns how much of a branch the request may use: the tokens that the ids prove. Part of a ticket is offered only if prefill's blocks
+// have the same size.
+func (k *IDs) Offer(b convcache.Branch) (o convcache.Offer) {
+	if k == nil {
+		return o
 	}
-}
-
-// Rendered gives the ids that prefill says it rendered to the comparison with /tokenize; nil means that they are not known.
-func (k *IDs) Rendered(computed []byte) {
-	if k != nil {
-		k.parity.meet(computed, nil)
+	if o = k.hashed.Offer(b); !o.Whole && k.turn.prefill.BlockSize() != b.Chain.BlockSize {
+		return convcache.Offer{}
 	}
-}
-
-// Learning reports whether a comparison with /tokenize is under way.
-func (k *IDs) Learning() bool { return k != nil && k.parity != nil }
-
-// Learnt waits for the answer of /tokenize, at most until ctx ends, so that a turn that follows at once finds the result.
-func (k *IDs) Learnt(ctx context.Context) {
-	if !k.Learning() {
-		return
-	}
-	select {
-	case <-k.parity.learnt:
-	case <-ctx.Done():
-	}
-}
-
-// fewIDs is how many output ids are read without an allocation. An event has one id, or as many as speculative decoding has accepted.
-const fewIDs = 32
-
-// AddOutput is Add for an event that does not report the prompt.
-func (k *IDs) AddOutput(output []byte) (why string) {
-	if k == nil || k.chain == nil {
-		return ""
-	}
-	var few [fewIDs]uint32
-	s := rawjson.Scanner{Data: output}
-	s.Space()
-	if more, err := s.Open('['); more && err == nil {
-		if n, more, ok := s.ReadIDs(few[:]); ok && !more && s.End() {
-			k.chain.Add(few[:n])
-			k.retained.add(few[:n])
-			return ""
-		}
-	}
-	return k.Add(nil, output)
+	return o
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"carryover/convcache"
+	"carryover/sse/rawjson"
 	"carryover/upstream/body"
 	"carryover/upstream/fleet/facts"
 )
@@ -23,7 +24,7 @@ func attemptOf(tb testing.TB) *IDs {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	return newIDs(&Turn{proof: NewTokens(secret.ChainKey(), slog.New(slog.DiscardHandler)), req: req, api: req.API()})
+	return newIDs(&Turn{proof: &Tokens{Chains: secret.ChainKey(), Logger: slog.New(slog.DiscardHandler)}, req: req, api: req.API()})
 }
 
 // However prefill spells the ids that it was sent, they are the same; and nothing else is.
@@ -82,7 +83,7 @@ func TestIDEcho_OfIDsThatWereNotSentIsReturned(t *testing.T) {
 	if k.ForPrefill() != nil || len(k.Prompt()) != 0 {
 		t.Fatalf("the prefill leg carries %s, of %d ids", k.ForPrefill(), len(k.Prompt()))
 	}
-	if k.prompt.are(nil) || k.prompt.are([]byte{}) {
+	if k.are(nil) || k.are([]byte{}) {
 		t.Error("no list is a list")
 	}
 }
@@ -122,20 +123,23 @@ func TestIDs_OfPlainChunksAreChainedAsOfOthers(t *testing.T) {
 	many := strings.TrimSuffix(strings.Repeat("7,", 3*fewIDs), ",")
 	for _, output := range []string{"[5]", "[ 5 , 6 ]", "[]", "[5", "[5,]", "[5]x", `["5"]`, "[-1]", "[4294967296]", "[" + many + "]", "[" + many + ",x]", "null", ""} {
 		t.Run(fmt.Sprintf("%.12s", output), func(t *testing.T) {
-			quick, general := &IDs{chain: key.Grow([]uint32{1, 2, 3}, 4)}, &IDs{chain: key.Grow([]uint32{1, 2, 3}, 4)}
-			ineligible, want := quick.AddOutput([]byte(output)), general.Add(nil, []byte(output))
-			if ineligible != want {
+			k, chain, want := &IDs{chain: key.Grow([]uint32{1, 2, 3}, 4)}, key.Grow([]uint32{1, 2, 3}, 4), ""
+			ids, ok := rawjson.ParseIDs([]byte(output))
+			if chain.Add(ids); !ok {
+				want = "output_ids"
+			}
+			if ineligible := k.Add(nil, []byte(output)); ineligible != want {
 				t.Errorf("odd %q, want %q", ineligible, want)
 			}
-			n := general.chain.Len()
-			got, _ := quick.chain.Chain(n)
-			if chain, _ := general.chain.Chain(n); !reflect.DeepEqual(got, chain) {
-				t.Errorf("chain %+v, want %+v", got, chain)
+			n := chain.Len()
+			got, _ := k.chain.Chain(n)
+			if want, _ := chain.Chain(n); !reflect.DeepEqual(got, want) {
+				t.Errorf("chain %+v, want %+v", got, want)
 			}
 		})
 	}
 	var none *IDs
-	if ineligible := none.AddOutput([]byte("[5]")); ineligible != "" {
+	if ineligible := none.Add(nil, []byte("[5]")); ineligible != "" {
 		t.Errorf("without ids: odd %q, want none", ineligible)
 	}
 }
@@ -149,7 +153,7 @@ func TestIDs_OfPlainChunksCostNoAllocation(t *testing.T) {
 	output := []byte("[12345]")
 	if per := testing.AllocsPerRun(5, func() {
 		for range 2000 {
-			k.AddOutput(output)
+			k.Add(nil, output)
 		}
 	}) / 2000; per > 0.005 {
 		t.Errorf("allocations per event: got %.4f, want 0", per)

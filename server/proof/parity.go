@@ -2,69 +2,59 @@ package proof
 
 import (
 	"context"
-	"sync"
 
 	"carryover/sse/rawjson"
 	"carryover/upstream/fleet/facts"
 )
 
-// parity compares two answers about one prompt: the ids that /tokenize returns for it, and the ids that prefill itself rendered. The
-// comparison runs when the second of them arrives, so the turn waits for neither.
-type parity struct {
-	compare func(rendered []byte, tokenised []uint32)
-	learnt  chan struct{} // closed when the comparison is done, or has become impossible
-
-	mu        sync.Mutex // guards the rest
-	rendered  []byte
-	tokenised []uint32
-	ended     bool // learnt is closed
-}
-
-// askParity has the prompt tokenised in parallel with the prefill leg if nothing is known about its shape. It returns nil otherwise.
-func (t *Turn) askParity(ctx context.Context) *parity {
-	incarnation, model, shape := t.attempt.Prefill, t.req.Model(), t.shape
-	if shape == "" || incarnation.Parity.Of(model, shape) != facts.Unknown {
-		return nil
+// Learn has the prompt tokenised while prefill computes it, if nothing is known about its shape. What /tokenize returns is compared with what
+// prefill itself renders ([IDs.Rendered]) beside the turn, which waits for neither.
+func (k *IDs) Learn(ctx context.Context) {
+	if !k.Wanted() || k.sent {
+		return
 	}
-	id, account, logger := t.attempt.TurnID, t.attempt.Account, t.proof.logger
-	asked := &parity{learnt: make(chan struct{}), compare: func(rendered []byte, tokenised []uint32) {
-		equal := rawjson.EqualIDs(rendered, tokenised)
-		if incarnation.Parity.Learn(account, model, shape, equal) == facts.No && !equal {
-			logger.Warn("tokenize differs from what prefill renders; requests of this shape reuse nothing",
-				"turn", id, "prefill", incarnation.Engine().Name, "shape", shape)
-		}
-	}}
-	req, authorization := t.req, t.attempt.Authorization
-	t.attempt.Background(func() {
-		prompt, _ := incarnation.Prompts.ReadSoon(ctx, req, authorization) // no ids if that fails
-		asked.meet(nil, prompt.IDs)
+	t := k.turn
+	if t.shape == "" || t.prefill.Parity.Of(t.req.Model(), t.shape) != facts.Unknown {
+		return
+	}
+	prefill, req, tokenised := t.prefill, t.req, make(chan []uint32, 1)
+	k.tokenised = tokenised
+	t.proof.Background("parity", t.id, func() {
+		defer close(tokenised)
+		prompt, _ := prefill.Prompts.ReadSoon(ctx, req, t.authorization) // no ids if that fails
+		tokenised <- prompt.IDs
 	})
-	return asked
 }
 
-// meet takes the ids that prefill rendered, or the ids that /tokenize returned. If both are nil, one of the two failed.
-func (p *parity) meet(rendered []byte, tokenised []uint32) {
-	if p == nil {
+// Rendered gives the ids that prefill says it rendered to the comparison with /tokenize; nil means that they are not known.
+func (k *IDs) Rendered(computed []byte) {
+	if k == nil || k.tokenised == nil || computed == nil {
 		return
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.ended {
-		return
-	}
-	p.ended = rendered == nil && tokenised == nil
-	if rendered != nil {
-		p.rendered = rendered
-	}
-	if tokenised != nil {
-		p.tokenised = tokenised
-	}
-	if p.rendered != nil && p.tokenised != nil {
-		p.compare(p.rendered, p.tokenised)
-		p.ended = true
-	}
-	if p.ended {
-		p.rendered, p.tokenised = nil, nil
-		close(p.learnt)
+	t := k.turn
+	id, prefill, model, tokenised, learnt := t.id, t.prefill, t.req.Model(), k.tokenised, make(chan struct{})
+	k.learnt = learnt
+	t.proof.Background("parity", id, func() {
+		defer close(learnt)
+		ids := <-tokenised
+		if ids == nil {
+			return
+		}
+		equal := rawjson.EqualIDs(computed, ids)
+		if prefill.Parity.Learn(t.account, model, t.shape, equal) == facts.No && !equal {
+			t.proof.Logger.Warn("tokenize differs from what prefill renders; requests of this shape reuse nothing",
+				"turn", id, "prefill", prefill.Engine().Name, "shape", t.shape)
+		}
+	})
+}
+
+// Learning reports whether the prompt is compared with /tokenize.
+func (k *IDs) Learning() bool { return k != nil && k.learnt != nil }
+
+// Learnt waits for the end of a comparison, at most until ctx ends, so that a turn that follows at once finds the result.
+func (k *IDs) Learnt(ctx context.Context) {
+	select {
+	case <-k.learnt:
+	case <-ctx.Done():
 	}
 }

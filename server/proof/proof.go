@@ -6,7 +6,6 @@ import (
 	"log/slog"
 
 	"carryover/convcache"
-	"carryover/sse/rawjson"
 	"carryover/upstream"
 	"carryover/upstream/body"
 	"carryover/upstream/fleet"
@@ -16,26 +15,22 @@ import (
 // Tokens begins the proofs of turns. A ticket is used as far as the ids of the new prompt are the ids whose KV decode holds, and both legs
 // then compute these very ids.
 type Tokens struct {
-	chains convcache.ChainKey
-	logger *slog.Logger
-}
-
-// NewTokens returns the proof whose chains are keyed with chains.
-func NewTokens(chains convcache.ChainKey, logger *slog.Logger) *Tokens {
-	return &Tokens{chains: chains, logger: logger}
+	Chains     convcache.ChainKey // key of the chains of tickets
+	Logger     *slog.Logger
+	Background func(what, id string, work func()) // runs work that legs do not wait for
 }
 
 // Admit begins the proof of a request. why says why the request takes no part in reuse, "" if it may. Parity is learnt for each shape of
-// requests. Ids do not show which images, audio and files they stand for, so a request with such content takes no part.
-func (p *Tokens) Admit(req *body.Request) (_ *Turn, why string) {
-	t := &Turn{proof: p, req: req, api: req.API()}
-	comparable := false
+// requests. Ids do not show which images, audio and files they stand for, so a request with such content takes no part. The request is an
+// account's; authorization is its client's credential, if that is forwarded.
+func (p *Tokens) Admit(req *body.Request, account, authorization string) (_ *Turn, why string) {
+	t := &Turn{proof: p, req: req, api: req.API(), account: account, authorization: authorization}
 	if !t.api.Rendered() {
-		if t.shape, comparable = req.FeatureSet(); !comparable {
-			t.shape = ""
+		if shape, comparable := req.FeatureSet(); comparable {
+			t.shape = shape
 		}
 	}
-	if !comparable && !req.Prompt().Plain() {
+	if t.shape == "" && !req.Prompt().Plain() {
 		return nil, body.WhyContent
 	}
 	return t, ""
@@ -43,24 +38,18 @@ func (p *Tokens) Admit(req *body.Request) (_ *Turn, why string) {
 
 // Turn is the proof of one turn. It belongs to the turn's goroutine.
 type Turn struct {
-	proof   *Tokens
-	req     *body.Request // nil once the answer has begun
-	api     body.API
-	shape   string // the shape for which parity is learnt, "" if not comparable
-	attempt Attempt
-	ids     *IDs
+	proof *Tokens
+	req   *body.Request // nil once the answer has begun
+	api   body.API
+	shape string // the shape for which parity is learnt, "" if not comparable
 
-	unrendered string // why a prompt that has to be rendered could not be, "" if it could
-}
+	account, authorization string
 
-// Attempt is one attempt of a turn: one pair of engines for its legs.
-type Attempt struct {
-	TurnID          string // for the log
-	Prefill, Decode *fleet.Incarnation
-	Authorization   string // the client's credential, if it is forwarded
-	Account         string // whose request it is
-	// Background runs work that the legs do not wait for.
-	Background func(work func())
+	// Of the last attempt:
+	id              string // names the turn in the log
+	prefill, decode *fleet.Incarnation
+	ids             *IDs
+	unrendered      string // why no ticket is used for a prompt that has to be rendered, as the reason of a miss; "" if it was rendered
 }
 
 // What an attempt lacks for a proof.
@@ -77,31 +66,28 @@ const (
 // Unproven returns the reason of a miss for a turn that lacks something.
 func Unproven(lacks string) string { return "ineligible_unproven;why=" + lacks }
 
-// The reasons why Look finds that nothing can be used.
-const (
-	MissTokenizeFailed = "tokenize_failed"
-)
+// MissTokenizeFailed is the reason of a miss for a prompt whose ids /tokenize has not told.
+const MissTokenizeFailed = "tokenize_failed"
 
-// Begin begins an attempt. lacks says what is missing for any proof on these engines, "" for nothing; see the constants Lacks…. It finds out whether both engines use forwarded ids, if legs carry ids in their params. In text completions the ids are the prompt,
-// which every engine accepts. Each incarnation is asked once. For an API with a render endpoint the ids are requested here, and both legs
-// carry them.
-func (t *Turn) Begin(ctx context.Context, a Attempt) (lacks string) {
-	t.attempt = a
+// Begin begins an attempt on a pair. id names the turn in the log. It finds out whether both engines use forwarded ids, if legs carry ids in their params. In text completions the ids
+// are the prompt, which every engine accepts. Each incarnation is asked once. For an API with a render endpoint the ids are requested here, and
+// both legs carry them.
+func (t *Turn) Begin(ctx context.Context, id string, prefill, decode *fleet.Incarnation) *IDs {
 	t.ids.Discard() // left from an attempt that failed
-	t.ids, t.unrendered = newIDs(t), ""
-	lacks = t.worth(ctx, a.Prefill)
+	t.id, t.prefill, t.decode, t.ids, t.unrendered = id, prefill, decode, newIDs(t), ""
+	lacks := t.worth(ctx, prefill)
 	switch {
 	case lacks == "":
-		if lacks = t.worth(ctx, a.Decode); lacks == "" && t.api.Rendered() {
+		if lacks = t.worth(ctx, decode); lacks == "" && t.api.Rendered() {
 			lacks = t.render(ctx)
 		}
-	case !a.Decode.Known():
+	case !decode.Known():
 		lacks = LacksIncarnation
 	}
 	if lacks != "" {
 		t.ids.lose(lacks)
 	}
-	return lacks
+	return t.ids
 }
 
 // worth returns what one engine of a pair lacks, "" for nothing.
@@ -109,7 +95,9 @@ func (t *Turn) worth(ctx context.Context, incarnation *fleet.Incarnation) (lacks
 	switch {
 	case !incarnation.Known():
 		lacks = LacksIncarnation
-	case t.forwardsTo(incarnation) && incarnation.Capability.Probe(ctx, t.api, t.attempt.Authorization) != facts.Yes:
+	// Prefill computes a rendered prompt as a text completion, so its params have no ids.
+	case t.api.ForwardsIDs() && (!t.api.Rendered() || incarnation != t.prefill) &&
+		incarnation.Capability.Probe(ctx, t.api, t.authorization) != facts.Yes:
 		lacks = LacksProbe
 	default:
 		return ""
@@ -120,34 +108,33 @@ func (t *Turn) worth(ctx context.Context, incarnation *fleet.Incarnation) (lacks
 	return lacks
 }
 
-// forwardsTo reports whether a leg to this incarnation carries ids in its params. Prefill computes a rendered prompt as a text completion,
-// so its params have none.
-func (t *Turn) forwardsTo(incarnation *fleet.Incarnation) bool {
-	return t.api.ForwardsIDs() && (!t.api.Rendered() || incarnation != t.attempt.Prefill)
-}
-
 // render has the prompt rendered. An answer of the Responses API reports the ids of its prompt too. So without a render endpoint such a
 // turn reuses nothing, but its own answer can be handed back.
 func (t *Turn) render(ctx context.Context) (lacks string) {
-	prefill := t.attempt.Prefill
-	prompt, err := prefill.Prompts.ReadSoon(ctx, t.req, t.attempt.Authorization)
-	switch {
-	case err == nil:
-		t.ids.compare(prompt)
+	err := t.read(ctx)
+	if err == nil {
 		t.ids.fixed = true
 		return ""
-	case errors.Is(err, facts.ErrNoRender):
-		lacks = LacksRender
-	case errors.Is(err, facts.ErrNotComparable):
-		lacks = LacksShape
-	default:
-		t.proof.logger.Debug("prompt can't be rendered", "turn", t.attempt.TurnID, "prefill", prefill.Engine().Name, "error", err)
-		lacks = LacksRender
 	}
-	if t.unrendered = lacks; t.api == body.Responses {
+	lacks = LacksRender
+	if errors.Is(err, facts.ErrNotComparable) {
+		lacks = LacksShape
+	}
+	if t.unrendered = Unproven(lacks); t.api == body.Responses {
 		return ""
 	}
 	return lacks
+}
+
+// read has the prefill instance tell the ids of the prompt.
+func (t *Turn) read(ctx context.Context) error {
+	prompt, err := t.prefill.Prompts.ReadSoon(ctx, t.req, t.authorization)
+	if err != nil {
+		t.proof.Logger.Debug("the ids of a prompt are not known", "turn", t.id, "prefill", t.prefill.Engine().Name, "error", err)
+		return err
+	}
+	t.ids.compare(prompt)
+	return nil
 }
 
 // note records whether an incarnation takes part in the token proof, and logs a change.
@@ -158,83 +145,71 @@ func (p *Tokens) note(incarnation *fleet.Incarnation, lacks string) {
 	engine := incarnation.Engine()
 	attrs := []any{"role", engine.Role.String(), "instance", engine.Name, "incarnation", incarnation.ID()}
 	if lacks == "" {
-		p.logger.Info("engine takes part in the token proof", attrs...)
+		p.Logger.Info("engine takes part in the token proof", attrs...)
 		return
 	}
-	p.logger.Warn("engine takes no part in the token proof, nothing of it is reused", append(attrs, "why", lacks)...)
+	p.Logger.Warn("engine takes no part in the token proof, nothing of it is reused", append(attrs, "why", lacks)...)
 }
 
-// Look prepares for Offer: it gets the ids of the new prompt from the chosen prefill instance. miss is the reason why this request can use no
-// branch at all, "" for none. Its /tokenize is believed only for shapes of requests for which it
-// returned what the same incarnation of prefill rendered.
+// Look prepares for [IDs.Offer]: it gets the ids of the new prompt from the chosen prefill instance, whose /tokenize is believed only for
+// shapes of requests for which it returned what the same incarnation of prefill rendered. miss is the reason why this request can use no branch
+// at all, "" for none.
 func (t *Turn) Look(ctx context.Context) (miss string) {
 	if t.api.Rendered() { // Begin has fetched the ids
-		if t.unrendered != "" {
-			return Unproven(t.unrendered)
-		}
-		return ""
+		return t.unrendered
 	}
 	if ids, ok := t.req.Prompt().IDs(); ok {
 		t.ids.compare(facts.Prompt{IDs: ids, List: t.req.Prompt().Text()})
 		return ""
 	}
-	prefill := t.attempt.Prefill
-	if t.shape == "" || prefill.Parity.Of(t.req.Model(), t.shape) != facts.Yes {
+	if t.shape == "" || t.prefill.Parity.Of(t.req.Model(), t.shape) != facts.Yes {
 		return Unproven(LacksShape)
 	}
-	prompt, err := prefill.Prompts.ReadSoon(ctx, t.req, t.attempt.Authorization)
-	if err != nil {
-		t.proof.logger.Debug("prompt can't be tokenised", "turn", t.attempt.TurnID, "prefill", prefill.Engine().Name, "error", err)
+	if t.read(ctx) != nil {
 		return MissTokenizeFailed
 	}
-	t.ids.compare(prompt)
 	return ""
 }
 
-// Offer returns how much of a branch this request may use: the tokens that the ids prove. It is called after Look. Part of a ticket is offered only if prefill's blocks have the same size.
-func (t *Turn) Offer(b convcache.Branch) convcache.Offer {
-	o := t.ids.prompt.hashed.Offer(b)
-	if !o.Whole && t.attempt.Prefill.BlockSize() != b.Chain.BlockSize {
-		return convcache.Offer{}
-	}
-	return o
-}
-
-// Seal adds to the ticket of a finished answer the chain of the tokens whose KV decode holds: the prompt as prefill computed it, and the output as decode sampled it. If
-// that is impossible, it returns why: "ineligible_…".
-func (t *Turn) Seal(e Ending, ticket *convcache.Ticket) (why string) {
-	const count = "token_count"
-	k := t.ids
-	plugIn := e.Params.OutputIDs != nil
+// Seal returns the chain of the tokens whose KV decode holds at the end of an answer: the prompt as prefill computed it, and the output as
+// decode sampled it. prompt and completion are the tokens that decode's usage counts, -1 for each that it does not report. If there is no such
+// chain, why is the reason why the answer leaves no ticket.
+func (t *Turn) Seal(decode *fleet.Incarnation, params *upstream.TicketParams, prompt, completion int) (chain convcache.Chain, why string) {
+	const miscounted = "ineligible_token_count"
+	k, told := t.ids, params.OutputIDs
 	if !t.api.Rendered() { // for the other APIs an answer may lack params although the plug-in is there
-		e.Decode.PlugIn.Learn(plugIn)
+		decode.PlugIn.Learn(told != nil)
 	}
 	output := k.chain.Len() - k.promptLen
 	switch {
-	case plugIn && output == 0:
-		k.chain.Add(e.Params.OutputIDs)
-		k.retained.add(e.Params.OutputIDs)
-		output = len(e.Params.OutputIDs)
-	case plugIn && output != len(e.Params.OutputIDs):
-		return ineligible(count) // decode reported the ids twice, in different numbers
+	case told != nil && output == 0:
+		k.chain.Add(told)
+		k.retained.add(told)
+		output = len(told)
+	case told != nil && output != len(told):
+		return chain, miscounted // decode reported the ids twice, in different numbers
 	case output == 0:
-		return Unproven(LacksIDs)
+		return chain, Unproven(LacksIDs)
 	}
 	// remote_num_tokens may equal the number of ids or be one less. So an id that was lost on the way, or came twice, shows in the usage
 	// alone.
-	if e.PromptTokens >= 0 && e.PromptTokens != k.promptLen || e.CompletionTokens >= 0 && e.CompletionTokens != output {
-		return ineligible(count)
+	if prompt >= 0 && prompt != k.promptLen || completion >= 0 && completion != output {
+		return chain, miscounted
 	}
-	chain, ok := k.seal(e.Params.Tokens)
+	chain, ok := k.seal(params.Tokens)
 	if !ok {
-		return ineligible(count)
+		return chain, miscounted
 	}
-	ticket.Chain = chain
-	return ""
+	return chain, ""
 }
 
-// IDs returns the ids of the attempt, nil before Begin.
-func (t *Turn) IDs() *IDs { return t.ids }
+// IDs returns the ids of the last attempt, nil before Begin, and for a nil Turn.
+func (t *Turn) IDs() *IDs {
+	if t == nil {
+		return nil
+	}
+	return t.ids
+}
 
 // Drop releases the request, and the ids of its prompt: a stream of minutes must not keep them in memory. After Drop only the answer is
 // processed.
@@ -244,24 +219,3 @@ func (t *Turn) Drop() {
 		k.drop()
 	}
 }
-
-// differs reports whether the client's prompt is a list of ids other than these. It returns false for a list that only engines can read,
-// for example one with 1.0 in it.
-func (t *Turn) differs(ids []uint32) bool {
-	if raw := t.req.Prompt().Text(); rawjson.EqualIDs(raw, ids) {
-		return false
-	}
-	_, readable := t.req.Prompt().IDs()
-	return readable
-}
-
-// Ending says how an answer ended, and what decode says that it holds.
-type Ending struct {
-	Decode *fleet.Incarnation
-	Params upstream.TicketParams
-	// The token counts in decode's usage, -1 for each that it does not report.
-	PromptTokens, CompletionTokens int
-}
-
-// ineligible returns the word for why an answer leaves no ticket.
-func ineligible(why string) string { return "ineligible_" + why }

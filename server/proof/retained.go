@@ -125,7 +125,7 @@ func (k *IDs) Retained(tokens int) *Retained {
 		return nil
 	}
 	r := k.retained
-	if r.full || tokens <= 0 || tokens != k.chain.Len() || tokens != r.ids && tokens != r.ids-1 {
+	if tokens != k.chain.Len() || tokens != r.ids && tokens != r.ids-1 {
 		return nil
 	}
 	k.retained = nil

@@ -105,11 +105,11 @@ func TestArena_WhatDoesNotFitGivesBackAtOnce(t *testing.T) {
 		t.Fatalf("%d bytes are in use, %d before the second", grown, taken)
 	}
 	for added := 0; !k.retained.full; added++ {
-		k.AddOutput(list(uint32(added)))
+		k.Add(nil, list(uint32(added)))
 	}
 	wantUse(t, arena, taken)
 	first.Free()
-	k.AddOutput(list(2)) // there is room again, and it lacks one
+	k.Add(nil, list(2)) // there is room again, and it lacks one
 	wantUse(t, arena, 0)
 	sealed(t, k, k.chain.Len())
 	if k.Retained(k.chain.Len()) != nil {
@@ -179,7 +179,7 @@ func TestRetained_CoversWhatTheTicketCovers(t *testing.T) {
 			arena := NewArena(1 << 20)
 			k := answering(t, arena, ids[:prompt])
 			for _, id := range ids[prompt:] {
-				if ineligible := k.AddOutput(list(id)); ineligible != "" {
+				if ineligible := k.Add(nil, list(id)); ineligible != "" {
 					t.Fatal(ineligible)
 				}
 			}
@@ -204,23 +204,23 @@ func TestRetained_OfOtherIDsIsNothing(t *testing.T) {
 		tokens int
 		do     func(k *IDs, arena *Arena)
 	}{
-		"decode counts more than it has told": {6, func(k *IDs, _ *Arena) { k.AddOutput(list(4, 5)) }},
-		"decode counts less":                  {3, func(k *IDs, _ *Arena) { k.AddOutput(list(4, 5)) }},
-		"an id is in the chain alone":         {5, func(k *IDs, _ *Arena) { k.chain.Add([]uint32{4}); k.AddOutput(list(5)) }},
-		"and the last one has no KV":          {4, func(k *IDs, _ *Arena) { k.chain.Add([]uint32{4}); k.AddOutput(list(5)) }},
-		"an id is not in the chain":           {4, func(k *IDs, _ *Arena) { k.AddOutput(list(4)); k.retained.add([]uint32{5}) }},
+		"decode counts more than it has told": {6, func(k *IDs, _ *Arena) { k.Add(nil, list(4, 5)) }},
+		"decode counts less":                  {3, func(k *IDs, _ *Arena) { k.Add(nil, list(4, 5)) }},
+		"an id is in the chain alone":         {5, func(k *IDs, _ *Arena) { k.chain.Add([]uint32{4}); k.Add(nil, list(5)) }},
+		"and the last one has no KV":          {4, func(k *IDs, _ *Arena) { k.chain.Add([]uint32{4}); k.Add(nil, list(5)) }},
+		"an id is not in the chain":           {4, func(k *IDs, _ *Arena) { k.Add(nil, list(4)); k.retained.add([]uint32{5}) }},
 		"no tokens":                           {0, func(*IDs, *Arena) {}},
-		"an output that is no list":           {5, func(k *IDs, _ *Arena) { k.AddOutput(list(4, 5)); k.AddOutput([]byte("[1.0]")) }},
+		"an output that is no list":           {5, func(k *IDs, _ *Arena) { k.Add(nil, list(4, 5)); k.Add(nil, []byte("[1.0]")) }},
 		"decode has computed another prompt":  {5, func(k *IDs, _ *Arena) { k.Add(list(1, 2, 4), list(4, 5)) }},
-		"retained when the answer has begun":  {4, func(k *IDs, arena *Arena) { k.Discard(); k.AddOutput(list(4)); k.Retain(arena) }},
-		"retained when its prompt is let go":  {5, func(k *IDs, arena *Arena) { k.Discard(); k.drop(); k.Retain(arena); k.AddOutput(list(4, 5)) }},
+		"retained when the answer has begun":  {4, func(k *IDs, arena *Arena) { k.Discard(); k.Add(nil, list(4)); k.Retain(arena) }},
+		"retained when its prompt is let go":  {5, func(k *IDs, arena *Arena) { k.Discard(); k.drop(); k.Retain(arena); k.Add(nil, list(4, 5)) }},
 		"the prompt is another one now": {3, func(k *IDs, _ *Arena) {
 			k.compare(facts.Prompt{IDs: []uint32{7, 8, 9}, List: list(7, 8, 9)})
 			k.Grow(16)
 		}},
-		"discarded":              {5, func(k *IDs, _ *Arena) { k.AddOutput(list(4, 5)); k.Discard(); k.Discard() }},
-		"no room was given":      {5, func(k *IDs, _ *Arena) { k.Discard(); k.Retain(nil); k.AddOutput(list(4, 5)) }},
-		"an engine tells no ids": {5, func(k *IDs, arena *Arena) { k.Discard(); k.Lost(); k.Retain(arena); k.AddOutput(list(4, 5)) }},
+		"discarded":              {5, func(k *IDs, _ *Arena) { k.Add(nil, list(4, 5)); k.Discard(); k.Discard() }},
+		"no room was given":      {5, func(k *IDs, _ *Arena) { k.Discard(); k.Retain(nil); k.Add(nil, list(4, 5)) }},
+		"an engine tells no ids": {5, func(k *IDs, arena *Arena) { k.Discard(); k.Lost(); k.Retain(arena); k.Add(nil, list(4, 5)) }},
 	} {
 		arena := NewArena(1 << 20)
 		k := answering(t, arena, []uint32{1, 2, 3})
@@ -261,7 +261,7 @@ func TestRetain_LeavesNothingBehind(t *testing.T) {
 	engines.Set([]upstream.Instance{instance})
 	incarnation := engines.Engine(upstream.RolePrefill, "p").Last()
 	k.turn.ids = k
-	k.turn.Begin(t.Context(), Attempt{Prefill: incarnation, Decode: incarnation})
+	k.turn.Begin(t.Context(), "turn", incarnation, incarnation)
 	wantUse(t, arena, 0)
 }
 
@@ -274,7 +274,7 @@ func TestRetain_BeforeTheChainBegins(t *testing.T) {
 	k.Retain(arena)
 	k.Grow(16)
 	k.drop()
-	k.AddOutput(list(4))
+	k.Add(nil, list(4))
 	sealed(t, k, 4)
 	r := k.Retained(4)
 	wantIDs(t, r, []uint32{1, 2, 3, 4})
@@ -286,7 +286,7 @@ func TestRetain_BeforeTheChainBegins(t *testing.T) {
 	k.Retain(arena)
 	k.compare(facts.Prompt{IDs: []uint32{4, 5, 6}, List: list(4, 5, 6)})
 	k.Grow(16)
-	k.AddOutput(list(7))
+	k.Add(nil, list(7))
 	sealed(t, k, 4)
 	if r := k.Retained(4); r != nil {
 		t.Errorf("the prompt has changed: got %s", r.AppendList(nil))
@@ -302,7 +302,7 @@ func TestRetain_KeepsNothingOfThePrompt(t *testing.T) {
 	k := answering(t, arena, lent)
 	k.drop()
 	clear(lent)
-	k.AddOutput(list(7))
+	k.Add(nil, list(7))
 	sealed(t, k, 3001)
 	r := k.Retained(3001)
 	wantIDs(t, r, append(prompt, 7))
@@ -313,7 +313,7 @@ func TestRetain_KeepsNothingOfThePrompt(t *testing.T) {
 func TestAre_TakesTheseIDsAndNoOthers(t *testing.T) {
 	arena := NewArena(1 << 20)
 	k := answering(t, arena, []uint32{1, 20})
-	k.AddOutput(list(300))
+	k.Add(nil, list(300))
 	sealed(t, k, 3)
 	r := k.Retained(3)
 	for told, want := range map[string]bool{
@@ -343,7 +343,7 @@ func TestAre_TakesTheseIDsAndNoOthers(t *testing.T) {
 }
 
 // Streams of the token proof add an id for each event.
-func TestAddOutput_WithRetainedAllocatesNothing(t *testing.T) {
+func TestAdd_WithRetainedAllocatesNothing(t *testing.T) {
 	arena := NewArena(16 << 20)
 	k := answering(t, arena, manyIDs(100))
 	id := list(12345)
@@ -352,7 +352,7 @@ func TestAddOutput_WithRetainedAllocatesNothing(t *testing.T) {
 	}
 	k = answering(t, arena, manyIDs(100))
 	k.chain.Add(make([]uint32, 20_000)) // its own memory grows with the chain
-	if n := testing.AllocsPerRun(1000, func() { k.AddOutput(id) }); n != 0 {
+	if n := testing.AllocsPerRun(1000, func() { k.Add(nil, id) }); n != 0 {
 		t.Errorf("%v allocations for an event, want 0", n)
 	}
 }
@@ -412,7 +412,7 @@ func FuzzRetained(f *testing.F) {
 					continue
 				}
 				ids := anyIDs(random, 1+random.IntN(int(step&7)))
-				k.AddOutput(list(ids...))
+				k.Add(nil, list(ids...))
 				want[stream] = append(want[stream], ids...)
 			}
 			if used, most := arena.Use(); used > most || used < 0 {

@@ -20,8 +20,11 @@ import (
 // Every is how often quarantines are exchanged with other replicas.
 const Every = time.Second
 
-// remindEvery is how often the log mentions a quarantined instance.
+// remindEvery is how often the log mentions the quarantined instances.
 const remindEvery = time.Minute
+
+// leastExchange is how long an exchange with other replicas may take at least. No turn waits for it, and a server that begins is slow.
+const leastExchange = time.Second
 
 // Shared is what replicas share of engines: marks, under names that are alike on all of them, and the epoch. An error costs a delay: the
 // caller tries again within a second.
@@ -36,29 +39,23 @@ type Shared interface {
 	ShareEpoch(ctx context.Context, own int64, risen bool) error
 }
 
-// Tickets are the tickets of this replica.
-type Tickets interface {
-	// GiveUpOlder gives up the tickets of other epochs, and has their blocks released.
-	GiveUpOlder(ctx context.Context, epoch int64)
-}
-
 // WatchConfig is what a watch works with.
 type WatchConfig struct {
 	Fleet        *fleet.Fleet
 	Epoch        *Epoch
-	Tickets      Tickets
-	StoreTimeout time.Duration                      // bounds an exchange with other replicas
-	Background   func(what, id string, work func()) // runs work in the background
-	TellDrain    func(sentence string)              // is told when an instance is drained or taken back at all replicas
+	GiveUpOlder  func(ctx context.Context, epoch int64) // gives up this replica's tickets of other epochs, and has their blocks released
+	StoreTimeout time.Duration                          // bounds what is told to other replicas
+	Background   func(what, id string, work func())     // runs work in the background
+	TellDrain    func(sentence string)                  // is told when an instance is drained or taken back at all replicas
 }
 
 // Watch shares quarantines of prefill, drains and the epoch with other replicas, gives up the tickets of earlier epochs, and mentions quarantined
 // instances in the log again and again. Only one goroutine uses it, but for ShareDrain.
 type Watch struct {
 	WatchConfig
-	Now      func() time.Time            // the clock of the reminders
-	logged   map[*fleet.Engine]time.Time // when the log last mentioned each quarantined engine; at first, when it was quarantined
-	swept    int64                       // the epoch whose older tickets were given up
+	Now      func() time.Time // the clock of the reminders
+	reminded time.Time        // when the log last mentioned the quarantined engines, or none was quarantined
+	swept    int64            // the epoch whose older tickets were given up
 	sweeping atomic.Bool
 }
 
@@ -73,29 +70,23 @@ func NewWatch(cfg WatchConfig) *Watch {
 // Risen receives a value when the epoch has risen in this replica.
 func (w *Watch) Risen() <-chan struct{} { return w.Epoch.risen }
 
-// Begin is the first round, before the first turn, which has time for a server that is slow to begin with.
-func (w *Watch) Begin(ctx context.Context) { w.compare(ctx, max(w.StoreTimeout, time.Second)) }
-
-// Compare is one round.
-func (w *Watch) Compare(ctx context.Context) { w.compare(ctx, w.StoreTimeout) }
-
-func (w *Watch) compare(ctx context.Context, within time.Duration) {
-	engines, logged := w.Fleet.Engines(upstream.RolePrefill), map[*fleet.Engine]time.Time{}
-	for _, engine := range engines {
+// Compare is one round. The first is made before the first turn.
+func (w *Watch) Compare(ctx context.Context) {
+	now, quarantined := w.Now(), false
+	remind := now.Sub(w.reminded) >= remindEvery
+	for _, engine := range w.Fleet.Engines(upstream.RolePrefill) {
 		if !engine.Quarantined() {
 			continue
 		}
-		now := w.Now()
-		logged[engine] = now
-		if last, found := w.logged[engine]; found && now.Sub(last) < remindEvery {
-			logged[engine] = last
-		} else if found {
+		if quarantined = true; remind {
 			w.Epoch.logger.Warn("prefill is quarantined; restart it, its prefix cache is in doubt", "prefill", engine.Name)
 		}
 	}
-	w.logged = logged
+	if remind || !quarantined {
+		w.reminded = now
+	}
 	if w.Epoch.shared != nil {
-		w.exchange(ctx, within, engines)
+		w.exchange(ctx)
 	}
 	w.sweep(ctx)
 }
@@ -111,50 +102,47 @@ func (w *Watch) sweep(ctx context.Context) {
 	w.Epoch.logger.Warn("a prefill has computed other ids than it was sent: tickets from before are given up, and legs have a cache_salt until their engines are restarted")
 	w.Background("task", "quarantine", func() {
 		defer w.sweeping.Store(false)
-		w.Tickets.GiveUpOlder(ctx, epoch)
+		w.GiveUpOlder(ctx, epoch)
 	})
 }
 
 // Sweeping reports whether tickets are being given up now.
 func (w *Watch) Sweeping() bool { return w.sweeping.Load() }
 
-// Remembered returns how many quarantined engines the watch will mention again.
-func (w *Watch) Remembered() int { return len(w.logged) }
-
 // exchange shares the epoch, and only then takes over the quarantines of other replicas for the incarnations that are alive and tells the
 // replicas those that they don't know: who hears of a quarantine knows of the rise.
-func (w *Watch) exchange(ctx context.Context, within time.Duration, engines []*fleet.Engine) {
-	bounded, cancel := storetime.Limit(ctx, within)
-	told := w.Epoch.share(bounded)
-	cancel()
-	if !told {
+func (w *Watch) exchange(ctx context.Context) {
+	bounded, cancel := storetime.Limit(ctx, max(w.StoreTimeout, leastExchange))
+	defer cancel()
+	if !w.Epoch.share(bounded) {
 		return // the next round comes soon
 	}
-	all := slices.Concat(w.Fleet.Engines(upstream.RoleDecode), engines)
+	engines := slices.Concat(w.Fleet.Engines(upstream.RoleDecode), w.Fleet.Engines(upstream.RolePrefill))
 	var alive []*fleet.Incarnation
 	var asked []string
-	for _, engine := range all {
+	for _, engine := range engines {
 		asked = append(asked, drainMark(engine))
 		if incarnation := engine.Fresh(); engine.Role == upstream.RolePrefill && incarnation.Known() {
 			alive, asked = append(alive, incarnation), append(asked, sharedName(incarnation))
 		}
 	}
-	bounded, cancel = storetime.Limit(ctx, within)
-	defer cancel()
 	marks, err := w.Epoch.shared.Marks(bounded, asked)
 	if err != nil {
 		return
 	}
-	w.drains(ctx, all, marks)
+	for _, engine := range engines {
+		w.drain(ctx, engine, readDrain(marks[drainMark(engine)]))
+	}
 	for _, incarnation := range alive {
 		name := sharedName(incarnation)
 		_, shared := marks[name]
 		switch local := incarnation.Quarantined(); {
 		case shared && !local:
 			incarnation.Quarantine()
+			prefill := incarnation.Engine().Name
 			w.Epoch.logger.Error("prefill is quarantined until it is restarted: another replica has found that it does not compute the ids that it is sent",
-				"prefill", incarnation.Engine().Name, "incarnation", incarnation.ID())
-			w.Epoch.tell("Prefill " + incarnation.Engine().Name + " is quarantined until it is restarted: another replica found that it computes other ids than it is sent.")
+				"prefill", prefill, "incarnation", incarnation.ID())
+			w.Epoch.tell("Prefill " + prefill + " is quarantined until it is restarted: another replica found that it computes other ids than it is sent.")
 		case local && !shared:
 			w.share(ctx, name, "")
 		}
@@ -212,25 +200,22 @@ func readDrain(mark string) (d health.Drain) {
 	return d
 }
 
-// drains takes over what other replicas' operators have decided since, and tells the replicas what they don't know.
-func (w *Watch) drains(ctx context.Context, engines []*fleet.Engine, marks map[string]string) {
-	for _, engine := range engines {
-		own, shared := engine.Health.Drain(), readDrain(marks[drainMark(engine)])
-		switch {
-		case own.After(shared):
-			w.ShareDrain(ctx, engine)
-		case shared.After(own):
-			w.Fleet.TakeOver(engine, shared)
-			if own.On == shared.On {
-				continue
-			}
-			w.Epoch.logger.Info("instance drained or taken back by an operator of all replicas", "role", engine.Role, "name", engine.Name, "draining", shared.On)
-			what, sentence := engine.Role.String()+" "+engine.Name, "An operator of all replicas takes %s back: it gets turns again."
-			if shared.On {
-				sentence = "An operator of all replicas drains %s: it gets no new turns, and its open turns end as usual."
-			}
-			w.TellDrain(fmt.Sprintf(sentence, what))
+// drain takes over what other replicas' operators have decided about an instance since, or tells the replicas what they don't know.
+func (w *Watch) drain(ctx context.Context, engine *fleet.Engine, shared health.Drain) {
+	switch own := engine.Health.Drain(); {
+	case own.After(shared):
+		w.ShareDrain(ctx, engine)
+	case shared.After(own):
+		w.Fleet.TakeOver(engine, shared)
+		if own.On == shared.On {
+			return
 		}
+		w.Epoch.logger.Info("instance drained or taken back by an operator of all replicas", "role", engine.Role, "name", engine.Name, "draining", shared.On)
+		sentence := "An operator of all replicas takes %s %s back: it gets turns again."
+		if shared.On {
+			sentence = "An operator of all replicas drains %s %s: it gets no new turns, and its open turns end as usual."
+		}
+		w.TellDrain(fmt.Sprintf(sentence, engine.Role, engine.Name))
 	}
 }
 

@@ -59,7 +59,7 @@ func (b *Builder) Cached(tokens int) { b.turn.Reuse.Cached = tokens }
 func (b *Builder) Retried() { b.turn.Retries++ }
 
 // Joins puts a leg that has no place in the record under the turn's span.
-func (b *Builder) Joins(leg *upstream.Leg) { b.turn.Trace.Joins(leg) }
+func (b *Builder) Joins(leg *upstream.Leg) { b.turn.Trace.under(leg, b.turn.Trace.Span) }
 
 // Committed records that status 200 and the headers are about to be sent, and sets the headers that tell of the turn. whole says that all
 // of the answer follows in one piece.
@@ -138,11 +138,7 @@ func (s SentLeg) Began() {
 func (s SentLeg) Over(err error) {
 	leg := &s.of.Legs[s.at]
 	leg.Whole = time.Since(leg.Began)
-	if err == nil {
-		return
-	}
-	var failed *upstream.LegError
-	if errors.As(err, &failed) && failed.Role == leg.Role {
+	if failed, ok := errors.AsType[*upstream.LegError](err); ok && failed.Role == leg.Role {
 		leg.Err = err
 	}
 }

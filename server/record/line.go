@@ -162,32 +162,25 @@ func Milliseconds(d time.Duration) float64 {
 
 // Header returns the value of X-KV-Reuse. The age of a ticket in it counts to now.
 func (r *Reuse) Header(now time.Time) string {
-	outcome, reason := r.Outcome()
-	switch outcome {
-	case Off:
-		return outcome
+	header, reason := r.Outcome()
+	switch header {
 	case Prefix:
-		return fmt.Sprintf("%s;tokens=%d%s", outcome, r.Prefix, r.why(reason))
-	case Miss:
-		return outcome + r.why(reason)
+		header += fmt.Sprintf(";tokens=%d", r.Prefix)
+	case Hit:
+		read, confirmed := "", ""
+		if r.Cached >= 0 {
+			read, confirmed = fmt.Sprintf(";read=%d", r.Read), fmt.Sprintf(";confirmed=%d", r.Cached)
+		}
+		age := max(0, upstream.Elapsed(r.FreshAsOf, now)).Seconds()
+		header += fmt.Sprintf(";tokens=%d%s;age=%.1f;proof=%s%s", r.Offered, read, age, r.Proof, confirmed)
 	}
-	read, confirmed := "", ""
-	if r.Cached >= 0 {
-		read, confirmed = fmt.Sprintf(";read=%d", r.Read), fmt.Sprintf(";confirmed=%d", r.Cached)
-	}
-	age := max(0, upstream.Elapsed(r.FreshAsOf, now)).Seconds()
-	return fmt.Sprintf("hit;tokens=%d%s;age=%.1f;proof=%s%s%s", r.Offered, read, age, r.Proof, confirmed, r.why(reason))
-}
-
-// why returns the members of X-KV-Reuse that say why a turn reused or saved nothing.
-func (r *Reuse) why(reason string) (members string) {
 	if reason != "" {
-		members = ";reason=" + reason
+		header += ";reason=" + reason
 	}
 	if r.Differs != "" {
-		members += ";differs=" + r.Differs
+		header += ";differs=" + r.Differs
 	}
-	return members
+	return header
 }
 
 // Header returns the value of X-KV-Path, "" if no way was chosen.

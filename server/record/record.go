@@ -8,8 +8,10 @@
 package record
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"carryover/upstream"
@@ -113,9 +115,9 @@ type Answer struct {
 
 // Leg returns the last leg of a role, the zero value if there was none.
 func (r *Turn) Leg(role upstream.Role) Leg {
-	for i := len(r.Legs) - 1; i >= 0; i-- {
-		if r.Legs[i].Role == role {
-			return r.Legs[i]
+	for _, leg := range slices.Backward(r.Legs) {
+		if leg.Role == role {
+			return leg
 		}
 	}
 	return Leg{}
@@ -123,9 +125,9 @@ func (r *Turn) Leg(role upstream.Role) Leg {
 
 // PrefillTook returns how long the client has waited for prefill, in all attempts together.
 func (r *Turn) PrefillTook() (took time.Duration) {
-	for i := range r.Legs {
-		if r.Legs[i].Role == upstream.RolePrefill {
-			took += r.Legs[i].Took
+	for _, leg := range r.Legs {
+		if leg.Role == upstream.RolePrefill {
+			took += leg.Took
 		}
 	}
 	return took
@@ -133,20 +135,15 @@ func (r *Turn) PrefillTook() (took time.Duration) {
 
 // Outcome returns the outcome of the turn's reuse, and why it is no hit, or one that saved nothing.
 func (r *Reuse) Outcome() (outcome, reason string) {
-	switch {
+	switch reason = cmp.Or(r.Reason, ReasonBypass); {
 	case r.Off:
 		return Off, ""
 	case r.Hit:
 		return Hit, r.Reason
+	case r.Prefix > 0:
+		return Prefix, reason
 	}
-	outcome, reason = Miss, r.Reason
-	if r.Prefix > 0 {
-		outcome = Prefix
-	}
-	if reason == "" {
-		reason = ReasonBypass
-	}
-	return outcome, reason
+	return Miss, reason
 }
 
 // Observer is told of each turn at its end, on the turn's goroutine. It must not block, and may keep a copy of the record
@@ -190,11 +187,7 @@ const StatusClientGone = 499
 // Blamed returns the instance whose leg failed the turn, and the kind of failure as [upstream.Kind] names it; both are "" if no leg failed
 // it.
 func (r *Turn) Blamed() (instance, kind string) {
-	if r.End.Err == nil {
-		return "", ""
-	}
-	var failed *upstream.LegError
-	if errors.As(r.End.Err, &failed) {
+	if failed, ok := errors.AsType[*upstream.LegError](r.End.Err); ok {
 		return failed.Instance, failed.Kind.String()
 	}
 	return "", ""
@@ -202,11 +195,8 @@ func (r *Turn) Blamed() (instance, kind string) {
 
 // Aborted reports whether the answer broke off after the client had seen part of it.
 func (r *Turn) Aborted() bool {
-	if r.End.Err == nil { // which allocates nothing
-		return false
-	}
-	var abort *AbortError
-	return errors.As(r.End.Err, &abort)
+	_, aborted := errors.AsType[*AbortError](r.End.Err)
+	return aborted
 }
 
 // ClientLeft reports whether the client had gone before the turn's end.

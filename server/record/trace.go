@@ -1,6 +1,7 @@
 package record
 
 import (
+	"cmp"
 	"crypto/rand"
 	"encoding/hex"
 
@@ -47,18 +48,11 @@ func (t *Trace) Traced(leg *upstream.Leg) (span [8]byte) {
 	return span
 }
 
-// Joins puts a leg that gets no span of its own under the turn's span.
-func (t *Trace) Joins(leg *upstream.Leg) { t.under(leg, t.Span) }
-
-// under writes the context that a leg carries. If turns are not traced, that is the client's context.
-func (t *Trace) under(leg *upstream.Leg, parent [8]byte) {
-	if t.ID == [16]byte{} {
-		return
+// under writes the context that a leg carries: with a span of this turn as its parent, or the client's if turns are not traced.
+func (t *Trace) under(leg *upstream.Leg, span [8]byte) {
+	if t.ID != [16]byte{} {
+		leg.Traceparent, leg.Tracestate = t.traceparent(cmp.Or(span, t.Parent)), t.State
 	}
-	if parent == [8]byte{} {
-		parent = t.Parent
-	}
-	leg.Traceparent, leg.Tracestate = t.traceparent(parent), t.State
 }
 
 // The flags of a traceparent that are known. All others are sent as zero (Trace Context level 2, 3.2.2.5).

@@ -2,23 +2,19 @@ package reuse
 
 import (
 	"slices"
-	"time"
 
 	"carryover/convcache"
-	"carryover/server/proof"
 	"carryover/server/record"
 	"carryover/server/request"
 	"carryover/upstream/body"
-	"carryover/upstream/fleet/pairs"
 )
 
 // Choice is what an attempt reuses, as far as that is decided before its legs: how much of a ticket, or why nothing.
 type Choice struct {
-	Offer     convcache.Offer // how much of the ticket this request may use
-	FreshAsOf time.Time       // of the ticket
-	Why       string          // of a miss, "" if a ticket is used
-	Differs   string          // the part of the request from which on it differs from what was found, "" if that is not known
-	Name      string          // what is wrong with the conversation's id
+	branch  *convcache.KeyedBranch // that of the ticket, nil for a miss
+	Offer   convcache.Offer        // how much of the ticket this request may use
+	Why     string                 // of a miss, "" if a ticket is used
+	Differs string                 // the part of the request from which on it differs from what was found, "" if that is not known
 }
 
 // excludes returns why an attempt uses no ticket, whatever the store has; "" if it may use one. without is why attempts before have ruled it
@@ -37,10 +33,8 @@ func (p *Proof) excludes(without string) string {
 		return without
 	case p.Quarantined:
 		return record.ReasonQuarantined
-	case p.lacks != "":
-		return proof.Unproven(p.lacks)
 	}
-	return ""
+	return p.IDs.Unproven()
 }
 
 // rewritten reports whether a reason says that the history differs from a ticket's, or agrees with it for too few tokens.
@@ -48,17 +42,20 @@ func rewritten(why string) bool {
 	return why == record.ReasonRewritten || why == record.ReasonBelowThreshold
 }
 
-// missed returns the reason of a miss for the outcome of a store. silent says that decode's answers bring no params.
-func missed(a *Admitted, outcome convcache.Outcome, silent bool) string {
+// unstored returns the reason of a miss for which the store has nothing. silent says that decode's answers bring no params.
+func (a *Admitted) unstored(silent bool) string {
+	switch {
+	case silent:
+		return record.ReasonNoParams
+	case a.API == body.Text, !a.Length.Answered: // a text prompt does not show that others came before
+		return record.ReasonFirstTurn
+	}
+	return record.ReasonNothingStored
+}
+
+// missed returns the reason of a miss for an outcome of the store.
+func missed(outcome convcache.Outcome) string {
 	switch outcome {
-	case convcache.Empty:
-		switch {
-		case silent:
-			return record.ReasonNoParams
-		case a.API == body.Text, !a.Length.Answered: // a text prompt does not show that others came before
-			return record.ReasonFirstTurn
-		}
-		return record.ReasonNothingStored
 	case convcache.Expired:
 		return record.ReasonExpired
 	case convcache.Consumed:
@@ -69,43 +66,30 @@ func missed(a *Admitted, outcome convcache.Outcome, silent bool) string {
 	return record.ReasonStoreUnavailable
 }
 
-// choice is a branch, how much of it the request may use, and why the request leaves it nevertheless.
-type choice struct {
-	branch convcache.KeyedBranch
-	offer  convcache.Offer
-	leaves string // "" if it does not leave it
-}
-
-// choose lists the branches that the request may use, in order. why says why nothing is reused if none of them can be taken.
-func (c *Config) choose(p *Proof, f *Found) (choices []choice, why string) {
-	for _, b := range f.Branches {
-		if o := p.offer(b.Branch); o.Tokens > 0 {
-			choices = append(choices, choice{b, o, c.leaves(p, f, &b, o)})
+// choose lists the branches that the request may use, the one with most usable tokens first, and those that it leaves nevertheless, with the
+// reason. Where they were found by content, branches of which it may use all come before others: a branch that would be cut may be of another
+// conversation that began alike, and its own next turn would find it gone.
+func (c *Config) choose(p *Proof, f *Found) (choices []Choice) {
+	for i := range f.Branches {
+		b := &f.Branches[i]
+		if o := p.offers.Offer(b.Branch); o.Tokens > 0 {
+			choices = append(choices, Choice{branch: b, Offer: o, Why: c.leaves(p, f, b, o)})
 		}
 	}
-	order(choices, f.byContent)
-	if f.dropped != "" && len(f.Branches) == 0 {
-		return nil, f.dropped
-	}
-	return choices, record.ReasonRewritten
-}
-
-// order puts the branch with most usable tokens first. Where they were found by content, branches of which it may use all
-// come before others: a branch that would be cut may be of another conversation that began alike, and its own next turn would find it gone.
-func order(choices []choice, byContent bool) {
-	slices.SortStableFunc(choices, func(a, b choice) int {
-		if byContent && a.offer.Whole != b.offer.Whole {
-			if a.offer.Whole {
+	slices.SortStableFunc(choices, func(a, b Choice) int {
+		if f.byContent && a.Offer.Whole != b.Offer.Whole {
+			if a.Offer.Whole {
 				return -1
 			}
 			return 1
 		}
-		return b.offer.Tokens - a.offer.Tokens
+		return b.Offer.Tokens - a.Offer.Tokens
 	})
+	return choices
 }
 
 // continues reports whether the request goes on where the first of its choices ends.
-func continues(choices []choice) bool { return len(choices) > 0 && choices[0].offer.Whole }
+func continues(choices []Choice) bool { return len(choices) > 0 && choices[0].Offer.Whole }
 
 // leaves returns why a request leaves a branch where it is, "" if it may use it. Conversations without ids share keys while they are alike:
 // chats that begin with the same words, completions of one template. So where branches were found by content, a ticket that would be cut is
@@ -122,19 +106,8 @@ func (c *Config) leaves(p *Proof, f *Found, b *convcache.KeyedBranch, o convcach
 		if slices.ContainsFunc(b.Prefilled, func(has convcache.Prefilled) bool { return has.Tokens >= o.Tokens+max(1, b.Chain.BlockSize) }) {
 			return record.ReasonRewritten
 		}
-	case p.anothers(&b.Branch) && slices.ContainsFunc(f.Branches, func(alike convcache.KeyedBranch) bool { return alike.Key == b.Key && alike.ID != b.ID }):
+	case p.anothers(b) && slices.ContainsFunc(f.Branches, func(alike convcache.KeyedBranch) bool { return alike.Key == b.Key && alike.ID != b.ID }):
 		return record.ReasonNothingStored
-	}
-	return ""
-}
-
-// denies returns the reason why a pair with this status may be offered no ticket, "" if it may.
-func denies(status pairs.Status) string {
-	switch status {
-	case pairs.NoReuse:
-		return record.ReasonNotBidirectional
-	case pairs.Busy:
-		return record.ReasonPairOnTrial
 	}
 	return ""
 }
@@ -145,8 +118,8 @@ func denies(status pairs.Status) string {
 func (p *Proof) differs(branches []convcache.KeyedBranch) (part string) {
 	most := -1
 	for i := range branches {
-		b := &branches[i].Branch
-		if parts, known := p.outline.agrees(b); known && parts > most && !p.offer(*b).Whole {
+		b := &branches[i]
+		if parts := p.agrees(b); parts > most && !p.offers.Offer(b.Branch).Whole {
 			most, part = parts, p.API.PartName(parts)
 		}
 	}

@@ -8,15 +8,16 @@ import (
 	"time"
 
 	"carryover/convcache"
+	"carryover/server/proof"
 	"carryover/server/record"
 	"carryover/upstream/body"
 	"carryover/upstream/fleet"
-	"carryover/upstream/fleet/pairs"
 )
 
 // Why an attempt uses no ticket whatever the store has. Of several reasons the first one counts.
 func TestExcludes(t *testing.T) {
-	prefill := &fleet.Incarnation{}
+	prefill, lost := &fleet.Incarnation{}, &proof.IDs{}
+	lost.Lost()
 	for name, row := range map[string]struct {
 		change  func(p *Proof)
 		without string
@@ -28,9 +29,9 @@ func TestExcludes(t *testing.T) {
 		"the request":          {func(p *Proof) { p.Ineligible, p.Prefill = body.WhyN, nil }, "", "ineligible_" + body.WhyN},
 		"decode alone":         {func(p *Proof) { p.Prefill = nil }, record.ReasonRetried, record.ReasonBypass},
 		"an attempt before":    {func(p *Proof) { p.Quarantined = true }, record.ReasonRetried, record.ReasonRetried},
-		"a quarantine":         {func(p *Proof) { p.Quarantined, p.lacks = true, "ids" }, "", record.ReasonQuarantined},
+		"a quarantine":         {func(p *Proof) { p.Quarantined, p.IDs = true, lost }, "", record.ReasonQuarantined},
 		"quarantined and gone": {func(p *Proof) { p.Quarantined, p.Prefill = true, nil }, "", record.ReasonQuarantined},
-		"no proof":             {func(p *Proof) { p.lacks = "ids" }, "", "ineligible_unproven;why=ids"},
+		"no proof":             {func(p *Proof) { p.IDs = lost }, "", "ineligible_unproven;why=ids"},
 	} {
 		p := proofOf(body.Chat, nil)
 		p.Prefill = prefill
@@ -40,7 +41,7 @@ func TestExcludes(t *testing.T) {
 	}
 }
 
-// The reason of a miss for each outcome of a store, and for each status of a pair.
+// The reason of a miss for each outcome of a store.
 func TestMissed(t *testing.T) {
 	chat := proofOf(body.Chat, nil)
 	for _, row := range []struct {
@@ -57,12 +58,13 @@ func TestMissed(t *testing.T) {
 		{convcache.Fenced, chat, false, record.ReasonStoreFailedOver},
 		{convcache.Unavailable, chat, false, record.ReasonStoreUnavailable},
 	} {
-		if got := missed(row.proof.Admitted, row.outcome, row.silent); got != row.want {
+		got := missed(row.outcome)
+		if row.outcome == convcache.Empty {
+			got = row.proof.unstored(row.silent)
+		}
+		if got != row.want {
 			t.Errorf("%v, silent %t: got %q, want %q", row.outcome, row.silent, got, row.want)
 		}
-	}
-	if denies(pairs.NoReuse) != record.ReasonNotBidirectional || denies(pairs.Busy) != record.ReasonPairOnTrial {
-		t.Error("a pair that may get no ticket is not told")
 	}
 }
 
@@ -94,7 +96,7 @@ func TestChoose(t *testing.T) {
 		why    string // history_rewritten if empty
 	}{
 		"nothing":                {want: ""},
-		"nothing of this epoch":  {found: Found{dropped: record.ReasonQuarantined}, why: record.ReasonQuarantined},
+		"nothing of this epoch":  {found: Found{dropped: true}, why: record.ReasonQuarantined},
 		"nothing that is proven": {found: byID(branchOf(1, 400))},
 		"a whole ticket": {proves: proves{id(1): offer(400, true)}, found: byID(branchOf(1, 400)),
 			want: "1 400"},
@@ -126,11 +128,12 @@ func TestChoose(t *testing.T) {
 			found: byContent(prefilled(315)),
 			want:  "1 300"},
 	} {
-		choices, why := cfg.choose(proofOf(row.api, row.proves, parts...), &row.found)
+		p := proofOf(row.api, row.proves, parts...)
 		var got []string
-		for _, c := range choices {
-			got = append(got, strings.TrimSpace(fmt.Sprintf("%d %d %s", c.branch.ID[0], c.offer.Tokens, c.leaves)))
+		for _, c := range cfg.choose(p, &row.found) {
+			got = append(got, strings.TrimSpace(fmt.Sprintf("%d %d %s", c.branch.ID[0], c.Offer.Tokens, c.Why)))
 		}
+		_, why := new(Tickets).take(t.Context(), p, &row.found, nil)
 		if strings.Join(got, ", ") != row.want || why != cmp.Or(row.why, record.ReasonRewritten) {
 			t.Errorf("%s: got %q, %q; want %q, %q", name, got, why, row.want, row.why)
 		}

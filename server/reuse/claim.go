@@ -18,8 +18,7 @@ type Claim struct {
 	// Piggyback is the release of an unused ticket, on a leg that carries no ticket of its own.
 	Piggyback *pins.Release
 
-	key     convcache.Key // under which the ticket was stored
-	legSent bool          // a byte of the leg to prefill may have reached an engine
+	legSent bool // a byte of the leg to prefill may have reached an engine
 }
 
 // Find proves how much of the conversation's KV this request may use on the attempt's pair, and takes the ticket. It is called as late as
@@ -44,14 +43,17 @@ func (t *Tickets) Find(ctx context.Context, p *Proof, f Found, without Choice) (
 			}
 		}
 	}
-	claim.Why, claim.Name = why, f.fault(&p.Conversation, t.names.shared(&p.Conversation))
+	claim.Why, f.name = why, f.fault(&p.Conversation, t.names.shared(&p.Conversation))
 	p.IDs.Forward(claim.Ticket != nil)
 	return claim, f
 }
 
 // nothing returns the reason why the look-up found nothing.
 func (t *Tickets) nothing(p *Proof, looked convcache.Outcome) string {
-	reason := missed(p.Admitted, looked, p.Decode.Silence.Silent())
+	if looked != convcache.Empty {
+		return missed(looked)
+	}
+	reason := p.unstored(p.Decode.Silence.Silent())
 	if reason == record.ReasonNothingStored {
 		for _, key := range p.Keys() {
 			if why := t.deps.Pins.WhyGone(key); why != "" {
@@ -66,23 +68,22 @@ func (t *Tickets) nothing(p *Proof, looked convcache.Outcome) string {
 // request does not continue what the id has found, the content is asked too, and what it continues comes first.
 func (t *Tickets) claim(ctx context.Context, p *Proof, f Found) (Claim, Found, string) {
 	var content Found
-	var alike []choice
-	var unlike string
-	choices, why := t.cfg.choose(p, &f)
+	var alike []Choice
+	choices := t.cfg.choose(p, &f)
 	if keys := p.ContentKeys(); len(keys) > 0 && !f.byContent && !continues(choices) {
-		content = t.look(ctx, p.Admitted, keys, true, &f.shown)
-		content.shown = f.shown
-		if alike, unlike = t.cfg.choose(p, &content); continues(alike) {
-			if claim, why := t.take(ctx, p, &content, alike, unlike); why == "" {
+		content = t.look(ctx, p.Admitted, keys, true, f.shown)
+		f.shown = content.shown
+		if alike = t.cfg.choose(p, &content); continues(alike) {
+			if claim, why := t.take(ctx, p, &content, alike); why == "" {
 				content.foreign = true
 				return claim, content, why
 			}
 		}
 	}
-	claim, why := t.take(ctx, p, &f, choices, why)
+	claim, why := t.take(ctx, p, &f, choices)
 	foreign := rewritten(why) && !f.byContent && len(p.Conversation.Content) > 0
 	if rewritten(why) && len(content.Branches) > 0 {
-		if other, less := t.take(ctx, p, &content, alike, unlike); !rewritten(less) {
+		if other, less := t.take(ctx, p, &content, alike); !rewritten(less) {
 			claim, f, why = other, content, less
 		}
 	}
@@ -91,9 +92,12 @@ func (t *Tickets) claim(ctx context.Context, p *Proof, f Found) (Claim, Found, s
 }
 
 // take takes the first of the choices that can be used. If another request was faster, or Redis has failed over since the ticket was put, it
-// tries the next one of the same look, once. why says why nothing is reused if there is no choice.
-func (t *Tickets) take(ctx context.Context, p *Proof, f *Found, choices []choice, why string) (Claim, string) {
-	takes := 0
+// tries the next one of the same look, once. Without a claim it returns why nothing is reused.
+func (t *Tickets) take(ctx context.Context, p *Proof, f *Found, choices []Choice) (Claim, string) {
+	why, takes := record.ReasonRewritten, 0
+	if f.dropped && len(f.Branches) == 0 {
+		why = record.ReasonQuarantined
+	}
 	for i := range choices {
 		c := &choices[i]
 		claim, outcome, missed := t.takeBranch(ctx, p, c)
@@ -123,20 +127,20 @@ const unasked = convcache.Found
 // takeBranch takes the ticket of one branch from the incarnation of decode that holds it. If this pair can't use the branch now, or there is no
 // ticket, or another one than the look showed, why is the reason, and the trial of the pair that may have begun ends, even if the store
 // panics: a pair whose trial never ends would never reuse anything again.
-func (t *Tickets) takeBranch(ctx context.Context, p *Proof, c *choice) (claim Claim, outcome convcache.Outcome, why string) {
-	if c.leaves != "" {
-		return claim, unasked, c.leaves
+func (t *Tickets) takeBranch(ctx context.Context, p *Proof, c *Choice) (claim Claim, outcome convcache.Outcome, why string) {
+	if c.Why != "" {
+		return claim, unasked, c.Why
 	}
-	holder := t.holder(ctx, p.Decode, &c.branch.Branch)
+	holder := t.holder(ctx, c.branch)
 	if holder == nil {
 		return claim, unasked, record.ReasonInstanceGone
 	}
-	if c.branch.Epoch != t.deps.Epoch.Now() { // since the look
-		return claim, unasked, record.ReasonQuarantined
-	}
 	of := pins.Claim{Holder: holder, Reader: p.Prefill, PairState: p.Prefill.PairWith(holder), Account: p.Account}
-	if why = denies(of.PairState.Begin(p.Account)); why != "" {
-		return claim, unasked, why
+	switch of.PairState.Begin(p.Account) {
+	case pairs.NoReuse:
+		return claim, unasked, record.ReasonNotBidirectional
+	case pairs.Busy:
+		return claim, unasked, record.ReasonPairOnTrial
 	}
 	held := false
 	defer func() {
@@ -147,13 +151,12 @@ func (t *Tickets) takeBranch(ctx context.Context, p *Proof, c *choice) (claim Cl
 	bounded, cancel := t.bounded(ctx)
 	defer cancel()
 	taken, outcome := t.deps.Pins.Take(bounded, c.branch.Key, c.branch.ID, of, p.Model, p.turn)
-	if outcome != convcache.Taken {
-		return claim, outcome, missed(p.Admitted, outcome, p.Decode.Silence.Silent())
+	if held = outcome == convcache.Taken; !held {
+		return claim, outcome, missed(outcome)
 	}
-	held = true
-	claim = Claim{Claim: taken, key: c.branch.Key, Choice: Choice{Offer: c.offer, FreshAsOf: taken.Ticket.FreshAsOf}}
+	claim = Claim{Claim: taken, Choice: *c}
 	switch got := taken.Ticket.Branch; {
-	case p.offer(got) != c.offer || got.Decode != c.branch.Decode:
+	case p.offers.Offer(got) != c.Offer || got.Decode != c.branch.Decode:
 		why = record.ReasonRewritten
 	case t.deps.Pins.Outdated(claim.Ticket): // a ticket that can't be read passes: Plan reports what is wrong with it
 		why = record.ReasonInstanceGone
@@ -167,18 +170,16 @@ func (t *Tickets) takeBranch(ctx context.Context, p *Proof, c *choice) (claim Cl
 // holder returns the incarnation of decode that holds a branch, nil if the engine has left or runs as another incarnation: after a restart
 // the blocks are gone. Probes and questions for ids may have taken seconds since the pair was picked, so that the incarnation must be
 // seen alive again.
-func (t *Tickets) holder(ctx context.Context, decode *fleet.Incarnation, b *convcache.Branch) *fleet.Incarnation {
-	engine := decode.Engine()
-	if engine.Name != b.Decode.Instance {
-		if engine = t.deps.Fleet.Engine(upstream.RoleDecode, b.Decode.Instance); engine == nil {
-			return nil
-		}
-		decode = engine.Current(ctx)
-	}
-	if !engine.Reachable() || !decode.Known() || decode.ID() != b.Decode.Incarnation || !decode.Alive(ctx) || engine.SleptSince(b.FreshAsOf) {
+func (t *Tickets) holder(ctx context.Context, b *convcache.KeyedBranch) *fleet.Incarnation {
+	engine := t.deps.Fleet.Engine(upstream.RoleDecode, b.Decode.Instance)
+	if engine == nil {
 		return nil
 	}
-	return decode
+	current := engine.Current(ctx) // an engine that answers is reachable again
+	if !engine.Reachable() || !current.Known() || current.ID() != b.Decode.Incarnation || engine.SleptSince(b.FreshAsOf) {
+		return nil
+	}
+	return current
 }
 
 // holderOf names an incarnation as tickets do.
@@ -186,12 +187,8 @@ func holderOf(incarnation *fleet.Incarnation) convcache.Holder {
 	return convcache.Holder{Instance: incarnation.Engine().Name, Incarnation: incarnation.ID()}
 }
 
-// TicketOffer returns the offer that the connector gets, for a leg that computes the attempt's ids; the zero value for a claim without a
-// ticket.
+// TicketOffer returns the offer of a claimed ticket that the connector gets, for a leg that computes the attempt's ids.
 func (c *Claim) TicketOffer(p *Proof) upstream.TicketOffer {
-	if c.Ticket == nil {
-		return upstream.TicketOffer{}
-	}
 	return upstream.TicketOffer{
 		Ticket: c.Ticket.Params, Reading: pins.Reading(c.Ticket), Holder: c.Holder.Engine().Instance(), Tokens: c.Offer.Tokens, BlockSize: c.Ticket.Chain.BlockSize,
 		PromptIDs: p.IDs.ForPrefill(),
@@ -231,19 +228,19 @@ func (c *Claim) Failed(leg *upstream.LegError) (tell func(spared bool)) {
 // Settle ends a claim, and reports whether its ticket goes back into the store, because nothing of it was sent. A piggybacked release is
 // settled in the same way. Further calls do nothing.
 func (t *Tickets) Settle(ctx context.Context, p *Proof, c *Claim, turn *record.Builder) (back bool) {
-	if unused := c.Piggyback; unused != nil {
-		if c.legSent {
-			unused.Sent()
-		} else {
-			unused.Requeue()
-		}
-		c.Piggyback = nil
+	switch unused := c.Piggyback; {
+	case unused == nil:
+	case c.legSent:
+		unused.Sent()
+	default:
+		unused.Requeue()
 	}
+	c.Piggyback = nil
 	c.End(ctx, func(ctx context.Context, ticket convcache.Ticket) {
 		back, c.Why = true, record.ReasonRetried
 		bounded, cancel := t.bounded(ctx)
 		defer cancel()
-		t.put(bounded, p.Admitted, c.key, ticket, turn)
+		t.put(bounded, p.Admitted, c.branch.Key, ticket, turn)
 	})
 	return back
 }

@@ -7,7 +7,6 @@ import (
 
 	"carryover/convcache"
 	"carryover/server/continuation"
-	"carryover/server/record"
 	"carryover/server/request"
 	"carryover/upstream/body"
 	"carryover/upstream/fleet"
@@ -21,9 +20,10 @@ type Found struct {
 
 	byContent bool                    // the branches were found by content, so that they may be of others who began alike
 	foreign   bool                    // the id has tickets, none of which the request continues: they are of other conversations
+	name      string                  // what is wrong with the conversation's id, "" if that is not known
 	aliases   []convcache.KeyedBranch // those that have led to some of the branches
-	dropped   record.Reason           // why the last look gave tickets up, "" if it gave up none
-	taken     convcache.KeyedBranch   // the ticket that the turn has taken, zero if none
+	dropped   bool                    // the last look gave up what is of another epoch
+	taken     *convcache.KeyedBranch  // the one of the branches whose ticket the turn has taken, nil if none
 	shown
 }
 
@@ -37,42 +37,38 @@ type shown struct {
 
 // Look asks the store for the conversation's tickets. It runs before a pair is picked, so that the routing policies know where the KV is.
 // A turn that can use no ticket does not ask, and keeps what its last look has seen.
-func (t *Tickets) Look(ctx context.Context, a *Admitted, parsed *body.Request, last Found, without bool) Found {
-	if keys := a.Keys(); a.proof == nil || len(keys) == 0 || without {
-		last.outcome = convcache.Empty
+func (t *Tickets) Look(ctx context.Context, a *Admitted, parsed *body.Request, f Found, without bool) Found {
+	keys := a.Keys()
+	if a.proof == nil || len(keys) == 0 || without {
+		f.outcome = convcache.Empty
 	} else {
-		byID := t.look(ctx, a, keys, a.Conversation.ByContent(), &last.shown)
-		if keys = a.ContentKeys(); len(keys) > 0 && byID.empty() && byID.outcome != convcache.Unavailable {
-			if found := t.look(ctx, a, keys, true, &last.shown); !found.empty() {
-				byID = found
+		f = t.look(ctx, a, keys, a.Conversation.ByContent(), f.shown)
+		if content := a.ContentKeys(); len(content) > 0 && f.empty() && f.outcome != convcache.Unavailable {
+			found := t.look(ctx, a, content, true, f.shown)
+			if f.shown = found.shown; !found.empty() {
+				f = found
 			}
 		}
-		byID.shown = last.shown
-		byID.continues = last.continues || byID.outcome == convcache.Found || byID.outcome == convcache.Expired
-		last = byID
+		f.continues = f.continues || f.outcome == convcache.Found || f.outcome == convcache.Expired
 	}
-	if !last.learnt {
-		last.learnt, last.released = true, t.learn(a, parsed, &last)
+	if !f.learnt && len(keys) > 0 {
+		f.learnt, f.released = true, t.learn(a, parsed, &f)
 	}
-	return last
+	return f
 }
 
 // learn tells once for each turn that it may continue an answer, whether it uses a ticket or not, and reports whether the answer's ticket was
-// released at once. A request by content that has no answer in it opens its conversation. Of one that an id has not found, the answer may
-// wait under the id of the turn before.
-func (t *Tickets) learn(a *Admitted, parsed *body.Request, found *Found) (released bool) {
+// released at once. Of a request that an id has not found, the answer may wait under the id of the turn before.
+func (t *Tickets) learn(a *Admitted, parsed *body.Request, f *Found) (released bool) {
 	c := &a.Conversation
-	if !c.Known || !a.kind.Explicit && !a.kind.FollowUp && a.API != body.Text {
-		return false
-	}
-	turn := continuation.Turn{Key: c.Home(), Earlier: c.Earlier, Explicit: a.kind.Explicit, Found: !found.empty()}
+	turn := continuation.Turn{Key: c.Home(), Earlier: c.Earlier, Explicit: !c.ByContent(), Found: !f.empty()}
 	if a.API == body.Text && c.ByContent() {
 		turn.GoesOn = parsed.Prompt().GoesOn()
 	}
-	if found.byContent {
+	if f.byContent {
 		turn.Earlier = slices.Clip(turn.Earlier)
-		for i := range found.Branches {
-			turn.Earlier = append(turn.Earlier, found.Branches[i].Key)
+		for i := range f.Branches {
+			turn.Earlier = append(turn.Earlier, f.Branches[i].Key)
 		}
 	}
 	_, _, released = t.deps.Pins.Continuations.Asked(turn, a.began)
@@ -80,9 +76,9 @@ func (t *Tickets) learn(a *Admitted, parsed *body.Request, found *Found) (releas
 }
 
 // look asks the store once, and once more where aliases lead.
-func (t *Tickets) look(ctx context.Context, a *Admitted, keys []convcache.Key, byContent bool, shown *shown) Found {
-	f := Found{byContent: byContent}
-	f.outcome = t.peek(ctx, a, keys, &f, shown)
+func (t *Tickets) look(ctx context.Context, a *Admitted, keys []convcache.Key, byContent bool, so shown) Found {
+	f := Found{byContent: byContent, shown: so}
+	f.outcome = t.peek(ctx, a, keys, &f)
 	var homes []convcache.Key
 	for i := range f.aliases {
 		if home, _ := f.aliases[i].Home(); !slices.Contains(homes, home) {
@@ -90,7 +86,7 @@ func (t *Tickets) look(ctx context.Context, a *Admitted, keys []convcache.Key, b
 		}
 	}
 	for some := range slices.Chunk(homes, convcache.MaxKeys) {
-		if there := t.peek(ctx, a, some, &f, shown); f.empty() && f.dropped == "" {
+		if there := t.peek(ctx, a, some, &f); f.empty() && !f.dropped {
 			f.outcome = there
 		}
 	}
@@ -99,8 +95,8 @@ func (t *Tickets) look(ctx context.Context, a *Admitted, keys []convcache.Key, b
 
 // peek looks keys up, behind hand-backs that are under way, and sorts what the store has into f. It gives up what is of another epoch: decode
 // frees the blocks of tickets, and notes are forgotten.
-func (t *Tickets) peek(ctx context.Context, a *Admitted, keys []convcache.Key, f *Found, shown *shown) convcache.Outcome {
-	shown.waited = t.deps.Pins.Await(ctx, keys, shown.waited)
+func (t *Tickets) peek(ctx context.Context, a *Admitted, keys []convcache.Key, f *Found) convcache.Outcome {
+	f.waited = t.deps.Pins.Await(ctx, keys, f.waited)
 	bounded, cancel := t.bounded(ctx)
 	defer cancel()
 	all, outcome := t.deps.Store.Peek(bounded, keys)
@@ -114,8 +110,8 @@ func (t *Tickets) peek(ctx context.Context, a *Admitted, keys []convcache.Key, f
 		case alias:
 			f.aliases = append(f.aliases, b)
 		case b.Epoch != epoch:
-			f.dropped = record.ReasonQuarantined
-			t.giveUp(ctx, []convcache.KeyedBranch{b}, a.Model)
+			f.dropped = true
+			t.deps.Pins.GiveUp(ctx, b.Key, b.ID, a.Model)
 		case b.HandedBack():
 			f.Notes = append(f.Notes, b)
 		default:
@@ -130,7 +126,7 @@ func (f *Found) empty() bool { return len(f.Branches)+len(f.Notes) == 0 }
 
 // allHandedBack reports whether everything that the store has of the conversation was handed back to prefill.
 func (f *Found) allHandedBack() bool {
-	return len(f.Notes) > 0 && len(f.Branches) == 0 && f.dropped == ""
+	return len(f.Notes) > 0 && len(f.Branches) == 0 && !f.dropped
 }
 
 // home returns the key under which the turn's ticket is stored. An id whose tickets are of others counts as none.
@@ -149,52 +145,44 @@ func (f *Found) leadingTo(key convcache.Key) []convcache.KeyedBranch {
 	})
 }
 
-// needsAlias returns the key by content under which home needs an alias. While the id finds tickets, one turn in so many leaves one as a
-// look-up by content has keys of turns before.
-func (f *Found) needsAlias(c *request.Conversation, home convcache.Key) (key convcache.Key, due bool) {
-	if len(c.Content) == 0 || home == c.Content[0] {
-		return key, false
-	}
-	foundByID := f.taken.ID != convcache.TicketID{} && !f.byContent
-	return c.Content[0], !foundByID || c.Answers%body.MaxEarlier == 0
+// needsAlias reports whether the home of the turn's ticket needs an alias under the key by content. While the id finds tickets, one turn in so
+// many leaves one as a look-up by content has keys of turns before.
+func (f *Found) needsAlias(c *request.Conversation) bool {
+	foundByID := f.taken != nil && !f.byContent
+	return len(c.Content) > 0 && !f.foreign && (!foundByID || c.Answers%body.MaxEarlier == 0)
 }
 
 // outdatedBy returns the branches under other keys that a ticket under this key makes superfluous. Those under its own key the put has
 // displaced. A branch of another conversation that began alike may be among them: prefill has just computed all that it covers.
 func (f *Found) outdatedBy(ticket *convcache.Ticket, key convcache.Key) (outdated []convcache.KeyedBranch) {
 	for i := range f.Branches {
-		if b := &f.Branches[i]; b.Key != key && b.ID != f.taken.ID && ticket.Displaces(&b.Branch) {
+		if b := &f.Branches[i]; b.Key != key && b != f.taken && ticket.Displaces(&b.Branch) {
 			outdated = append(outdated, *b)
 		}
 	}
 	return outdated
 }
 
-// Holdings tells the routing policies how many tokens of the conversation each incarnation of decode holds. owned are those of them that are
-// certainly of this conversation, as far as outlines tell, and not of another that began alike.
-func (f *Found) Holdings(a *Admitted) (holds, owned []fleet.Holding) {
-	if len(f.Branches) == 0 {
-		return nil, nil
-	}
-	holds = make([]fleet.Holding, len(f.Branches))
+// Hint tells the routing policies how many tokens of the conversation each incarnation of decode holds, and to which prefix caches it was handed
+// back. owned are those of decode's that are certainly of this conversation, as far as outlines tell, and not of another that began alike.
+func (f *Found) Hint(a *Admitted) (hint fleet.Hint, owned []fleet.Holding) {
+	hint.Key, hint.Model = a.Conversation.Affinity, a.Model
 	for i := range f.Branches {
 		b := &f.Branches[i]
-		holds[i] = fleet.Holding{Instance: b.Decode.Instance, Incarnation: b.Decode.Incarnation, Tokens: b.Tokens}
-		if f.byContent && a.outline.mayContinue(&b.Branch) {
-			owned = append(owned, holds[i])
+		hint.Holds = append(hint.Holds, holding(b.Decode, b.Tokens))
+		if f.byContent && a.agrees(b) == len(b.Outline) {
+			owned = append(owned, hint.Holds[i])
 		}
 	}
 	if !f.byContent {
-		owned = holds
+		owned = hint.Holds
 	}
-	return holds, owned
+	for i := range f.Notes {
+		hint.PrefixHints = append(hint.PrefixHints, holding(f.Notes[i].Prefill, f.Notes[i].Tokens))
+	}
+	return hint, owned
 }
 
-// PrefixHints tells the routing policies to which prefix caches the conversation was handed back.
-func (f *Found) PrefixHints() (hints []fleet.Holding) {
-	for i := range f.Notes {
-		n := &f.Notes[i]
-		hints = append(hints, fleet.Holding{Instance: n.Prefill.Instance, Incarnation: n.Prefill.Incarnation, Tokens: n.Tokens})
-	}
-	return hints
+func holding(by convcache.Holder, tokens int) fleet.Holding {
+	return fleet.Holding{Instance: by.Instance, Incarnation: by.Incarnation, Tokens: tokens}
 }

@@ -26,9 +26,9 @@ type Origin struct {
 }
 
 // Listen begins to collect the ids of an answer for a ticket.
-func (o *Origin) Listen() *proof.IDs {
-	if o.State != nil {
-		o.IDs.Retain(o.arena)
+func (t *Tickets) Listen(o *Origin) *proof.IDs {
+	if o.State != nil && !o.Conversation.Final {
+		o.IDs.Retain(t.deps.Pins.Arena())
 	}
 	o.IDs.Grow(o.BlockSize)
 	return o.IDs
@@ -49,8 +49,8 @@ func refuses(o *Origin, got *answer.Result) (why string) {
 		return record.ReasonQuarantined
 	case o.State == nil:
 		return proof.Unproven(proof.LacksIncarnation)
-	case o.IDs.Lacks() != "":
-		return proof.Unproven(o.IDs.Lacks())
+	case o.IDs.Unproven() != "":
+		return o.IDs.Unproven()
 	case got.Completeness == answer.Incomplete:
 		return got.Completeness.Lacks()
 	case got.Ineligible != "":
@@ -67,35 +67,7 @@ func refuses(o *Origin, got *answer.Result) (why string) {
 	return got.Completeness.Lacks()
 }
 
-// makeTicket makes the ticket of an answer from decode's params, whose reading has failed with err if it has; or it returns the reason why
-// there is none. epoch is that of the fleet now.
-func makeTicket(o *Origin, got *answer.Result, parsed *upstream.TicketParams, err error, ttl time.Duration, epoch int64) (_ convcache.Ticket, why string) {
-	switch {
-	case err != nil:
-		return convcache.Ticket{}, "ineligible_bad_params"
-	case parsed.Groups != 1:
-		// With several groups of blocks vLLM 0.32 can take a failed load for one that succeeded.
-		return convcache.Ticket{}, "ineligible_block_groups"
-	case o.Epoch != epoch:
-		return convcache.Ticket{}, record.ReasonQuarantined
-	}
-	id := pins.Name(o.Decode.Engine().Name, parsed)
-	ticket := convcache.Ticket{
-		Branch: convcache.Branch{
-			ID: id, Outline: o.outline.of(id), Decode: holderOf(o.Decode),
-			Tokens: parsed.Tokens, SharedPrefixTokens: o.Shared,
-			Epoch: o.Epoch, Prefilled: o.Prefilled,
-			FreshAsOf: got.FreshAsOf, Deadline: pins.Deadline(ttl, o.Decode.Engine(), got.FreshAsOf, parsed.Expires),
-		},
-		Params: parsed.Params, Reading: pins.ReadingOf(*parsed), EngineID: parsed.EngineID,
-	}
-	why = o.proof.Seal(proof.Ending{
-		Decode: o.Decode, Params: *parsed, PromptTokens: got.Usage.Prompt, CompletionTokens: got.Usage.Completion,
-	}, &ticket)
-	return ticket, why
-}
-
-// ticketOf makes the ticket of an answer, or returns the reason why there is none. It notes what decode's params show of decode.
+// ticketOf makes the ticket of an answer from decode's params, or returns the reason why there is none. It notes what the params show of decode.
 func (t *Tickets) ticketOf(o *Origin, got *answer.Result) (ticket convcache.Ticket, why string) {
 	if why = refuses(o, got); why == record.ReasonNoParams {
 		t.sentNothing(o)
@@ -103,14 +75,33 @@ func (t *Tickets) ticketOf(o *Origin, got *answer.Result) (ticket convcache.Tick
 	if why != "" {
 		return ticket, why
 	}
+	decode := o.Decode.Engine()
 	parsed, err := t.deps.Connector.ParseTicket(got.Params, o.BlockSize)
 	if err != nil && !errors.Is(err, upstream.ErrMisplaced) {
-		t.cfg.Logger.Warn("decode's params can't be a ticket", "turn", o.turn, "decode", o.Decode.Engine().Name, "error", err)
+		t.cfg.Logger.Warn("decode's params can't be a ticket", "turn", o.turn, "decode", decode.Name, "error", err)
 	} else {
 		if !o.API.Rendered() { // of the others nothing is counted, see sentNothing
 			o.Decode.Silence.SentParams()
 		}
-		t.deps.Pins.Registered(o.Decode.Engine().Name, &parsed)
+		t.deps.Pins.Registered(decode.Name, &parsed)
 	}
-	return makeTicket(o, got, &parsed, err, t.cfg.TTL, t.deps.Epoch.Now())
+	switch {
+	case err != nil:
+		return ticket, "ineligible_bad_params"
+	case parsed.Groups != 1:
+		// With several groups of blocks vLLM 0.32 can take a failed load for one that succeeded.
+		return ticket, "ineligible_block_groups"
+	case o.Epoch != t.deps.Epoch.Now():
+		return ticket, record.ReasonQuarantined
+	}
+	id := pins.Name(decode.Name, &parsed)
+	ticket = convcache.Ticket{
+		Branch: convcache.Branch{
+			ID: id, Outline: o.outlines.Outline(id, o.parts), Decode: holderOf(o.Decode), Tokens: parsed.Tokens, SharedPrefixTokens: o.Shared,
+			Epoch: o.Epoch, Prefilled: o.Prefilled, FreshAsOf: got.FreshAsOf, Deadline: pins.Deadline(t.cfg.TTL, decode, got.FreshAsOf, parsed.Expires),
+		},
+		Params: parsed.Params, Reading: pins.ReadingOf(parsed), EngineID: parsed.EngineID,
+	}
+	ticket.Chain, why = o.proof.Seal(o.Decode, &parsed, got.Usage.Prompt, got.Usage.Completion)
+	return ticket, why
 }

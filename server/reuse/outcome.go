@@ -2,7 +2,6 @@ package reuse
 
 import (
 	"cmp"
-	"slices"
 	"time"
 
 	"carryover/convcache"
@@ -12,22 +11,16 @@ import (
 	"carryover/upstream/fleet/facts"
 )
 
-// How tokens were proven equal: by their ids, or in prefill's own prefix cache, where a turn reuses handed-back KV without a ticket.
-const (
-	proofTokens = "tokens"
-	proofEngine = "engine"
-)
-
 // Told is what prefill's answer shows of its caches.
 type Told struct {
 	By       convcache.Holder // the incarnation that has answered with a hand-over, zero before that
 	Cached   int              // prompt tokens that it took from caches, -1 if it does not tell
 	Prompt   int              // tokens of the prompt, 0 if that is not known
-	IDs      bool             // the prompt's ids are known
+	Compared bool             // the prompt's ids are known, and compared with those of branches
 	Same     bool             // it is the engine that has answered as this incarnation before; else it was restarted, and its cache is new
 	Keeps    bool             // it keeps the prompt in its cache
 	Silent   bool             // decode's answers bring no params
-	Block    int              // its block size, 0 if that is not known
+	Block    int              // its block size, 1 if that is not known
 	PerToken time.Duration    // how long it computes a token
 }
 
@@ -35,10 +28,10 @@ type Told struct {
 func Tell(p *Proof, handover *upstream.Handover, prompt int) Told {
 	prefill := p.Prefill
 	return Told{
-		By: holderOf(prefill), Cached: handover.Cached, Prompt: prompt, IDs: len(p.IDs.Prompt()) > 0,
+		By: holderOf(prefill), Cached: handover.Cached, Prompt: prompt, Compared: len(p.IDs.Prompt()) > 0,
 		Same:   prefill.PrefixCache.AnsweredAs(handover.EngineID),
 		Keeps:  !p.Quarantined && prefill.Known() && prefill.PrefixCache.On() != facts.No,
-		Silent: p.Decode.Silence.Silent(), Block: prefill.BlockSize(), PerToken: prefill.Engine().PerToken(),
+		Silent: p.Decode.Silence.Silent(), Block: max(1, prefill.BlockSize()), PerToken: prefill.Engine().PerToken(),
 	}
 }
 
@@ -58,36 +51,35 @@ type Caches struct {
 // Nothing is what a turn has reused that has made no attempt.
 func (a *Admitted) Nothing(f *Found) record.Reuse {
 	return record.Reuse{
-		Off: a.Conversation.Off, Proof: proofTokens, Continues: a.Length.Answered || f.continues, Released: f.released, Cached: -1,
+		Off: a.Conversation.Off, Proof: "tokens", Continues: a.Length.Answered || f.continues, Released: f.released, Name: f.name, Cached: -1,
 	}
 }
 
 // OutcomeOf returns what an attempt has reused by its choice among what was found, and by what prefill has told.
 func OutcomeOf(p *Proof, f *Found, c *Choice, told Told) Outcome {
 	o := Outcome{Reuse: p.Nothing(f)}
-	o.Cached, o.Hit, o.Reason, o.Differs, o.Name = told.Cached, c.Why == "", c.Why, c.Differs, c.Name
-	if o.Offered = c.Offer.Tokens; o.Hit {
-		o.FreshAsOf = c.FreshAsOf
+	o.Hit, o.Reason, o.Differs, o.Offered, o.Cached = c.Why == "", c.Why, c.Differs, c.Offer.Tokens, told.Cached
+	if c.branch != nil {
+		o.FreshAsOf = c.branch.FreshAsOf
 	}
 	if told.By == (convcache.Holder{}) {
 		return o
 	}
 	e := evidence{Proof: p, found: f, Told: told}
-	had, own := e.own()
-	o.Shared = e.shared
+	own := e.own(&o)
 	switch {
 	case o.Hit:
 		o.Read = read(o.Offered, o.Cached, own)
-		replayed := told.Prompt > 0 && o.Cached+max(1, told.Block) >= told.Prompt // it ends within the ticket
+		replayed := told.Prompt > 0 && o.Cached+told.Block >= told.Prompt // it ends within the ticket
 		o.Reason = empty(o.Read, o.Offered, o.Cached, c.Offer.Whole || replayed, record.ReasonFewTokens)
 	case len(f.Notes) > 0:
 		e.handedBack(&o, own)
 	}
 	o.Saved = told.PerToken * time.Duration(o.Read)
-	if prefix := min(o.Cached, cmp.Or(told.Prompt, o.Cached)); !o.Hit && prefix >= max(1, told.Block) { // caches hold whole blocks
+	if prefix := min(o.Cached, cmp.Or(told.Prompt, o.Cached)); !o.Hit && prefix >= told.Block { // caches hold whole blocks
 		o.Prefix = prefix
 	}
-	if o.Prefilled = among(nil, had, told.Prompt); told.Prompt > 0 && told.Keeps {
+	if told.Prompt > 0 && told.Keeps {
 		o.Prefilled = convcache.AddPrefilled(o.Prefilled, convcache.Prefilled{Prefill: told.By, Tokens: told.Prompt})
 	}
 	return o
@@ -97,100 +89,88 @@ func OutcomeOf(p *Proof, f *Found, c *Choice, told Told) Outcome {
 type evidence struct {
 	*Proof
 	Told
-	found  *Found
-	shared int // as in Caches
+	found *Found
 }
 
 // same returns how many of a branch's tokens the prompt begins with, once prefill has told the prompt's ids; all if it does not tell them.
 func (e *evidence) same(b *convcache.KeyedBranch) int {
-	if !e.Told.IDs {
+	if !e.Compared {
 		return b.Tokens
 	}
-	return e.offer(b.Branch).Tokens
+	return e.offers.Offer(b.Branch).Tokens
 }
 
 // own returns how many tokens of the prompt prefill's cache held apart from what was reused: tokens of the conversation's earlier prompts
-// that went to this instance, in whole blocks, or the tokens that all prompts share. had is what caches of prefill instances hold of the
+// that went to this instance, in whole blocks, or the tokens that all prompts share. It notes what caches of prefill instances hold of the
 // prompt without any ticket, because earlier prompts of its conversation were sent there.
-func (e *evidence) own() (had []convcache.Prefilled, own int) {
+func (e *evidence) own(o *Outcome) (own int) {
 	for _, known := range [...][]convcache.KeyedBranch{e.found.Branches, e.found.Notes} {
 		for i := range known {
 			same := e.same(&known[i])
-			if e.shared = max(e.shared, min(known[i].SharedPrefixTokens, same)); e.Same {
-				had = among(had, known[i].Prefilled, same)
+			o.Shared = max(o.Shared, min(known[i].SharedPrefixTokens, same))
+			if !e.Same {
+				continue
+			}
+			for _, has := range known[i].Prefilled {
+				if has.Tokens = min(has.Tokens, same); has.Prefill == e.By {
+					own = max(own, has.Tokens)
+				}
+				if has.Tokens = min(has.Tokens, e.Prompt); has.Tokens > 0 {
+					o.Prefilled = convcache.AddPrefilled(o.Prefilled, has)
+				}
 			}
 		}
 	}
 	if e.found.empty() && !e.Length.Answered {
-		e.shared = max(e.Cached, 0)
+		o.Shared = max(e.Cached, 0)
 	}
-	own = convcache.PrefilledIn(had, e.By)
-	if e.Block > 0 {
-		own -= own % e.Block
-	}
-	return had, max(own, e.shared)
-}
-
-// among adds to had what a branch knows of caches, at most so many tokens of each.
-func among(had, others []convcache.Prefilled, most int) []convcache.Prefilled {
-	for _, p := range others {
-		if p.Tokens = min(p.Tokens, most); p.Tokens > 0 {
-			had = convcache.AddPrefilled(had, p)
-		}
-	}
-	return had
+	return max(own-own%e.Block, o.Shared)
 }
 
 // handedBack concludes what prefill's own caches were worth to a turn without a ticket whose conversation was handed back: what it found
-// beyond what it has of its own.
+// beyond what it has of its own. The proof is the engine's then: its prefix cache compares the tokens.
 func (e *evidence) handedBack(o *Outcome, own int) {
 	notes := e.found.Notes
-	others := func(b convcache.KeyedBranch) bool { return e.anothers(&b.Branch) || e.API == body.Text }
+	var here, whole, ours, others bool // handed back to this engine; all of that; a note is not known to be of others; one is
+	var most, longest int              // that the prompt begins with, of what was handed back to this engine, and anywhere
+	for i := range notes {
+		n := &notes[i]
+		same, anothers := e.same(n), e.anothers(n)
+		longest, ours, others = max(longest, same), ours || !anothers && e.API != body.Text, others || anothers
+		if n.Prefill == e.By {
+			here, most, whole = true, max(most, same), whole || same == n.Tokens
+		}
+	}
 	// Something of what was handed back is found if prefill finds more than it has of prompts that conversations share. If all notes are those
 	// of others who began alike, it must be more than prefill had of their prompts, too.
-	expected := e.shared
-	if e.found.byContent && !slices.ContainsFunc(notes, func(b convcache.KeyedBranch) bool { return !others(b) }) {
+	expected := o.Shared
+	if e.found.byContent && !ours {
 		expected = own
 	}
-	here, whole, lost, most := false, false, false, 0
-	for i := range notes {
-		same := e.same(&notes[i])
-		if notes[i].Prefill == e.By {
-			here, most, whole = true, max(most, same), whole || same == notes[i].Tokens
-		}
-		// By the ids that prefill has computed, the prompt goes on with more of it than prefill would have had without it.
-		lost = lost || e.Told.IDs && same > expected
-	}
-	beyond := e.Cached - expected
-	if beyond > 0 {
-		o.Hit, o.Differs, o.Proof, o.Offered, o.FreshAsOf = true, "", proofEngine, beyond, notes[0].FreshAsOf
+	here = here && e.Same
+	// By the ids that prefill has computed, the prompt goes on with more of it than prefill would have had without it.
+	lost := e.Compared && longest > expected
+	switch beyond := e.Cached - expected; {
+	case beyond > 0:
+		o.Hit, o.Differs, o.Proof, o.Offered, o.FreshAsOf = true, "", "engine", beyond, notes[0].FreshAsOf
 		o.Read = kept(most, e.Cached, own, e.Block)
 		o.Reason = empty(o.Read, most, e.Cached, whole, record.ReasonHandedBackEvicted)
 		if !whole {
 			o.Differs = e.differs(notes)
 		}
-	}
-	switch here = here && e.Same; {
-	case beyond > 0 && here:
-		o.Kept = facts.Yes
-		return
-	case beyond > 0, !e.found.allHandedBack(), e.Cached < 0:
-		return
-	}
-	for i := range notes {
-		if e.anothers(&notes[i].Branch) || here && !lost && e.Told.IDs {
-			parts, _ := e.outline.agrees(&notes[i].Branch)
-			o.Reason, o.Differs = record.ReasonRewritten, e.API.PartName(parts)
-			return
+		if here {
+			o.Kept = facts.Yes
 		}
-	}
+	case !e.found.allHandedBack(), e.Cached < 0:
+	case others, here && !lost && e.Compared:
+		o.Reason, o.Differs = record.ReasonRewritten, e.differs(notes)
+	case !here:
+		o.Reason = record.ReasonHandedBackElsewhere
 	// By content it is certain of a chat with one note, which nothing but the answer can tell from this conversation's, that prefill lacks what
 	// was handed back for it: if prefill lacks even tokens that precede the answer.
-	certain := !e.found.byContent || len(notes) == 1 && e.API != body.Text && e.Cached < own && e.outline.mayContinue(&notes[0].Branch)
-	switch o.Reason = record.ReasonHandedBackElsewhere; {
-	case here && !certain:
-		o.Reason = missed(e.Admitted, convcache.Empty, e.Silent)
-	case here:
+	case e.found.byContent && (len(notes) > 1 || e.API == body.Text || e.Cached >= own || e.agrees(&notes[0]) < len(notes[0].Outline)):
+		o.Reason = e.unstored(e.Silent)
+	default:
 		if o.Reason = record.ReasonHandedBackEvicted; lost {
 			o.Kept = facts.No
 		}
@@ -211,7 +191,7 @@ func read(offered, cached, own int) int {
 // kept returns how many of the tokens that were handed back prefill had in its cache, beyond its own. If it had a block more, it has computed
 // this prompt before, and the hand-back gave it nothing.
 func kept(handedBack, cached, own, block int) int {
-	if cached >= handedBack+max(1, block) {
+	if cached >= handedBack+block {
 		return 0
 	}
 	return max(0, min(handedBack, cached)-own)

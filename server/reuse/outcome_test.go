@@ -26,7 +26,7 @@ const system, question, answered, next = 1, 2, 3, 4
 func proofOf(api body.API, of proves, parts ...uint64) *Proof {
 	return &Proof{offers: of, Admitted: &Admitted{
 		Request: &request.Request{API: api, Length: body.PromptLength{Answered: api != body.Text}, Conversation: request.Conversation{Known: true}},
-		outline: outline{parts: parts},
+		parts:   parts,
 	}}
 }
 
@@ -50,10 +50,10 @@ func TestOutcome(t *testing.T) {
 	here, there := convcache.Holder{Instance: "p", Incarnation: "1"}, convcache.Holder{Instance: "q", Incarnation: "1"}
 	parts := []uint64{system, question, answered, next}
 	ticket := func(offer int, whole bool, differs string) Choice {
-		return Choice{Offer: convcache.Offer{Tokens: offer, Whole: whole}, FreshAsOf: time.Now(), Differs: differs}
+		return Choice{Offer: convcache.Offer{Tokens: offer, Whole: whole}, Differs: differs}
 	}
 	told := func(cached, prompt int) Told {
-		return Told{By: here, Cached: cached, Prompt: prompt, IDs: true, Same: true, Keeps: true, Block: 16, PerToken: time.Millisecond}
+		return Told{By: here, Cached: cached, Prompt: prompt, Compared: true, Same: true, Keeps: true, Block: 16, PerToken: time.Millisecond}
 	}
 	whole := func(id byte, tokens int) proves {
 		return proves{convcache.TicketID{id}: {Tokens: tokens, Whole: true}}
@@ -72,11 +72,11 @@ func TestOutcome(t *testing.T) {
 	restarted, told0 := told(400, 900), told(0, 900)
 	restarted.Same = false
 	moved, silent := told0, told0
-	moved.Same, silent.IDs, silent.Silent = false, false, true
+	moved.Same, silent.Compared, silent.Silent = false, false, true
 	unread := silent
 	unread.Silent = false
 	unproven := proofOf(body.Chat, nil, parts...)
-	unproven.offers = nil
+	unproven.offers = proves{}
 	hit, text := ticket(400, true, ""), proofOf(body.Text, nil)
 	cutHit := ticket(96, false, "messages[1]")
 	missed := func(why string) Choice { return Choice{Why: why} }
@@ -164,12 +164,13 @@ func TestOutcome_TellsWhatCachesHold(t *testing.T) {
 		want string
 	}{
 		"all":         {Told{By: here, Prompt: 900, Same: true, Keeps: true}, "[{{q } 300} {{p } 900}]"},
-		"with ids":    {Told{By: here, Prompt: 900, Same: true, Keeps: true, IDs: true}, "[{{q } 200} {{p } 900}]"},
+		"with ids":    {Told{By: here, Prompt: 900, Same: true, Keeps: true, Compared: true}, "[{{q } 200} {{p } 900}]"},
 		"no caching":  {Told{By: here, Prompt: 900, Same: true}, "[{{q } 300}]"},
 		"no count":    {Told{By: here, Same: true, Keeps: true}, "[]"},
 		"new process": {Told{By: here, Prompt: 900, Keeps: true}, "[{{p } 900}]"},
 		"short":       {Told{By: here, Prompt: 100, Same: true, Keeps: true}, "[{{q } 100} {{p } 100}]"},
 	} {
+		row.told.Block = 1
 		o := OutcomeOf(p, &Found{Branches: []convcache.KeyedBranch{b}}, &Choice{Why: record.ReasonRewritten}, row.told)
 		if got := fmt.Sprint(o.Prefilled); got != row.want {
 			t.Errorf("%s: got %s, want %s", name, got, row.want)

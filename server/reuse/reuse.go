@@ -80,11 +80,9 @@ func (t *Tickets) bounded(ctx context.Context) (context.Context, context.CancelF
 	return storetime.Limit(ctx, t.cfg.StoreTimeout)
 }
 
-// giveUp takes branches that no later turn needs. Decode frees the blocks of tickets, and notes are forgotten.
+// giveUp takes branches that no later turn needs out of the store. Decode frees the blocks of tickets, and notes are forgotten.
 func (t *Tickets) giveUp(ctx context.Context, branches []convcache.KeyedBranch, model string) {
-	bounded, cancel := t.bounded(ctx)
-	defer cancel()
-	for _, b := range branches {
-		t.deps.Pins.GiveUp(bounded, b.Key, b.ID, model)
+	for i := range branches {
+		t.deps.Pins.GiveUp(ctx, branches[i].Key, branches[i].ID, model)
 	}
 }

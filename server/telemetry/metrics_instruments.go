@@ -1,8 +1,13 @@
 package telemetry
 
 import (
+	"context"
 	"errors"
+	"slices"
+	"sync"
+	"time"
 
+	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 )
 
@@ -32,15 +37,93 @@ const (
 // ended; turns with outcome "hit" are follow-ups; tickets with the result "yes" is the number of answers that
 // left a ticket; hitTTFT and hitTTFTWithout have the same turns.
 type instruments struct {
-	turns, sources, prompts, offered, read, confirmed, tickets, retries metric.Int64Counter
+	turns, sources, prompts, offered, read, confirmed, tickets, retries *counter
 	saved                                                               metric.Float64Counter
 
-	ttft, whole, hitTTFT, hitTTFTWithout metric.Float64Histogram
-	queue, leg, store                    metric.Float64Histogram
+	ttft, whole, hitTTFT, hitTTFTWithout *times
+	queue, leg, store                    *times
 
-	httpDuration                                metric.Float64Histogram
-	genAIFirst, genAIDuration, genAIPerOutToken metric.Float64Histogram
-	genAIUsage                                  metric.Int64Histogram
+	httpDuration                                *times
+	genAIFirst, genAIDuration, genAIPerOutToken *times
+	genAIUsage                                  metric.Int64Histogram // its labels are among those of genAIDuration
+}
+
+// counter is a counter of events or tokens.
+type counter struct {
+	to metric.Int64Counter
+	labels[metric.AddOption]
+}
+
+func (c *counter) add(n int, by ...attribute.KeyValue) {
+	c.to.Add(context.Background(), int64(n), c.get(by)...)
+}
+
+// times is a histogram of times.
+type times struct {
+	to metric.Float64Histogram
+	labels[metric.RecordOption]
+}
+
+func (t *times) record(took time.Duration, by ...attribute.KeyValue) {
+	t.to.Record(context.Background(), took.Seconds(), t.get(by)...)
+}
+
+// other stands for a value outside of a bounded set, and for values beyond the bound of a set.
+const other = "other"
+
+// maxLabels bounds the combinations of label values of one instrument. A fleet of a thousand instances has a thousand for each way in which its
+// legs end. Names of pods that come and go stay until the process ends.
+const maxLabels = 4096
+
+// labelSet are the labels of a measurement. Those without a name are none.
+type labelSet [5]attribute.KeyValue
+
+// labels makes the options of each combination of label values once, and keeps them.
+type labels[Option any] struct {
+	mu   sync.RWMutex // guards the rest
+	made map[labelSet][]Option
+	rest labelSet // stands for all combinations beyond the bound
+}
+
+// get returns the options of a combination.
+func (l *labels[Option]) get(by []attribute.KeyValue) []Option {
+	var key labelSet
+	copy(key[:], by)
+	l.mu.RLock()
+	made, found := l.made[key]
+	l.mu.RUnlock()
+	if found {
+		return made
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if _, found = l.made[key]; !found && len(l.made) >= maxLabels {
+		if l.rest == (labelSet{}) {
+			l.rest = key.others()
+		}
+		key = l.rest
+	}
+	if made, found = l.made[key]; !found {
+		named := slices.DeleteFunc(slices.Clone(key[:]), func(label attribute.KeyValue) bool { return label.Key == "" })
+		made = []Option{any(metric.WithAttributeSet(attribute.NewSet(named...))).(Option)}
+		l.made[key] = made
+	}
+	return made
+}
+
+// others returns the labels with values that stand for all others.
+func (s labelSet) others() labelSet {
+	for i := range s {
+		switch s[i].Value.Type() {
+		case attribute.STRING:
+			s[i].Value = attribute.StringValue(other)
+		case attribute.BOOL:
+			s[i].Value = attribute.BoolValue(false)
+		case attribute.INT64:
+			s[i].Value = attribute.IntValue(0)
+		}
+	}
+	return s
 }
 
 // maker makes instruments, and collects the errors.
@@ -56,13 +139,15 @@ func kept[T any](m *maker) func(T, error) T {
 	}
 }
 
-func (m *maker) counter(name, unit, what string) metric.Int64Counter {
-	return kept[metric.Int64Counter](m)(m.meter.Int64Counter(name, metric.WithUnit(unit), metric.WithDescription(what)))
+func (m *maker) counter(name, unit, what string) *counter {
+	to := kept[metric.Int64Counter](m)(m.meter.Int64Counter(name, metric.WithUnit(unit), metric.WithDescription(what)))
+	return &counter{to, labels[metric.AddOption]{made: map[labelSet][]metric.AddOption{}}}
 }
 
-func (m *maker) times(name, what string, bounds []float64) metric.Float64Histogram {
-	return kept[metric.Float64Histogram](m)(m.meter.Float64Histogram(name, metric.WithUnit(seconds), metric.WithDescription(what),
+func (m *maker) times(name, what string, bounds []float64) *times {
+	to := kept[metric.Float64Histogram](m)(m.meter.Float64Histogram(name, metric.WithUnit(seconds), metric.WithDescription(what),
 		metric.WithExplicitBucketBoundaries(bounds...)))
+	return &times{to, labels[metric.RecordOption]{made: map[labelSet][]metric.RecordOption{}}}
 }
 
 func newInstruments(meter metric.Meter) (instruments, error) {

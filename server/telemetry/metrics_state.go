@@ -53,27 +53,22 @@ type observables struct {
 	all []metric.Observable
 }
 
-func (o *observables) gauge(name, unit, what string) metric.Int64ObservableGauge {
-	g := kept[metric.Int64ObservableGauge](&o.maker)(o.meter.Int64ObservableGauge(name, metric.WithUnit(unit), metric.WithDescription(what)))
-	o.all = append(o.all, g)
-	return g
+// observe writes a value of an instrument to what collects.
+type observe func(to metric.Observer, n int, by ...attribute.KeyValue)
+
+func (o *observables) observing(instrument metric.Int64Observable) observe {
+	o.all = append(o.all, instrument)
+	return func(to metric.Observer, n int, by ...attribute.KeyValue) {
+		to.ObserveInt64(instrument, int64(n), metric.WithAttributes(by...))
+	}
 }
 
-func (o *observables) fraction(name, unit, what string) metric.Float64ObservableGauge {
-	g := kept[metric.Float64ObservableGauge](&o.maker)(o.meter.Float64ObservableGauge(name, metric.WithUnit(unit), metric.WithDescription(what)))
-	o.all = append(o.all, g)
-	return g
+func (o *observables) gauge(name, unit, what string) observe {
+	return o.observing(kept[metric.Int64ObservableGauge](&o.maker)(o.meter.Int64ObservableGauge(name, metric.WithUnit(unit), metric.WithDescription(what))))
 }
 
-func (o *observables) counter(name, unit, what string) metric.Int64ObservableCounter {
-	c := kept[metric.Int64ObservableCounter](&o.maker)(o.meter.Int64ObservableCounter(name, metric.WithUnit(unit), metric.WithDescription(what)))
-	o.all = append(o.all, c)
-	return c
-}
-
-// label is the one label of an observation.
-func label(name, value string) metric.ObserveOption {
-	return metric.WithAttributes(attribute.String(name, value))
+func (o *observables) counter(name, unit, what string) observe {
+	return o.observing(kept[metric.Int64ObservableCounter](&o.maker)(o.meter.Int64ObservableCounter(name, metric.WithUnit(unit), metric.WithDescription(what))))
 }
 
 // fleet makes what is known of instances.
@@ -81,7 +76,9 @@ func (o *observables) fleet(state State) func(metric.Observer) {
 	is := o.gauge("carryover.instance.state", instanceUnit, "1 for the state that an instance is in.")
 	inFlight := o.gauge("carryover.instance.in_flight", requestUnit, "Attempts of this replica on an instance.")
 	waiting := o.gauge("carryover.instance.waiting", requestUnit, "Requests that wait at an instance, as it told last.")
-	usage := o.fraction("carryover.instance.kv_usage", ratioUnit, "Share of an instance's KV cache that is in use, as it told last.")
+	usage := kept[metric.Float64ObservableGauge](&o.maker)(o.meter.Float64ObservableGauge("carryover.instance.kv_usage",
+		metric.WithUnit(ratioUnit), metric.WithDescription("Share of an instance's KV cache that is in use, as it told last.")))
+	o.all = append(o.all, usage)
 	pinned := o.gauge("carryover.pinned.tokens", tokenUnit, "Tokens of a decode instance's KV cache that this replica's tickets and answers pin, until they are read, released or expired.")
 	cache := o.gauge("carryover.kv_cache.tokens", tokenUnit, "Tokens that an instance's KV cache holds.")
 	budget := o.gauge("carryover.pinned_budget.tokens", tokenUnit, "Tokens of a decode instance's KV cache that tickets may pin.")
@@ -90,23 +87,21 @@ func (o *observables) fleet(state State) func(metric.Observer) {
 		observe := func(e *fleet.Engine) {
 			live := e.Live()
 			name, role := attribute.String("instance", e.Name), attribute.String("role", e.Role.String())
-			both := metric.WithAttributeSet(attribute.NewSet(name, role))
-			to.ObserveInt64(is, 1, metric.WithAttributes(name, role, attribute.String("state", live.State)))
-			to.ObserveInt64(inFlight, int64(live.InFlight), both)
+			is(to, 1, name, role, attribute.String("state", live.State))
+			inFlight(to, live.InFlight, name, role)
 			if !live.Read.IsZero() {
-				to.ObserveInt64(waiting, int64(live.Waiting), both)
-				to.ObserveFloat64(usage, live.Usage, both)
+				waiting(to, live.Waiting, name, role)
+				to.ObserveFloat64(usage, live.Usage, metric.WithAttributes(name, role))
 			}
 			if live.KVTokens > 0 {
-				to.ObserveInt64(cache, int64(live.KVTokens), both)
+				cache(to, live.KVTokens, name, role)
 			}
 			if owner == nil || e.Role != upstream.RoleDecode {
 				return
 			}
-			decode := label("instance", e.Name)
-			to.ObserveInt64(pinned, int64(owner.Pinned(e)), decode)
+			pinned(to, owner.Pinned(e), name)
 			if most := owner.PinnedBudget(e); most > 0 {
-				to.ObserveInt64(budget, int64(most), decode)
+				budget(to, most, name)
 			}
 		}
 		for _, e := range state.Fleet.Draining() {
@@ -128,9 +123,8 @@ func (o *observables) server(state State) func(metric.Observer) {
 	shed := o.counter("carryover.connections.shed", "{connection}", "Idle connections of clients that made room for others.")
 	queue := o.gauge("carryover.queue.length", turnUnit, "Turns that wait: for a place of the server, or for an instance.")
 	open := o.gauge("carryover.open.turns", turnUnit, "Turns that have their place.")
-	active := kept[metric.Int64ObservableUpDownCounter](&o.maker)(o.meter.Int64ObservableUpDownCounter("http.server.active_requests",
-		metric.WithUnit(requestUnit), metric.WithDescription("Requests for answers of models that have a place or wait for one.")))
-	o.all = append(o.all, active)
+	active := o.observing(kept[metric.Int64ObservableUpDownCounter](&o.maker)(o.meter.Int64ObservableUpDownCounter("http.server.active_requests",
+		metric.WithUnit(requestUnit), metric.WithDescription("Requests for answers of models that have a place or wait for one."))))
 	tickets := o.gauge("carryover.tickets.held", ticketUnit, "Tickets of this replica's making in the store, as far as it knows.")
 	ended := o.counter("carryover.hand_backs", ticketUnit, "Tickets that were taken in order to hand their KV back to prefill, by what came of it.")
 	due := o.gauge("carryover.hand_back.waiting", ticketUnit, "Tickets that no turn is waited for any more, and that wait for their leg.")
@@ -144,26 +138,26 @@ func (o *observables) server(state State) func(metric.Observer) {
 		counts := owner.Counts()
 		for by, n := range map[string]record.Releases{"piggybacked": counts.Piggybacked, "leg": counts.Own} {
 			for result, n := range map[string]uint64{"sent": n.Sent, "failed": n.Failed, "requeued": n.Requeued} {
-				to.ObserveInt64(releases, int64(n), metric.WithAttributes(attribute.String("by", by), attribute.String("result", result)))
+				releases(to, int(n), attribute.String("by", by), attribute.String("result", result))
 			}
 		}
-		to.ObserveInt64(stranded, int64(counts.Stranded))
-		to.ObserveInt64(quarantines, int64(counts.Quarantines))
-		to.ObserveInt64(shed, int64(counts.Shed))
+		stranded(to, int(counts.Stranded))
+		quarantines(to, int(counts.Quarantines))
+		shed(to, int(counts.Shed))
 		toBegin, forInstance := owner.Waiting()
-		to.ObserveInt64(queue, int64(toBegin), label("queue", "place"))
-		to.ObserveInt64(queue, int64(forInstance), label("queue", "instance"))
-		to.ObserveInt64(open, int64(owner.Open()))
-		to.ObserveInt64(active, int64(owner.Open()+toBegin), metric.WithAttributes(attrMethod.String(methodPost), attrScheme.String(schemeHTTP)))
-		to.ObserveInt64(tickets, int64(owner.Tickets()))
+		queue(to, toBegin, attribute.String("queue", "place"))
+		queue(to, forInstance, attribute.String("queue", "instance"))
+		open(to, owner.Open())
+		active(to, owner.Open()+toBegin, attrMethod.String(methodPost), attrScheme.String(schemeHTTP))
+		tickets(to, owner.Tickets())
 		for outcome, n := range map[string]uint64{"done": counts.HandBacks.Done, "failed": counts.HandBacks.Failed, "requeued": counts.HandBacks.Requeued} {
-			to.ObserveInt64(ended, int64(n), label("outcome", outcome))
+			ended(to, int(n), attribute.String("outcome", outcome))
 		}
 		for choice, n := range map[string]uint64{"ticket": counts.Choices.Ticket, "hand_back": counts.Choices.HandBack, "release": counts.Choices.Release} {
-			to.ObserveInt64(choices, int64(n), label("choice", choice))
+			choices(to, int(n), attribute.String("choice", choice))
 		}
-		to.ObserveInt64(due, int64(owner.HandBackWaiting()))
-		to.ObserveInt64(used, owner.HandBackMemory())
+		due(to, owner.HandBackWaiting())
+		used(to, int(owner.HandBackMemory()))
 	}
 }
 
@@ -172,20 +166,20 @@ func (o *observables) program(state State) func(metric.Observer) {
 	conversations := o.gauge("carryover.store.conversations", "{conversation}", "Conversations in the ticket store; with Redis those of all replicas, counted every ten seconds.")
 	displaced := o.counter("carryover.store.displaced_tickets", ticketUnit, "Tickets that the store gave back because another took their place.")
 	build := o.gauge("carryover.build_info", dimensionless, "1, with the version of the program.")
-	var redis metric.Int64ObservableGauge
+	var redis observe
 	if state.Redis != nil {
 		redis = o.gauge("carryover.redis.up", dimensionless, "1 while Redis answers and tickets are shared.")
 	}
 	return func(to metric.Observer) {
-		to.ObserveInt64(conversations, int64(state.Store.Len()))
-		to.ObserveInt64(displaced, state.Store.displaced.Load())
-		to.ObserveInt64(build, 1, label("version", state.Version))
+		conversations(to, state.Store.Len())
+		displaced(to, int(state.Store.displaced.Load()))
+		build(to, 1, attribute.String("version", state.Version))
 		if redis != nil {
-			up := int64(0)
+			up := 0
 			if state.Redis() == server.RedisUp {
 				up = 1
 			}
-			to.ObserveInt64(redis, up)
+			redis(to, up)
 		}
 	}
 }
@@ -228,6 +222,5 @@ func (s *Store) Put(
 }
 
 func (s *Store) took(operation string, outcome convcache.Outcome, began time.Time) {
-	m := s.metrics
-	m.to.store.Record(context.Background(), time.Since(began).Seconds(), m.store.get(storeLabels(operation, outcome.String())).record...)
+	s.metrics.store.record(time.Since(began), attribute.String("operation", operation), attribute.String("outcome", outcome.String()))
 }

@@ -177,20 +177,18 @@ func (s *spans) leg(under context.Context, r *record.Turn, leg *record.Leg, shar
 		span.SetAttributes(attribute.Float64("gen_ai.response.time_to_first_chunk", leg.First.Seconds()))
 		span.AddEvent(firstEvent, trace.WithTimestamp(leg.Began.Add(leg.First)))
 	}
-	var failed *upstream.LegError
-	switch kind := failureOfLeg(leg.Err); {
-	case kind == "":
-		span.SetAttributes(attrStatusCode.Int(http.StatusOK))
-	case errors.As(leg.Err, &failed):
-		span.SetAttributes(attrErrorType.String(kind))
-		if failed.Status > 0 {
-			span.SetAttributes(attrStatusCode.Int(failed.Status))
+	status := http.StatusOK
+	if leg.Err != nil {
+		status = 0
+		span.SetAttributes(attrErrorType.String(failureOfLeg(leg.Err)))
+		if failed, ok := errors.AsType[*upstream.LegError](leg.Err); ok {
+			if status = failed.Status; failed.Kind != upstream.Gone {
+				span.SetStatus(codes.Error, "")
+			}
 		}
-		if failed.Kind != upstream.Gone {
-			span.SetStatus(codes.Error, "")
-		}
-	default:
-		span.SetAttributes(attrErrorType.String(kind))
+	}
+	if status > 0 {
+		span.SetAttributes(attrStatusCode.Int(status))
 	}
 	span.End(trace.WithTimestamp(leg.Began.Add(leg.Whole)))
 }

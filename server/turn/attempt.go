@@ -30,7 +30,7 @@ type attempt struct {
 
 // find proves how much of a ticket may be used, and claims it. A miss is a claim without a ticket.
 func (a *attempt) find() {
-	a.proof = a.deps.Tickets.Prove(a.ctx, &a.admitted, a.pair.Prefill, a.pair.Decode, a.pair.Quarantined, a.record.ID())
+	a.proof = a.admitted.Prove(a.ctx, a.pair.Prefill, a.pair.Decode, a.pair.Quarantined, a.record.ID())
 	a.claim, a.found = a.deps.Tickets.Find(a.ctx, &a.proof, a.found, a.without)
 	a.reuses(reuse.Told{Cached: -1})
 }

@@ -25,7 +25,7 @@ type reuses struct{ pins.Connector }
 func (reuses) Traits() upstream.Traits { return upstream.Traits{Reuses: true} }
 
 // turnOfLargeBody is a turn that has read a request, and what tells whether its body is held.
-func turnOfLargeBody(t *testing.T, tokens *proof.Tokens) (*turn, *reuse.Tickets, weak.Pointer[byte]) {
+func turnOfLargeBody(t *testing.T, tokens *proof.Tokens) (*turn, weak.Pointer[byte]) {
 	t.Helper()
 	raw := []byte(`{"model":"m","chat_template_kwargs":{"a":"` + strings.Repeat("k", 1<<20) + `"},"messages":[{"role":"user","content":"x"}]}`)
 	req, err := body.ParseRequest(body.Chat, raw)
@@ -40,7 +40,7 @@ func turnOfLargeBody(t *testing.T, tokens *proof.Tokens) (*turn, *reuse.Tickets,
 	if turn.admitted = tickets.Admit(&turn.Request, req, time.Now()); !turn.admitted.TakesPart() {
 		t.Fatal(turn.admitted.Ineligible)
 	}
-	return turn, tickets, weak.Make(&raw[0])
+	return turn, weak.Make(&raw[0])
 }
 
 // Whatever the path of a turn: once decode answers, nothing holds the client's body, whose share is given back then.
@@ -50,7 +50,7 @@ func TestDropBody_NothingHoldsTheBody(t *testing.T) {
 		t.Fatal(err)
 	}
 	prefill, decode := newPair(t)
-	tokens := proof.NewTokens(secret.ChainKey(), slog.New(slog.DiscardHandler))
+	tokens := &proof.Tokens{Chains: secret.ChainKey(), Logger: slog.New(slog.DiscardHandler)}
 	for name, row := range map[string]struct {
 		prefill     *fleet.Incarnation
 		quarantined bool
@@ -60,8 +60,8 @@ func TestDropBody_NothingHoldsTheBody(t *testing.T) {
 		"prefill quarantined": {prefill, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			turn, tickets, holdsBody := turnOfLargeBody(t, tokens)
-			tickets.Prove(t.Context(), &turn.admitted, row.prefill, decode, row.quarantined, "turn")
+			turn, holdsBody := turnOfLargeBody(t, tokens)
+			turn.admitted.Prove(t.Context(), row.prefill, decode, row.quarantined, "turn")
 			turn.dropBody()
 			runtime.GC()
 			runtime.GC()

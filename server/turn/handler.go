@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"carryover/account"
-	"carryover/server/pick"
 	"carryover/server/record"
 	"carryover/server/request"
 	"carryover/sse"
@@ -69,7 +68,7 @@ func (t *turn) guarded(r *http.Request) (err error) {
 	}()
 	defer t.lease.GiveBack()
 	defer t.share.GiveBack()
-	defer t.admitted.Discard()
+	defer func() { t.proof.IDs.Discard() }() // which the last attempt has kept for a hand-back that will not happen
 	if err = t.take(r); err != nil {
 		return err
 	}
@@ -108,7 +107,7 @@ func (t *turn) take(r *http.Request) error {
 	t.record.Asks(t.Model, t.Conversation.Name, t.Conversation.Source, t.Conversation.ID)
 	t.record.Reuses(t.admitted.Nothing(&t.found))
 	t.asked.Request, t.asked.Body, t.asked.Tickets, t.asked.Record = &t.Request, t.body, t.admitted.TakesPart(), &t.record
-	t.asked.Routing = pick.Routing{Threshold: t.routing.DisaggThreshold, PrefillError: t.routing.PrefillFailure == PrefillError}
+	t.asked.Threshold, t.asked.PrefillError = t.routing.DisaggThreshold, t.routing.PrefillFailure == PrefillError
 	return nil
 }
 

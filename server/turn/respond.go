@@ -58,7 +58,7 @@ func (r *reading) Close() {
 // error. After the first byte the answer has broken off, and the connection must be aborted.
 func (r *reading) respond() (err error) {
 	defer r.Close()
-	r.leg.IDs, r.held = r.origin.Listen(), r.share.Beside()
+	r.leg.IDs, r.held = r.deps.Tickets.Listen(&r.origin), r.share.Beside()
 	defer r.held.GiveBack()
 	r.Reset(&r.leg, r)
 	switch {

@@ -173,7 +173,7 @@ func (t *turn) exclude(engine *fleet.Engine) {
 // elsewhere reports whether another engine of a role may take the turn.
 func (t *turn) elsewhere(role upstream.Role, but *fleet.Engine) bool {
 	return slices.ContainsFunc(t.deps.Fleet.Engines(role), func(e *fleet.Engine) bool {
-		return e != but && (role == upstream.RoleDecode || t.MayPrefill(e.Name)) && !t.asked.Excludes(e) &&
+		return e != but && (role == upstream.RoleDecode || t.MayPrefill(e.Name)) && !slices.Contains(t.asked.Excluded, e) &&
 			!e.Quarantined() && e.Reachable() && !e.Health.Unreached() && !e.Health.Pauses() && e.MayServe(t.Model)
 	})
 }

@@ -108,11 +108,12 @@ func (t *turn) pick() (a *attempt, err error) {
 	t.failed = failure{}
 	t.found = t.deps.Tickets.Look(t.ctx, &t.admitted, t.body, t.found, t.without.Why != "")
 	t.record.Follows(t.admitted.Nothing(&t.found))
-	if t.asked.Chain == nil {
-		t.asked.Chain = t.deps.Picker.PromptChain(t.body)
+	chain := t.asked.Chain
+	if chain == nil {
+		chain = t.deps.Picker.PromptChain(t.body)
 	}
-	t.asked.PrefixHints = t.found.PrefixHints()
-	t.asked.Holds, t.asked.Owned = t.found.Holdings(&t.admitted)
+	t.asked.Hint, t.asked.Owned = t.found.Hint(&t.admitted)
+	t.asked.Chain = chain
 	a = &attempt{turn: t}
 	a.pair, t.asked.Earlier, err = t.deps.Picker.Pick(t.ctx, t.asked)
 	return a, err

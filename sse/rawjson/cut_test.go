@@ -1,4 +1,4 @@
-package rawjson_test
+package rawjson
 
 import (
 	"encoding/json"
@@ -7,13 +7,12 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	"carryover/sse/rawjson"
 	"carryover/sse/rawjson/rawjsontest"
 )
 
 // cut removes what FindMember finds.
 func cut(object []byte, member string) (rest, value []byte, found bool) {
-	value, cuts := rawjson.FindMember(object, member, nil)
+	value, cuts := FindMember(object, member, nil)
 	kept := 0
 	for _, c := range cuts {
 		rest = append(rest, object[kept:c.From]...)
@@ -63,7 +62,7 @@ func FuzzCut(f *testing.F) {
 			return // encoding/json reads invalid UTF-8 as U+FFFD, Cut compares names as they are
 		}
 		rest, value, found := cut(object, member)
-		if rawjsontest.Depth(object) > rawjson.MaxDepth && !json.Valid(object) {
+		if rawjsontest.Depth(object) > MaxDepth && !json.Valid(object) {
 			return // what is nested too deep is not checked
 		}
 		before, ok := rawjsontest.DecodeObject(object)

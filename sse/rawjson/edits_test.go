@@ -1,4 +1,4 @@
-package rawjson_test
+package rawjson
 
 import (
 	"bytes"
@@ -6,12 +6,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
-
-	"carryover/sse/rawjson"
 )
 
 func TestRewrite_KeepsAllOtherBytes(t *testing.T) {
-	edit := func(e *rawjson.Edits) {
+	edit := func(e *Edits) {
 		e.Remove("gone", "absent")
 		e.Set("set", []byte("1"))
 		e.ReplaceWord("there", "2")
@@ -27,12 +25,12 @@ func TestRewrite_KeepsAllOtherBytes(t *testing.T) {
 		`{"a":1,"gone":0,"taken":0}`:          `{"a":1,"set":1}`,
 		"{\"taken\":0\t,\n\"set\":0,\"b\":2}": `{"set":1,"b":2}`,
 	} {
-		o, err := rawjson.ParseObject([]byte(object))
+		o, err := ParseObject([]byte(object))
 		if err != nil {
 			t.Fatalf("%s: %v", object, err)
 		}
 		o.Remove("taken")
-		var e rawjson.Edits
+		var e Edits
 		edit(&e)
 		if got := string(o.Rewrite(e)); got != want {
 			t.Errorf("%s: got %s, want %s", object, got, want)
@@ -50,9 +48,9 @@ func TestSplice_CopiesNothingLong(t *testing.T) {
 	long := `"` + strings.Repeat("x", 300) + `"`
 	text := []byte(`{"a":1,"b":` + long + `,"c":2,"d":` + long + `,"e":` + long + `}`)
 	ids := []byte("[" + strings.Repeat("1,", 300) + "1]")
-	o, err := rawjson.ParseObject(text)
+	o, err := ParseObject(text)
 	must(t, err)
-	var e rawjson.Edits
+	var e Edits
 	e.SetWord("c", "3")
 	e.Remove("d")
 	e.Set("ids", ids)
@@ -75,7 +73,7 @@ func TestSplice_CopiesNothingLong(t *testing.T) {
 // Whatever is more than there is room for is right all the same.
 func TestSplice_ManyMembers(t *testing.T) {
 	var text, want strings.Builder
-	var e rawjson.Edits
+	var e Edits
 	for i := range 100 {
 		fmt.Fprintf(&text, `,"m%d":"%s"`, i, strings.Repeat("y", 10*i))
 		fmt.Fprintf(&want, `,"m%d":"%s"`, i, strings.Repeat([]string{"y", "z"}[i%2], 10*i))
@@ -83,7 +81,7 @@ func TestSplice_ManyMembers(t *testing.T) {
 			e.Set(fmt.Sprint("m", i), []byte(`"`+strings.Repeat("z", 10*i)+`"`))
 		}
 	}
-	o, err := rawjson.ParseObject([]byte("{" + text.String()[1:] + "}"))
+	o, err := ParseObject([]byte("{" + text.String()[1:] + "}"))
 	must(t, err)
 	if got := string(o.Splice(e).Bytes()); got != "{"+want.String()[1:]+"}" {
 		t.Errorf("got %s", got)
@@ -92,7 +90,7 @@ func TestSplice_ManyMembers(t *testing.T) {
 
 func TestObject_Readers(t *testing.T) {
 	const text = `{"a\u0062":"x","null":null,"c":[1]}`
-	o, err := rawjson.ParseObject([]byte(text))
+	o, err := ParseObject([]byte(text))
 	must(t, err)
 	if string(o.Get("ab")) != `"x"` || o.Get("absent") != nil || !o.Has("null") || o.Has("absent") || o.Size() != len(text) {
 		t.Errorf("got ab %s, absent %s, null %t, absent %t, size %d", o.Get("ab"), o.Get("absent"), o.Has("null"), o.Has("absent"), o.Size())
@@ -118,12 +116,12 @@ func FuzzSplice(f *testing.F) {
 	f.Add([]byte(`{"a":`+long+`,"a\u0062":1,"c":`+long+`}`), "ab", "e", uint16(1))
 	f.Add([]byte(` { } `), "a", "b", uint16(255))
 	f.Fuzz(func(t *testing.T, text []byte, one, other string, length uint16) {
-		o, err := rawjson.ParseObject(text)
+		o, err := ParseObject(text)
 		if err != nil {
 			return
 		}
 		value := []byte(`"` + strings.Repeat("y", int(length)) + `"`)
-		edits := func() (e rawjson.Edits) {
+		edits := func() (e Edits) {
 			e.SetWord(one, "true")
 			e.ReplaceWord(other, string(value))
 			e.Remove(one + other)

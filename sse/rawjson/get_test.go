@@ -1,4 +1,4 @@
-package rawjson_test
+package rawjson
 
 import (
 	"encoding/json"
@@ -8,7 +8,6 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	"carryover/sse/rawjson"
 	"carryover/sse/rawjson/rawjsontest"
 )
 
@@ -36,7 +35,7 @@ func TestGet_FollowsThePath(t *testing.T) {
 		{``, "a", ""},
 		{`"text"`, "", `"text"`},
 	} {
-		if got := rawjson.Get([]byte(row.raw), strings.Fields(row.path)...); string(got) != row.want || (got == nil) != (row.want == "") {
+		if got := Get([]byte(row.raw), strings.Fields(row.path)...); string(got) != row.want || (got == nil) != (row.want == "") {
 			t.Errorf("Get(%.60q, %s) = %.60q, want %.60q", row.raw, row.path, got, row.want)
 		}
 	}
@@ -44,15 +43,15 @@ func TestGet_FollowsThePath(t *testing.T) {
 
 func TestGet_TellsKinds(t *testing.T) {
 	raw := []byte(`{"text":"\u00e9","half":"\ud800","n":12,"fraction":1.0,"null":null,"in":{"n":-1}}`)
-	if got := rawjson.GetText(raw, "text") + rawjson.GetText(raw, "half") + rawjson.GetText(raw, "n") + rawjson.GetText(raw, "none"); got != "é" {
+	if got := GetText(raw, "text") + GetText(raw, "half") + GetText(raw, "n") + GetText(raw, "none"); got != "é" {
 		t.Errorf("the texts are %q, want é", got)
 	}
 	for path, want := range map[string]int{"n": 12, "in n": -1, "fraction": 0, "text": 0, "null": 0, "none": 0} {
-		if n, ok := rawjson.GetInt(raw, strings.Fields(path)...); ok != (want != 0) || ok && n != want {
+		if n, ok := GetInt(raw, strings.Fields(path)...); ok != (want != 0) || ok && n != want {
 			t.Errorf("GetInt of %s: %d, %t, want %d", path, n, ok, want)
 		}
 	}
-	if rawjson.Kind(nil) != 0 || rawjson.Kind(rawjson.Get(raw, "in")) != '{' || rawjson.Kind(rawjson.Get(raw, "null")) != 'n' {
+	if Kind(nil) != 0 || Kind(Get(raw, "in")) != '{' || Kind(Get(raw, "null")) != 'n' {
 		t.Error("a kind is not the first byte of the value")
 	}
 }
@@ -60,8 +59,8 @@ func TestGet_TellsKinds(t *testing.T) {
 func TestGet_AllocatesNothing(t *testing.T) {
 	raw := []byte(`{"a":{"b":null,"n":3},"l":[1,2]}`)
 	if n := testing.AllocsPerRun(100, func() {
-		n, ok := rawjson.GetInt(raw, "a", "n")
-		if first, more := rawjson.First(rawjson.Get(raw, "l")); !ok || n != 3 || !more || string(first) != "1" || rawjson.Get(raw, "a", "b", "c") != nil {
+		n, ok := GetInt(raw, "a", "n")
+		if first, more := First(Get(raw, "l")); !ok || n != 3 || !more || string(first) != "1" || Get(raw, "a", "b", "c") != nil {
 			t.Error("wrong values")
 		}
 	}); n != 0 {
@@ -74,10 +73,10 @@ func TestElements_OfArraysOnly(t *testing.T) {
 		`[1, "a,]" ,{"b":[2]}]`: `1|"a,]"|{"b":[2]}`, `[null]`: "null", `[ ]`: "", `{"a":1}`: "", `null`: "", "": "",
 	} {
 		var got []string
-		for element := range rawjson.Elements([]byte(raw)) {
+		for element := range Elements([]byte(raw)) {
 			got = append(got, string(element))
 		}
-		first, more := rawjson.First([]byte(raw))
+		first, more := First([]byte(raw))
 		if strings.Join(got, "|") != want || more != (len(got) > 1) || (first == nil) != (len(got) == 0) || first != nil && string(first) != got[0] {
 			t.Errorf("the elements of %s are %q, the first %q, more %t", raw, got, first, more)
 		}
@@ -87,7 +86,7 @@ func TestElements_OfArraysOnly(t *testing.T) {
 func FuzzGet(f *testing.F) {
 	f.Add([]byte(`{"a":[1,{"b":2}],"a":[3]}`), "a")
 	f.Fuzz(func(t *testing.T, raw []byte, name string) {
-		got := rawjson.Get(raw, name)
+		got := Get(raw, name)
 		object, ok := rawjsontest.DecodeObject(raw)
 		if !ok || !utf8.ValidString(name) || strings.ContainsRune(name, utf8.RuneError) {
 			return // encoding/json reads invalid UTF-8 as U+FFFD, Get compares names as they are
@@ -100,7 +99,7 @@ func FuzzGet(f *testing.F) {
 		list, _ := want.([]any)
 		if array, ok := decoded["v"].([]any); ok {
 			n := 0
-			for element := range rawjson.Elements(got) {
+			for element := range Elements(got) {
 				if n++; n > len(list) || !json.Valid(element) {
 					t.Fatalf("the elements of %q: %q is number %d of %v", got, element, n, array)
 				}
@@ -127,7 +126,7 @@ func TestMayHave_SeesAMemberThatIsNotNull(t *testing.T) {
 		{`usage":`, false},
 		{``, false},
 	} {
-		if got := rawjson.MayHave([]byte(row.data), "usage", "{"); got != row.want {
+		if got := MayHave([]byte(row.data), "usage", "{"); got != row.want {
 			t.Errorf("MayHave(%s) = %t, want %t", row.data, got, row.want)
 		}
 	}
@@ -137,7 +136,7 @@ func TestBegins_IgnoresWhiteSpace(t *testing.T) {
 	for data, want := range map[string]bool{
 		`{"error":1}`: true, " { \"error\"\r\n:": true, `{"error"`: false, `{"errors":1}`: false, `[{"error":1}]`: false, "": false,
 	} {
-		if got := rawjson.Begins([]byte(data), `{"error":`); got != want {
+		if got := Begins([]byte(data), `{"error":`); got != want {
 			t.Errorf("Begins(%s) = %t, want %t", data, got, want)
 		}
 	}
@@ -146,7 +145,7 @@ func TestBegins_IgnoresWhiteSpace(t *testing.T) {
 func TestEachKey_VisitsEveryDepth(t *testing.T) {
 	const text = `[{"a":"b","c\u0064" : {"\"":[{"e":"\":"}]},"\ud800":1},"f", "g"]`
 	var names, rests string
-	rawjson.EachKey([]byte(text), func(name, rest []byte) bool {
+	EachKey([]byte(text), func(name, rest []byte) bool {
 		names += string(name) + " "
 		rests += string(rest[:1])
 		return true
@@ -154,13 +153,13 @@ func TestEachKey_VisitsEveryDepth(t *testing.T) {
 	if names != `a cd " e ` || rests != `"{["` {
 		t.Errorf("got names %s, values %s", names, rests)
 	}
-	rawjson.EachKey([]byte(text), func(name, _ []byte) bool {
+	EachKey([]byte(text), func(name, _ []byte) bool {
 		if string(name) != "a" {
 			t.Errorf("visited %s after the end", name)
 		}
 		return false
 	})
-	rawjson.EachKey([]byte(`{"unfinished`), func(name, _ []byte) bool {
+	EachKey([]byte(`{"unfinished`), func(name, _ []byte) bool {
 		t.Errorf("visited %s", name)
 		return true
 	})

@@ -1,4 +1,4 @@
-package rawjson_test
+package rawjson
 
 import (
 	"bytes"
@@ -11,68 +11,32 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-
-	"carryover/sse/rawjson"
 )
 
 func TestParseIDs_TakesListsOfUint32Only(t *testing.T) {
-	for _, row := range []struct {
-		raw  string
-		want []uint32
-		ok   bool
-	}{
-		{`[]`, []uint32{}, true},
-		{` [ ] `, []uint32{}, true},
-		{`[0]`, []uint32{0}, true},
-		{`[1,203,4294967295]`, []uint32{1, 203, 4294967295}, true},
-		{" [\t1 ,\n2,\r\n3 ]\n", []uint32{1, 2, 3}, true},
-		{`[4294967296]`, nil, false},
-		{`[99999999999999999999999999]`, nil, false},
-		{`[-1]`, nil, false},
-		{`[-0]`, nil, false},
-		{`[+1]`, nil, false},
-		{`[01]`, nil, false},
-		{`[00]`, nil, false},
-		{`[1.0]`, nil, false},
-		{`[1e2]`, nil, false},
-		{`["1"]`, nil, false},
-		{`[true]`, nil, false},
-		{`[null]`, nil, false},
-		{`[[1]]`, nil, false},
-		{`[1,]`, nil, false},
-		{`[,1]`, nil, false},
-		{`[1 2]`, nil, false},
-		{`[1,2`, nil, false},
-		{`[1,2]3`, nil, false},
-		{`[1,`, nil, false},
-		{`[`, nil, false},
-		{``, nil, false},
-		{`null`, nil, false},
-		{`1`, nil, false},
-		{"[1,\v2]", nil, false},
+	for _, raw := range []string{
+		`[]`, ` [ ] `, `[0]`, `[1,203,4294967295]`, " [\t1 ,\n2,\r\n3 ]\n", `[4294967296]`, `[99999999999999999999999999]`, `[-1]`, `[-0]`, `[+1]`, `[01]`, `[00]`, `[1.0]`,
+		`[1e2]`, `["1"]`, `[true]`, `[null]`, `[[1]]`, `[1,]`, `[,1]`, `[1 2]`, `[1,2`, `[1,2]3`, `[1,`, `[`, ``, `null`, `1`, "[1,\v2]",
 	} {
-		got, ok := rawjson.ParseIDs([]byte(row.raw))
-		if !slices.Equal(got, row.want) || ok != row.ok || (got == nil) != (row.want == nil) {
-			t.Errorf("ParseIDs(%q) = %v, %t, want %v, %t", row.raw, got, ok, row.want, row.ok)
-		}
-		if same := rawjson.EqualIDs([]byte(row.raw), row.want); same != row.ok {
-			t.Errorf("EqualIDs(%q, %v) = %t, want %t", row.raw, row.want, same, row.ok)
-		}
+		checkParseIDs(t, []byte(raw))
+	}
+	if got, ok := ParseIDs([]byte(` [1, 203 ,4294967295]`)); !ok || !slices.Equal(got, []uint32{1, 203, 4294967295}) {
+		t.Errorf("got %v, %t", got, ok)
 	}
 }
 
 func TestEqualIDs_TellsOtherLists(t *testing.T) {
 	ids := []uint32{1, 2, 3}
 	for _, raw := range []string{`[1,2]`, `[1,2,3,4]`, `[1,2,4]`, `[]`, `[3,2,1]`, `[1,2,3]x`, `[1,2,3.0]`} {
-		if rawjson.EqualIDs([]byte(raw), ids) {
+		if EqualIDs([]byte(raw), ids) {
 			t.Errorf("EqualIDs(%s, %v) = true", raw, ids)
 		}
 	}
-	if !rawjson.EqualIDs([]byte(` [1, 2 ,3 ]`), ids) {
+	if !EqualIDs([]byte(` [1, 2 ,3 ]`), ids) {
 		t.Error("white space makes equal lists differ")
 	}
 	raw, long := manyIDs(1000)
-	if n := testing.AllocsPerRun(10, func() { rawjson.EqualIDs(raw, long) }); n != 0 {
+	if n := testing.AllocsPerRun(10, func() { EqualIDs(raw, long) }); n != 0 {
 		t.Errorf("EqualIDs allocates %v times, want 0", n)
 	}
 }
@@ -80,7 +44,7 @@ func TestEqualIDs_TellsOtherLists(t *testing.T) {
 func TestParseIDs_CommasAloneReserveLittle(t *testing.T) {
 	raw := bytes.Repeat([]byte(","), 1<<20)
 	raw[0], raw[len(raw)-1] = '[', ']'
-	s := rawjson.Scanner{Data: raw}
+	s := Scanner{Data: raw}
 	if ids, ok := s.IDsInto(nil); ok || cap(ids) > len(raw)/2+1 {
 		t.Errorf("commas: ok %t, room for %d ids", ok, cap(ids))
 	}
@@ -92,19 +56,11 @@ func TestParseIDs_LongListsAsEncodingJSON(t *testing.T) {
 	for i, widths := 0, []uint32{7, 0, 1234567, 42, 152064, 4294967295, 12345678, 301, 90210, 1000}; i < 56; i++ {
 		ids = append(ids, widths[i%len(widths)]/uint32(1+i/len(widths)))
 	}
-	list := string(rawjson.AppendIDs(nil, ids))
+	list := string(AppendIDs(nil, ids))
 	check := func(raw string) {
 		t.Helper()
-		var want []*uint32
-		ok := json.Unmarshal([]byte(raw), &want) == nil && !slices.Contains(want, nil)
-		got, read := rawjson.ParseIDs([]byte(raw))
-		if read != ok || ok && !slices.EqualFunc(got, want, func(a uint32, b *uint32) bool { return a == *b }) {
-			t.Fatalf("ParseIDs(%s) = %v, %t, want %t", raw, got, read, ok)
-		}
-		if ok != rawjson.EqualIDs([]byte(raw), got) {
-			t.Fatalf("EqualIDs(%s, %v) = %t", raw, got, !ok)
-		}
-		if valid := json.Valid([]byte(raw)); rawjson.Valid([]byte(raw)) != valid {
+		checkParseIDs(t, []byte(raw))
+		if valid := json.Valid([]byte(raw)); Valid([]byte(raw)) != valid {
 			t.Fatalf("Valid(%s) = %t", raw, !valid)
 		}
 	}
@@ -127,24 +83,24 @@ func TestParseIDs_LongListsAsEncodingJSON(t *testing.T) {
 
 func TestAppendIDs_WritesWhatParseIDsReads(t *testing.T) {
 	raw, ids := manyIDs(5000)
-	if got := rawjson.AppendIDs([]byte("x"), ids); string(got) != "x"+string(raw) {
+	if got := AppendIDs([]byte("x"), ids); string(got) != "x"+string(raw) {
 		t.Errorf("got %.60s, want %.60s", got, raw)
 	}
 	for place := uint64(1); place < 1<<32; place *= 10 {
 		for _, digits := range []uint64{1, 2, 5, 9, 10, 11, 19, 99, 101, 909, 999} {
 			for _, n := range []uint64{digits*place - 1, digits * place, digits*place + 1} {
-				if got, want := string(rawjson.AppendIDs(nil, []uint32{uint32(n)})), "["+strconv.Itoa(int(uint32(n)))+"]"; got != want {
+				if got, want := string(AppendIDs(nil, []uint32{uint32(n)})), "["+strconv.Itoa(int(uint32(n)))+"]"; got != want {
 					t.Fatalf("got %s, want %s", got, want)
 				}
 			}
 		}
 	}
 	for n := range uint32(200_000) {
-		if got, want := string(rawjson.AppendIDs(nil, []uint32{n})), "["+strconv.Itoa(int(n))+"]"; got != want {
+		if got, want := string(AppendIDs(nil, []uint32{n})), "["+strconv.Itoa(int(n))+"]"; got != want {
 			t.Fatalf("got %s, want %s", got, want)
 		}
 	}
-	if got := string(rawjson.AppendIDs(nil, nil)); got != "[]" {
+	if got := string(AppendIDs(nil, nil)); got != "[]" {
 		t.Errorf("no ids: got %s, want []", got)
 	}
 }
@@ -158,7 +114,7 @@ func TestParseIDs_Recordings(t *testing.T) {
 		}
 	}
 	must(t, json.Unmarshal(raw, &answer))
-	ids, ok := rawjson.ParseIDs(answer.Response.JSON.Tokens)
+	ids, ok := ParseIDs(answer.Response.JSON.Tokens)
 	if !ok || len(ids) != 136 || ids[0] != 1 || ids[135] != 203 {
 		t.Errorf("got %d ids, %t, want the 136 of the recording", len(ids), ok)
 	}
@@ -185,13 +141,13 @@ func checkParseIDs(t *testing.T, raw []byte) {
 	t.Helper()
 	var reference []*uint32
 	want := json.Unmarshal(raw, &reference) == nil && reference != nil && !slices.Contains(reference, nil)
-	got, ok := rawjson.ParseIDs(raw)
+	got, ok := ParseIDs(raw)
 	if ok != want {
 		t.Fatalf("ParseIDs(%q): ok %t, want %t", raw, ok, want)
 	}
 	// What is in the room is of no concern, nor how much fits there.
 	for _, n := range []int{0, len(got), len(got) + 1, len(raw) + 9} {
-		buffer, s := slices.Repeat([]uint32{77}, n), rawjson.Scanner{Data: raw}
+		buffer, s := slices.Repeat([]uint32{77}, n), Scanner{Data: raw}
 		s.Space()
 		again, ok := s.IDsInto(buffer[:n/2])
 		if ok = ok && s.End(); ok != want || want && !slices.Equal(again, got) {
@@ -204,14 +160,14 @@ func checkParseIDs(t *testing.T, raw []byte) {
 	if !ok {
 		return
 	}
-	if !slices.EqualFunc(got, reference, func(a uint32, b *uint32) bool { return a == *b }) || !rawjson.EqualIDs(raw, got) {
+	if !slices.EqualFunc(got, reference, func(a uint32, b *uint32) bool { return a == *b }) || !EqualIDs(raw, got) {
 		t.Fatalf("ParseIDs(%q) = %v", raw, got)
 	}
-	again := rawjson.AppendIDs(nil, got)
-	if back, ok := rawjson.ParseIDs(again); !ok || !slices.Equal(back, got) {
+	again := AppendIDs(nil, got)
+	if back, ok := ParseIDs(again); !ok || !slices.Equal(back, got) {
 		t.Fatalf("%s does not come back", again)
 	}
-	if len(got) > 0 && rawjson.EqualIDs(raw, got[1:]) {
+	if len(got) > 0 && EqualIDs(raw, got[1:]) {
 		t.Fatalf("EqualIDs(%q) takes a shorter list", raw)
 	}
 }
@@ -228,7 +184,7 @@ func manyIDs(n int) (raw []byte, ids []uint32) {
 
 // countInts reads a text that is an array and not empty.
 func countInts(raw []byte) (n, end int, ok bool) {
-	s := rawjson.Scanner{Data: raw}
+	s := Scanner{Data: raw}
 	if more, err := s.Open('['); !more || err != nil {
 		return 0, 0, false
 	}
@@ -238,7 +194,7 @@ func countInts(raw []byte) (n, end int, ok bool) {
 
 // readInts is how CountInts came to its result when it read each value: the reference for it.
 func readInts(raw []byte) (n, end int, ok bool) {
-	s := rawjson.Scanner{Data: raw}
+	s := Scanner{Data: raw}
 	if more, err := s.Open('['); !more || err != nil {
 		return 0, 0, false
 	}
@@ -265,10 +221,10 @@ func checkCount(t *testing.T, raw []byte) {
 	}
 	list := raw[:end]
 	for k := 1; k < n; k++ {
-		s := rawjson.Scanner{Data: list}
+		s := Scanner{Data: list}
 		_, _ = s.Open('[')
 		_, _, _ = s.ReadIDs(make([]uint32, k))
-		at := rawjson.AfterInts(list, k)
+		at := AfterInts(list, k)
 		if got, want := bytes.TrimRight(list[:at], " \t\r\n"), bytes.TrimRight(list[:s.Pos], ", \t\r\n"); list[at] != ',' || !bytes.Equal(got, want) {
 			t.Fatalf("the first %d of %q end at %d: got %q, want %q", k, list, at, got, want)
 		}

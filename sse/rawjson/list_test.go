@@ -1,4 +1,4 @@
-package rawjson_test
+package rawjson
 
 import (
 	"encoding/json"
@@ -7,13 +7,11 @@ import (
 	"strings"
 	"testing"
 	"unicode/utf8"
-
-	"carryover/sse/rawjson"
 )
 
 // readList reads a text that is exactly one list, in valid UTF-8 as List expects it.
-func readList(text string) (rawjson.List, error) {
-	s := rawjson.Scanner{Data: []byte(text)}
+func readList(text string) (List, error) {
+	s := Scanner{Data: []byte(text)}
 	s.Space()
 	l, err := s.List()
 	if err == nil && (!l.IsArray() || !s.End() || !utf8.ValidString(text)) {
@@ -22,7 +20,7 @@ func readList(text string) (rawjson.List, error) {
 	return l, err
 }
 
-func parseList(tb testing.TB, text string) rawjson.List {
+func parseList(tb testing.TB, text string) List {
 	tb.Helper()
 	l, err := readList(text)
 	if err != nil {
@@ -66,7 +64,7 @@ func TestList_RefusesWhatParseObjectRefuses(t *testing.T) {
 func TestList_NotesNoMoreThanItsText(t *testing.T) {
 	const n = 10_000
 	text := "[" + strings.Repeat(`{"a":1,"b":2},`, n-1) + `{"a":1,"b":3}]`
-	var l rawjson.List
+	var l List
 	allocated := testing.AllocsPerRun(1, func() { l = parseList(t, text) })
 	if l.Len() > n/4 {
 		t.Errorf("%d of %d small objects are noted, in %v allocations", l.Len(), n, allocated)
@@ -112,9 +110,9 @@ func TestList_NotesTakeAtMostTwiceTheText(t *testing.T) {
 
 func TestList_RefusesAnElementOfTooManyMembers(t *testing.T) {
 	text := `[{` + strings.Repeat(`"":1,`, 256) + `"":1}]`
-	var fault *rawjson.Error
-	if _, err := readList(text); !errors.As(err, &fault) || fault.Code != rawjson.CodeTooComplex {
-		t.Errorf("got %v, want %s", err, rawjson.CodeTooComplex)
+	var fault *Error
+	if _, err := readList(text); !errors.As(err, &fault) || fault.Code != CodeTooComplex {
+		t.Errorf("got %v, want %s", err, CodeTooComplex)
 	}
 }
 
@@ -153,22 +151,22 @@ func FuzzList(f *testing.F) {
 	})
 }
 
-func checkMembers(t *testing.T, e rawjson.Element) {
+func checkMembers(t *testing.T, e Element) {
 	t.Helper()
 	type member struct{ key, value, whole string }
 	var got, want []member
 	for m := range e.Members() {
 		got = append(got, member{string(m.Key), string(m.Value), string(m.Whole)})
-		if text, ok := rawjson.Text(m.Value); ok && m.Text != len(text) {
+		if text, ok := Text(m.Value); ok && m.Text != len(text) {
 			t.Fatalf("%q stands for %d bytes, got %d", m.Value, len(text), m.Text)
 		}
-		if m.Text != rawjson.TextLen(m.Value) {
-			t.Fatalf("%q: %d bytes where it was noted, %d where it is measured", m.Value, m.Text, rawjson.TextLen(m.Value))
+		if m.Text != TextLen(m.Value) {
+			t.Fatalf("%q: %d bytes where it was noted, %d where it is measured", m.Value, m.Text, TextLen(m.Value))
 		}
 	}
-	s := rawjson.Scanner{Data: e.Raw}
+	s := Scanner{Data: e.Raw}
 	if e.IsObject() {
-		_ = s.Members(func(m rawjson.Member) error {
+		_ = s.Members(func(m Member) error {
 			err := s.Skip()
 			want = append(want, member{string(m.Key), string(e.Raw[m.Value:s.Pos]), string(e.Raw[m.Start:s.Pos])})
 			return err

@@ -1,4 +1,4 @@
-package rawjson_test
+package rawjson
 
 import (
 	"testing"

@@ -1,10 +1,8 @@
-package rawjson_test
+package rawjson
 
 import (
 	"math"
 	"testing"
-
-	"carryover/sse/rawjson"
 )
 
 func TestInteger_IsExactOrCapped(t *testing.T) {
@@ -25,7 +23,7 @@ func TestInteger_IsExactOrCapped(t *testing.T) {
 		{`"1"`, 0, false},
 		{``, 0, false},
 	} {
-		if got, ok := rawjson.Integer([]byte(row.raw)); ok != row.ok || ok && got != row.want {
+		if got, ok := Integer([]byte(row.raw)); ok != row.ok || ok && got != row.want {
 			t.Errorf("Integer(%s): got %d, %t, want %d, %t", row.raw, got, ok, row.want, row.ok)
 		}
 	}

@@ -1,4 +1,4 @@
-package rawjson_test
+package rawjson
 
 import (
 	"bytes"
@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"carryover/sse/rawjson"
 	"carryover/sse/rawjson/rawjsontest"
 )
 
@@ -22,7 +21,7 @@ func TestValid_IsStrictAndBounded(t *testing.T) {
 		nestedJSON("[", "]", 64): true, nestedJSON(`{"a":`, "}", 64): true, nestedJSON(`[{"a":`, "}]", 32): true,
 		nestedJSON("[", "]", 65): false, nestedJSON(`{"a":`, "}", 65): false, nestedJSON(`[{"a":`, "}]", 33): false,
 	} {
-		if got := rawjson.Valid([]byte(text)); got != want {
+		if got := Valid([]byte(text)); got != want {
 			t.Errorf("%.80q: got %t, want %t", text, got, want)
 		}
 	}
@@ -34,11 +33,11 @@ func TestValid_IsStrictAndBounded(t *testing.T) {
 func FuzzValid(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		want := json.Valid(data) && rawjsontest.Depth(data) <= 64
-		if got := rawjson.Valid(data); got != want {
+		if got := Valid(data); got != want {
 			t.Errorf("%q: got %t, want %t", data, got, want)
 		}
 		_, object := rawjsontest.Members(data)
-		if o, err := rawjson.ParseObject(data); (err == nil) != object {
+		if o, err := ParseObject(data); (err == nil) != object {
 			t.Errorf("%q: ParseObject: %v, want accepted %t", data, err, object)
 		} else if object && !bytes.Equal(o.Rewrite(nil), data) {
 			t.Errorf("%q: rewritten without edits: %q", data, o.Rewrite(nil))
@@ -51,7 +50,7 @@ func FuzzValid(f *testing.F) {
 
 // passes reports whether data is one value to Pass.
 func passes(data []byte) bool {
-	s := rawjson.Scanner{Data: data}
+	s := Scanner{Data: data}
 	s.Space()
 	return s.Pass() == nil && s.End()
 }
@@ -68,7 +67,7 @@ func TestPass_GoesDeeperThanIsRead(t *testing.T) {
 		}
 	}
 	// Behind what is passed over, depth counts again.
-	s := rawjson.Scanner{Data: []byte("[" + nestedJSON("[", "]", 100) + "," + nestedJSON("[", "]", 64) + "]")}
+	s := Scanner{Data: []byte("[" + nestedJSON("[", "]", 100) + "," + nestedJSON("[", "]", 64) + "]")}
 	if _, err := s.Open('['); err != nil {
 		t.Fatal(err)
 	}
@@ -83,16 +82,16 @@ func TestPass_GoesDeeperThanIsRead(t *testing.T) {
 
 // complete reports whether a walk finds object to be one valid JSON object.
 func complete(object []byte) bool {
-	s := rawjson.Scanner{Data: object}
+	s := Scanner{Data: object}
 	s.Space()
-	return s.Members(func(rawjson.Member) error { return s.Skip() }) == nil && s.End()
+	return s.Members(func(Member) error { return s.Skip() }) == nil && s.End()
 }
 
 func TestMembers_AgreesWithEncodingJSON(t *testing.T) {
 	const alphabet = "{}[]\",:\\ \n\t\x00\x1f\x7f\xff0123789-+.eEtrufalsn/bx"
 	check := func(object string) {
 		t.Helper()
-		want := json.Valid([]byte(object)) && strings.HasPrefix(strings.TrimLeft(object, " \t\r\n"), "{") && rawjsontest.Depth([]byte(object)) <= rawjson.MaxDepth
+		want := json.Valid([]byte(object)) && strings.HasPrefix(strings.TrimLeft(object, " \t\r\n"), "{") && rawjsontest.Depth([]byte(object)) <= MaxDepth
 		if got := complete([]byte(object)); got != want {
 			t.Errorf("%q is a valid object: got %t, want %t", object, got, want)
 		}
@@ -111,7 +110,7 @@ func TestMembers_AgreesWithEncodingJSON(t *testing.T) {
 			}
 		}
 	}
-	for depth := rawjson.MaxDepth - 2; depth <= rawjson.MaxDepth+1; depth++ {
+	for depth := MaxDepth - 2; depth <= MaxDepth+1; depth++ {
 		check(`{"a":` + strings.Repeat("[", depth) + strings.Repeat("]", depth) + `}`)
 		check(strings.Repeat(`{"a":`, depth) + "1" + strings.Repeat("}", depth))
 	}
@@ -121,7 +120,7 @@ func TestIsEmpty(t *testing.T) {
 	for raw, want := range map[string]bool{
 		`null`: true, `[]`: true, "{\t\r\n }": true, `[ ]`: true, `{"a":1}`: false, `[0]`: false, `""`: false, `0`: false, `false`: false,
 	} {
-		if got := rawjson.IsEmpty([]byte(raw)); got != want {
+		if got := IsEmpty([]byte(raw)); got != want {
 			t.Errorf("IsEmpty(%s) = %t, want %t", raw, got, want)
 		}
 	}

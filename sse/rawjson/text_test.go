@@ -1,10 +1,8 @@
-package rawjson_test
+package rawjson
 
 import (
 	"bytes"
 	"testing"
-
-	"carryover/sse/rawjson"
 )
 
 // TestSpecials_EveryByteAtEveryPlace compares the eight-byte search with a plain
@@ -15,7 +13,7 @@ func TestSpecials_EveryByteAtEveryPlace(t *testing.T) {
 			for c := range 256 {
 				text := bytes.Repeat([]byte{filler}, 9)
 				text[0], text[place+1] = '"', byte(c)
-				s := rawjson.Scanner{Data: append(text, '"')}
+				s := Scanner{Data: append(text, '"')}
 				err := s.SkipString()
 				special := c == '"' || c == '\\' || c < 0x20
 				reached := s.Pos
@@ -45,7 +43,7 @@ func TestText_DecodesWhatHasAUTF8Form(t *testing.T) {
 		{`null`, "", false},
 		{``, "", false},
 	} {
-		if got, ok := rawjson.Text([]byte(row.raw)); ok != row.ok || ok && got != row.want {
+		if got, ok := Text([]byte(row.raw)); ok != row.ok || ok && got != row.want {
 			t.Errorf("Text(%s): got %q, %t, want %q, %t", row.raw, got, ok, row.want, row.ok)
 		}
 	}

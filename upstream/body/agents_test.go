@@ -28,15 +28,6 @@ const codexBody = `{"model":"m","instructions":"You are an agent.","store":false
 {"type":"reasoning","id":"rs_1","summary":[],"content":[{"type":"reasoning_text","text":"Hm."}]},
 {"type":"function_call","call_id":"c1","name":"shell","arguments":"{\"a\":1}"},{"type":"function_call_output","call_id":"c1","output":"found"}]}`
 
-func parsed(tb testing.TB, api API, body string) *Request {
-	tb.Helper()
-	r, err := ParseRequest(api, []byte(body))
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return r
-}
-
 // asMap reads a body.
 func asMap(tb testing.TB, body []byte) map[string]json.RawMessage {
 	tb.Helper()
@@ -51,7 +42,7 @@ func asMap(tb testing.TB, body []byte) map[string]json.RawMessage {
 func TestAgents_PrefillComputesRenderedIDs(t *testing.T) {
 	params := Member{Name: "kv_transfer_params", Value: []byte(`{"a":1}`)}
 	for api, body := range map[API]string{Messages: claudeBody("1"), Responses: codexBody} {
-		got := asMap(t, parsed(t, api, body).PrefillBody(PrefillEdit{
+		got := asMap(t, mustParse(t, api, body).PrefillBody(PrefillEdit{
 			PromptIDs: []byte("[1,2]"), ReturnTokenIDs: true, CacheSalt: "salt", Members: []Member{params},
 		}).Bytes())
 		want := map[string]string{
@@ -96,7 +87,7 @@ func TestAgents_NativeLegs(t *testing.T) {
 			"store": "false", "stream": "", "max_output_tokens": "500",
 		}},
 	} {
-		got := asMap(t, row.got(parsed(t, row.api, row.body)).Bytes())
+		got := asMap(t, row.got(mustParse(t, row.api, row.body)).Bytes())
 		for member, want := range row.want {
 			if string(got[member]) != want {
 				t.Errorf("%s: %s is %s, want %s", name, member, got[member], want)
@@ -126,7 +117,7 @@ func TestAgents_RefusesWhatNeedsAStore(t *testing.T) {
 func TestAgents_ChainsPassOverTheAttribution(t *testing.T) {
 	seed, long := maphash.MakeSeed(), strings.Repeat("You are patient. ", 200)
 	chain := func(cch, text string) []uint64 {
-		return parsed(t, Messages, strings.Replace(claudeBody(cch), "You are an agent.", text, 1)).Prompt().Chain(seed)
+		return mustParse(t, Messages, strings.Replace(claudeBody(cch), "You are an agent.", text, 1)).Prompt().Chain(seed)
 	}
 	one, same, other := chain("1", long), chain("2", long), chain("1", "X"+long)
 	if len(one) < 3 || one[0] != same[0] || one[2] != same[2] || one[1] == other[1] {
@@ -136,12 +127,12 @@ func TestAgents_ChainsPassOverTheAttribution(t *testing.T) {
 
 func TestAgents_PromptLength(t *testing.T) {
 	for api, body := range map[API]string{Messages: claudeBody("1"), Responses: codexBody} {
-		l := parsed(t, api, body).Prompt().Length()
+		l := mustParse(t, api, body).Prompt().Length()
 		if !l.Answered || l.Whole.Bytes < len("You are an agent.Look.") || l.Tail.Bytes < len("found") || l.Tail.Bytes > 40 {
 			t.Errorf("API %d: %+v", api, l)
 		}
 	}
-	if l := parsed(t, Responses, `{"input":"1234","instructions":"12"}`).Prompt().Length(); l.Whole.Bytes != 6 || l.Tail.Bytes != 4 || l.Answered {
+	if l := mustParse(t, Responses, `{"input":"1234","instructions":"12"}`).Prompt().Length(); l.Whole.Bytes != 6 || l.Tail.Bytes != 4 || l.Answered {
 		t.Errorf("input of one text: %+v", l)
 	}
 }

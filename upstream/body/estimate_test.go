@@ -35,29 +35,29 @@ func TestPromptLength_OfTextPrompts(t *testing.T) {
 func TestPromptLength_OfMessages(t *testing.T) {
 	const question, answer = `{"role":"user","content":"12345678"}`, `{"content":"1234","role":"assistant"}`
 	for _, row := range []struct {
-		name, messages string
-		whole, tail    int // bytes
-		answered       bool
-		plain          bool
+		messages    string
+		whole, tail int // bytes
+		answered    bool
+		plain       bool
 	}{
-		{"question", question, 8, 8, false, true},
-		{"follow-up", question + `,` + answer + `,{"role":"user","content":"12"}`, 14, 2, true, true},
-		{"tool results", question + `,` + answer + `,{"role":"tool","content":"123"},` + question, 23, 11, true, false},
-		{"ends with the assistant", question + `,` + answer, 12, 0, true, true},
-		{"null content", `{"role":"assistant","content":null}`, 0, 0, true, true},
-		{"parts", `{"role":"user","content":[{"type":"text","text":"123"},{"text":"45","type":"text"},"6"]}`, 6, 6, false, true},
-		{"refusal", `{"role":"user","content":[{"type":"refusal","refusal":"no."}]}`, 3, 3, false, true},
-		{"tool call", `{"role":"assistant","tool_calls":[{"id":"call_123456789","type":"function","function":{"name":"add","arguments":"{\"a\":1}"}}]}`, 10, 0, true, false},
-		{"tool call with an object", `{"role":"assistant","tool_calls":[{"function":{"arguments":{"a":1}}}]}`, 7, 0, true, false},
-		{"reasoning", `{"role":"assistant","reasoning":"12345","content":"1"}`, 6, 0, true, false},
-		{"older reasoning", `{"role":"assistant","reasoning_content":"12345","content":"1"}`, 6, 0, true, false},
-		{"spelled otherwise", `{"role":"user","cont\u0065nt":"12"}`, 2, 2, false, true},
-		{"unknown part", `{"role":"user","content":[{"type":"new","new":"12345"}]}`, 7, 7, false, false},
+		{question, 8, 8, false, true}, // question
+		{question + `,` + answer + `,{"role":"user","content":"12"}`, 14, 2, true, true},                                                                        // follow-up
+		{question + `,` + answer + `,{"role":"tool","content":"123"},` + question, 23, 11, true, false},                                                         // tool results
+		{question + `,` + answer, 12, 0, true, true},                                                                                                            // ends with the assistant
+		{`{"role":"assistant","content":null}`, 0, 0, true, true},                                                                                               // null content
+		{`{"role":"user","content":[{"type":"text","text":"123"},{"text":"45","type":"text"},"6"]}`, 6, 6, false, true},                                         // parts
+		{`{"role":"user","content":[{"type":"refusal","refusal":"no."}]}`, 3, 3, false, true},                                                                   // refusal
+		{`{"role":"assistant","tool_calls":[{"id":"call_123456789","type":"function","function":{"name":"add","arguments":"{\"a\":1}"}}]}`, 10, 0, true, false}, // tool call
+		{`{"role":"assistant","tool_calls":[{"function":{"arguments":{"a":1}}}]}`, 7, 0, true, false},                                                           // tool call with an object
+		{`{"role":"assistant","reasoning":"12345","content":"1"}`, 6, 0, true, false},                                                                           // reasoning
+		{`{"role":"assistant","reasoning_content":"12345","content":"1"}`, 6, 0, true, false},                                                                   // older reasoning
+		{`{"role":"user","cont\u0065nt":"12"}`, 2, 2, false, true},                                                                                              // spelled otherwise
+		{`{"role":"user","content":[{"type":"new","new":"12345"}]}`, 7, 7, false, false},                                                                        // unknown part
 	} {
 		got := mustParse(t, Chat, `{"messages":[`+row.messages+`]}`).Prompt().Length()
 		want := PromptLength{Whole: Length{Bytes: row.whole}, Tail: Length{Bytes: row.tail}, Answered: row.answered, Plain: row.plain}
 		if got != want {
-			t.Errorf("%s: got %+v, want %+v", row.name, got, want)
+			t.Errorf("%s: got %+v, want %+v", row.messages, got, want)
 		}
 	}
 }

@@ -11,33 +11,48 @@ import (
 const oneMessage = `"messages":[{"role":"user","content":"hi"}]`
 
 func TestRequest_FeatureSet(t *testing.T) {
-	for _, row := range []struct{ name, body, want string }{
-		{"plain", `{` + oneMessage + `}`, `chat;"user":s;`},
-		{"what does not shape the prompt", `{"model":"m",` + oneMessage + `,"temperature":0.7,"stream":true,"stream_options":{},"stop":["x"],"seed":1,"user":"u","metadata":{"a":1},"prompt_cache_key":"k","conversation_id":"c","session_id":"s","cache_salt":"z","vllm_xargs":{"a":1},"echo":false,"logprobs":true}`, `chat;"user":s;`},
-		{"null is absent", `{` + oneMessage + `,"tools":null,"documents":null,"truncate_prompt_tokens":null,"from_the_future":null,"echo":null}`, `chat;"user":s;`},
-		{"but not in tool_choice", `{` + oneMessage + `,"tool_choice":null}`, `chat;"tool_choice"=null;"user":s;`},
-		{"names in any order", `{"tools":[],` + oneMessage + `,"documents":[],"chat_template":"x"}`, `chat;"chat_template";"documents";"tools";"user":s;`},
-		{"tool choice by name", `{` + oneMessage + `,"tool_choice":{"type":"function","function":{"name":"f"}}}`, `chat;"tool_choice"=named;"user":s;`},
-		{"tool choice by mode", `{` + oneMessage + `,"tool_choice":"required"}`, `chat;"tool_choice"="required";"user":s;`},
-		{"values that select branches", `{` + oneMessage + `,"reasoning_effort":"low","add_generation_prompt":false,"continue_final_message":true,"response_format":{"type":"json_schema","json_schema":{}}}`,
+	for _, row := range []struct{ body, want string }{
+		// plain
+		{`{` + oneMessage + `}`, `chat;"user":s;`},
+		// what does not shape the prompt
+		{`{"model":"m",` + oneMessage + `,"temperature":0.7,"stream":true,"stream_options":{},"stop":["x"],"seed":1,"user":"u","metadata":{"a":1},"prompt_cache_key":"k","conversation_id":"c","session_id":"s","cache_salt":"z","vllm_xargs":{"a":1},"echo":false,"logprobs":true}`, `chat;"user":s;`},
+		// null is absent
+		{`{` + oneMessage + `,"tools":null,"documents":null,"truncate_prompt_tokens":null,"from_the_future":null,"echo":null}`, `chat;"user":s;`},
+		// but not in tool_choice
+		{`{` + oneMessage + `,"tool_choice":null}`, `chat;"tool_choice"=null;"user":s;`},
+		// names in any order
+		{`{"tools":[],` + oneMessage + `,"documents":[],"chat_template":"x"}`, `chat;"chat_template";"documents";"tools";"user":s;`},
+		// tool choice by name
+		{`{` + oneMessage + `,"tool_choice":{"type":"function","function":{"name":"f"}}}`, `chat;"tool_choice"=named;"user":s;`},
+		// tool choice by mode
+		{`{` + oneMessage + `,"tool_choice":"required"}`, `chat;"tool_choice"="required";"user":s;`},
+		// values that select branches
+		{`{` + oneMessage + `,"reasoning_effort":"low","add_generation_prompt":false,"continue_final_message":true,"response_format":{"type":"json_schema","json_schema":{}}}`,
 			`chat;"add_generation_prompt"=false;"continue_final_message"=true;"reasoning_effort"="low";"response_format"="json_schema";"user":s;`},
-		{"keys of template arguments", `{` + oneMessage + `,"chat_template_kwargs":{"enable_thinking":false,"a":{"b":1}}}`, `chat;"chat_template_kwargs"="a","enable_thinking";"user":s;`},
-		{"separators in names stay names", `{` + oneMessage + `,"chat_template_kwargs":{"a\",\"b":1}}`, `chat;"chat_template_kwargs"="a\",\"b";"user":s;`},
-		{"roles and what they have", `{"messages":[
+		// keys of template arguments
+		{`{` + oneMessage + `,"chat_template_kwargs":{"enable_thinking":false,"a":{"b":1}}}`, `chat;"chat_template_kwargs"="a","enable_thinking";"user":s;`},
+		// separators in names stay names
+		{`{` + oneMessage + `,"chat_template_kwargs":{"a\",\"b":1}}`, `chat;"chat_template_kwargs"="a\",\"b";"user":s;`},
+		// roles and what they have
+		{`{"messages":[
 			{"role":"user","content":[{"type":"text","text":"a"},{"type":"input_text","text":"b","cache_control":{}},"c"],"name":"n"},
 			{"role":"assistant","content":null,"tool_calls":[{"id":"1"}],"reasoning":"r"},
 			{"role":"tool","content":"x","tool_call_id":"1"},
 			{"content":"y","role":"user"},
 			{"role":"assistant","content":"z","tool_calls":null,"reasoning":null,"name":null,"reasoning_content":"q"}]}`,
 			`chat;"assistant":sctr;"tool":s;"user":spn;`},
-		{"escaped names", `{"messages":[{"r\u006fle":"us\u0065r","c\u006fntent":[{"typ\u0065":"t\u0065xt","text":""}]}],"t\u006fols":[]}`, `chat;"tools";"user":p;`},
-		{"no messages", `{"messages":[]}`, `chat;`},
-		{"empty parts", `{"messages":[{"role":"user","content":[]}]}`, `chat;"user":p;`},
-		{"empty part", `{"messages":[{"role":"user","content":[{}]}]}`, `chat;"user":p;`},
+		// escaped names
+		{`{"messages":[{"r\u006fle":"us\u0065r","c\u006fntent":[{"typ\u0065":"t\u0065xt","text":""}]}],"t\u006fols":[]}`, `chat;"tools";"user":p;`},
+		// no messages
+		{`{"messages":[]}`, `chat;`},
+		// empty parts
+		{`{"messages":[{"role":"user","content":[]}]}`, `chat;"user":p;`},
+		// empty part
+		{`{"messages":[{"role":"user","content":[{}]}]}`, `chat;"user":p;`},
 	} {
 		got, comparable := mustParse(t, Chat, row.body).FeatureSet()
 		if got != row.want || !comparable {
-			t.Errorf("%s:\n got %s %t\nwant %s", row.name, got, comparable, row.want)
+			t.Errorf("%s:\n got %s %t\nwant %s", row.body, got, comparable, row.want)
 		}
 	}
 	got, comparable := mustParse(t, Text, `{"model":"m","prompt":"x","add_special_tokens":false,"max_tokens":3}`).FeatureSet()
@@ -48,46 +63,61 @@ func TestRequest_FeatureSet(t *testing.T) {
 
 func TestRequest_NotComparable(t *testing.T) {
 	message := func(m string) string { return `{"messages":[` + m + `]}` }
-	for _, row := range []struct {
-		name, body, why string
-		api             API
-	}{
-		{name: "unknown member", body: `{` + oneMessage + `,"from_the_future":1}`, why: WhyUnknownMember},
-		{name: "unknown member that vLLM ignores", body: `{` + oneMessage + `,"verbosity":"low"}`, why: WhyUnknownMember},
-		{name: "old name of tools", body: `{` + oneMessage + `,"functions":[]}`, why: WhyUnknownMember},
-		{name: "prompt in chat", body: `{` + oneMessage + `,"prompt":"x"}`, why: WhyUnknownMember},
-		{name: "effort none", body: `{` + oneMessage + `,"reasoning_effort":"none"}`, why: WhyUnknownMember},
-		{name: "effort unknown", body: `{` + oneMessage + `,"reasoning_effort":"heroic"}`, why: WhyUnknownMember},
-		{name: "tool choice unknown", body: `{` + oneMessage + `,"tool_choice":"maybe"}`, why: WhyUnknownMember},
-		{name: "flag as a word", body: `{` + oneMessage + `,"add_generation_prompt":"yes"}`, why: WhyUnknownMember},
-		{name: "format unknown", body: `{` + oneMessage + `,"response_format":{"type":"xml"}}`, why: WhyUnknownMember},
-		{name: "format without type", body: `{` + oneMessage + `,"response_format":{}}`, why: WhyUnknownMember},
-		{name: "format no object", body: `{` + oneMessage + `,"response_format":"text"}`, why: WhyUnknownMember},
-		{name: "template arguments no object", body: `{` + oneMessage + `,"chat_template_kwargs":[]}`, why: WhyUnknownMember},
-		{name: "template arguments twice", body: `{` + oneMessage + `,"chat_template_kwargs":{"a":1,"a":2}}`, why: WhyUnknownMember},
-		{name: "truncated", body: `{` + oneMessage + `,"truncate_prompt_tokens":5}`, why: WhyTruncate},
-		{name: "echo", body: `{` + oneMessage + `,"echo":true}`, why: WhyEcho},
-		{name: "image", body: message(`{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:"}}]}`), why: WhyContent},
-		{name: "no role", body: message(`{"content":"x"}`), why: WhyUnknownMember},
-		{name: "role null", body: message(`{"role":null,"content":"x"}`), why: WhyUnknownMember},
-		{name: "message no object", body: message(`"x"`), why: WhyUnknownMember},
-		{name: "empty message", body: message(`{}`), why: WhyUnknownMember},
-		{name: "messages no list", body: `{"messages":"x"}`, why: WhyUnknownMember},
-		{name: "messages absent", body: `{}`, why: WhyUnknownMember},
-		{name: "too many roles", body: message(strings.TrimSuffix(manyRoles(maxRoles+1), ",")), why: WhyTooComplex},
-		{name: "too long a key", body: `{` + oneMessage + `,"chat_template_kwargs":{"` + strings.Repeat("k", 256) + `":1,"` + strings.Repeat("l", 256) + `":1,"` + strings.Repeat("m", 256) + `":1,"` + strings.Repeat("n", 256) + `":1}}`, why: WhyTooComplex},
-		{name: "ids", api: Text, body: `{"prompt":[1,2]}`, why: WhyUnknownMember},
-		{name: "batch", api: Text, body: `{"prompt":["a"]}`, why: WhyUnknownMember},
-		{name: "embeddings", api: Text, body: `{"prompt":"x","prompt_embeds":"eA=="}`, why: WhyUnknownMember},
-		{name: "suffix", api: Text, body: `{"prompt":"x","suffix":"y"}`, why: WhyUnknownMember},
-		{name: "messages in text", api: Text, body: `{"prompt":"x","messages":[]}`, why: WhyUnknownMember},
+	type kind struct {
+		api API
+		why string
+	}
+	for kind, bodies := range map[kind][]string{
+		{Chat, WhyUnknownMember}: {
+			`{` + oneMessage + `,"from_the_future":1}`,                  // unknown member
+			`{` + oneMessage + `,"verbosity":"low"}`,                    // unknown member that vLLM ignores
+			`{` + oneMessage + `,"functions":[]}`,                       // old name of tools
+			`{` + oneMessage + `,"prompt":"x"}`,                         // prompt in chat
+			`{` + oneMessage + `,"reasoning_effort":"none"}`,            // effort none
+			`{` + oneMessage + `,"reasoning_effort":"heroic"}`,          // effort unknown
+			`{` + oneMessage + `,"tool_choice":"maybe"}`,                // tool choice unknown
+			`{` + oneMessage + `,"add_generation_prompt":"yes"}`,        // flag as a word
+			`{` + oneMessage + `,"response_format":{"type":"xml"}}`,     // format unknown
+			`{` + oneMessage + `,"response_format":{}}`,                 // format without type
+			`{` + oneMessage + `,"response_format":"text"}`,             // format no object
+			`{` + oneMessage + `,"chat_template_kwargs":[]}`,            // template arguments no object
+			`{` + oneMessage + `,"chat_template_kwargs":{"a":1,"a":2}}`, // template arguments twice
+			message(`{"content":"x"}`),                                  // no role
+			message(`{"role":null,"content":"x"}`),                      // role null
+			message(`"x"`),                                              // message no object
+			message(`{}`),                                               // empty message
+			`{"messages":"x"}`,                                          // messages no list
+			`{}`,                                                        // messages absent
+		},
+		{Chat, WhyTruncate}: {
+			`{` + oneMessage + `,"truncate_prompt_tokens":5}`, // truncated
+		},
+		{Chat, WhyEcho}: {
+			`{` + oneMessage + `,"echo":true}`, // echo
+		},
+		{Chat, WhyContent}: {
+			message(`{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:"}}]}`), // image
+		},
+		{Chat, WhyTooComplex}: {
+			message(strings.TrimSuffix(manyRoles(maxRoles+1), ",")), // too many roles
+			`{` + oneMessage + `,"chat_template_kwargs":{"` + strings.Repeat("k", 256) + `":1,"` + strings.Repeat("l", 256) + `":1,"` + strings.Repeat("m", 256) + `":1,"` + strings.Repeat("n", 256) + `":1}}`, // too long a key
+		},
+		{Text, WhyUnknownMember}: {
+			`{"prompt":[1,2]}`,                      // ids
+			`{"prompt":["a"]}`,                      // batch
+			`{"prompt":"x","prompt_embeds":"eA=="}`, // embeddings
+			`{"prompt":"x","suffix":"y"}`,           // suffix
+			`{"prompt":"x","messages":[]}`,          // messages in text
+		},
 	} {
-		r := mustParse(t, row.api, row.body)
-		if key, comparable := r.FeatureSet(); comparable {
-			t.Errorf("%s: comparable as %s", row.name, key)
-		}
-		if body, why, ok := r.TokenizeBody(nil); ok || why != row.why {
-			t.Errorf("%s: got %s, %q, want why %q", row.name, body, why, row.why)
+		for _, body := range bodies {
+			r := mustParse(t, kind.api, body)
+			if key, comparable := r.FeatureSet(); comparable {
+				t.Errorf("%.300s: comparable as %s", body, key)
+			}
+			if got, why, ok := r.TokenizeBody(nil); ok || why != kind.why {
+				t.Errorf("%.300s: got %s, %q, want why %q", body, got, why, kind.why)
+			}
 		}
 	}
 }
@@ -163,12 +193,8 @@ func FuzzFeatureSet(f *testing.F) {
 func sorted(t *testing.T, raw []byte) string {
 	t.Helper()
 	var value any
-	if err := json.Unmarshal(raw, &value); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal(raw, &value))
 	out, err := json.Marshal(value)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return string(out)
 }

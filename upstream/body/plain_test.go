@@ -25,7 +25,7 @@ func TestPlain_WhatClientsSendOfText(t *testing.T) {
 		},
 	} {
 		for _, body := range bodies {
-			if !parsed(t, api, body).Prompt().Plain() {
+			if !mustParse(t, api, body).Prompt().Plain() {
 				t.Errorf("API %d: not plain: %s", api, body)
 			}
 		}
@@ -57,7 +57,7 @@ func TestPlain_WhatIDsMayNotSayAllOf(t *testing.T) {
 		}},
 	} {
 		for _, inner := range list.inner {
-			if body := list.start + inner + list.end; parsed(t, api, body).Prompt().Plain() {
+			if body := list.start + inner + list.end; mustParse(t, api, body).Prompt().Plain() {
 				t.Errorf("API %d: plain: %s", api, body)
 			}
 		}
@@ -65,7 +65,7 @@ func TestPlain_WhatIDsMayNotSayAllOf(t *testing.T) {
 	for api, body := range map[API]string{
 		Chat: `{"messages":"a"}`, Messages: `{"system":[{"type":"image"}],"messages":[]}`, Responses: `{"input":7}`,
 	} {
-		if parsed(t, api, body).Prompt().Plain() {
+		if mustParse(t, api, body).Prompt().Plain() {
 			t.Errorf("API %d: plain: %s", api, body)
 		}
 	}

@@ -44,11 +44,7 @@ func chatOf(tb testing.TB, head string, sizes ...int) *Request {
 	for i, size := range sizes {
 		messages[i] = fmt.Sprintf(`{"role":"user","content":"%d%s"}`, i, strings.Repeat("x", size))
 	}
-	r, err := ParseRequest(Chat, []byte(`{`+head+`"messages":[`+strings.Join(messages, ",")+`]}`))
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return r
+	return mustParse(tb, Chat, `{`+head+`"messages":[`+strings.Join(messages, ",")+`]}`)
 }
 
 func TestPromptChain_GrowsWithAConversation(t *testing.T) {
@@ -111,11 +107,7 @@ func TestPromptChain_IsBounded(t *testing.T) {
 		t.Errorf("%d pieces of tools, want %d", n, MaxChain)
 	}
 	for _, body := range []string{`{}`, `{"prompt":null}`, `{"prompt":[]}`, `{"prompt":"` + strings.Repeat("x", 5000) + `"}`} {
-		r, err := ParseRequest(Text, []byte(body))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if n, want := len(r.Prompt().Chain(seed)), len(body)/ChainPiece; n != want {
+		if n, want := len(mustParse(t, Text, body).Prompt().Chain(seed)), len(body)/ChainPiece; n != want {
 			t.Errorf("%.20s: %d pieces, want %d", body, n, want)
 		}
 	}

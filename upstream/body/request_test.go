@@ -226,3 +226,11 @@ func TestParseRequest_EmptyParamsAreRemoved(t *testing.T) {
 		t.Errorf("got %s, want %s", got, want)
 	}
 }
+
+// must ends the test at an error.
+func must(tb testing.TB, err error) {
+	tb.Helper()
+	if err != nil {
+		tb.Fatal(err)
+	}
+}

@@ -1,11 +1,8 @@
-package discovery_test
+package discovery
 
 import (
-	"bytes"
 	"context"
-	"log/slog"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -84,32 +81,6 @@ func names(all []upstream.Instance) string {
 func instance(name string, at ...string) upstream.Instance {
 	authority := strings.Join(append(at, name)[:1], "")
 	return upstream.Instance{Name: name, BaseURL: "http://" + authority, Role: upstream.RoleDecode}
-}
-
-// journal is a log that a test reads while it is written.
-type journal struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (j *journal) logger() *slog.Logger { return slog.New(slog.NewTextHandler(j, nil)) }
-
-func (j *journal) Write(line []byte) (int, error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.text.Write(line)
-}
-
-// lines returns the lines that contain part.
-func (j *journal) lines(part string) (found []string) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	for line := range strings.Lines(j.text.String()) {
-		if strings.Contains(line, part) {
-			found = append(found, line)
-		}
-	}
-	return found
 }
 
 // must ends the test at an error.

@@ -1,11 +1,10 @@
-package discovery_test
+package discovery
 
 import (
+	"carryover/logtest"
 	"context"
-	"fmt"
 	"net"
 	"os"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,7 +12,6 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 
 	"carryover/upstream"
-	"carryover/upstream/discovery"
 )
 
 const (
@@ -23,20 +21,20 @@ const (
 )
 
 // parsed is a source that looks up at the server as fast as it can.
-func parsed(t *testing.T, server *dnsServer, log *journal, raw string) *discovery.DNS {
+func parsed(t *testing.T, server *dnsServer, log *logtest.Log, raw string) *DNS {
 	t.Helper()
-	d, err := discovery.ParseDNS(upstream.RoleDecode, raw)
+	d, err := ParseDNS(upstream.RoleDecode, raw)
 	must(t, err)
-	d.Resolver, d.Logger = server.resolver(), log.logger()
-	d.Every(time.Millisecond)
+	d.Resolver, d.Logger = server.resolver(), log.Logger()
+	d.interval = time.Millisecond
 	return d
 }
 
 func TestDNS_AnInstanceForEachAddress(t *testing.T) {
-	server := newDNSServer(t)
+	server := newDNSServer()
 	server.set("vllm.test.", typeA, addresses("10.0.0.2", "10.0.0.1", "0.0.0.0", "10.0.0.2"))
 	server.set("vllm.test.", typeAAAA, addresses("fd00::1", "ff02::1"))
-	w := watch(t, parsed(t, server, &journal{}, "http://VLLM.test.:8000"))
+	w := watch(t, parsed(t, server, &logtest.Log{}, "http://VLLM.test.:8000"))
 	all := <-w.lists
 	if got := names(all); got != "10.0.0.1:8000 10.0.0.2:8000 [fd00::1]:8000" {
 		t.Fatalf("set(%s)", got)
@@ -47,9 +45,9 @@ func TestDNS_AnInstanceForEachAddress(t *testing.T) {
 }
 
 func TestDNS_FollowsTheRecords(t *testing.T) {
-	server := newDNSServer(t)
+	server := newDNSServer()
 	server.set("vllm.test.", typeA, addresses("10.0.0.1"))
-	w := watch(t, parsed(t, server, &journal{}, "http://vllm.test.:8000"))
+	w := watch(t, parsed(t, server, &logtest.Log{}, "http://vllm.test.:8000"))
 	w.want(t, "10.0.0.1:8000")
 	server.set("vllm.test.", typeA, addresses("10.0.0.2", "10.0.0.1"))
 	w.want(t, "10.0.0.1:8000 10.0.0.2:8000")
@@ -67,7 +65,7 @@ func TestDNS_AnAnswerWithoutRecordsCountsTheThirdTime(t *testing.T) {
 		"no records": func(s *dnsServer) { s.set("vllm.test.", typeA, reply{}) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			server, log := newDNSServer(t), &journal{}
+			server, log := newDNSServer(), &logtest.Log{}
 			server.turnstile = make(chan struct{})
 			server.set("vllm.test.", typeA, addresses("10.0.0.1"))
 			w := watch(t, parsed(t, server, log, "http://vllm.test.:8000"))
@@ -86,7 +84,7 @@ func TestDNS_AnAnswerWithoutRecordsCountsTheThirdTime(t *testing.T) {
 			w.quiet(t)
 			server.pass(1)
 			w.want(t, "")
-			if got := log.lines("no instance behind a name"); len(got) != 1 {
+			if got := log.Lines("no instance behind a name"); len(got) != 1 {
 				t.Errorf("logged %q", got)
 			}
 		})
@@ -94,7 +92,7 @@ func TestDNS_AnAnswerWithoutRecordsCountsTheThirdTime(t *testing.T) {
 }
 
 func TestDNS_AServerThatFailsChangesNothing(t *testing.T) {
-	server, log := newDNSServer(t), &journal{}
+	server, log := newDNSServer(), &logtest.Log{}
 	server.set("vllm.test.", typeA, addresses("10.0.0.1"))
 	server.set("vllm.test.", typeAAAA, addresses("fd00::1"))
 	w := watch(t, parsed(t, server, log, "http://vllm.test.:8000"))
@@ -108,18 +106,18 @@ func TestDNS_AServerThatFailsChangesNothing(t *testing.T) {
 	w.want(t, "10.0.0.1:8000 [fd00::2]:8000") // one family fails, the other goes on
 	server.set("vllm.test.", typeA, addresses("10.0.0.3"))
 	w.want(t, "10.0.0.3:8000 [fd00::2]:8000")
-	if got := log.lines("no answer"); len(got) != 1 || !strings.Contains(got[0], "type=A ") || !strings.Contains(got[0], "instances=1") {
+	if got := log.Lines("no answer"); len(got) != 1 || !strings.Contains(got[0], "type=A ") || !strings.Contains(got[0], "instances=1") {
 		t.Errorf("logged %q, want one line", got)
 	}
-	if got := log.lines("answered again"); len(got) != 1 {
+	if got := log.Lines("answered again"); len(got) != 1 {
 		t.Errorf("logged %q, want one line", got)
 	}
 }
 
 func TestDNS_ATimeOutChangesNothing(t *testing.T) {
-	server := newDNSServer(t)
+	server := newDNSServer()
 	server.set("vllm.test.", typeA, addresses("10.0.0.1"))
-	d := parsed(t, server, &journal{}, "http://vllm.test.:8000")
+	d := parsed(t, server, &logtest.Log{}, "http://vllm.test.:8000")
 	dial, late, dials := d.Resolver.Dial, make(chan struct{}), make(chan struct{}, 1<<16)
 	d.Resolver.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
 		select {
@@ -140,35 +138,19 @@ func TestDNS_ATimeOutChangesNothing(t *testing.T) {
 }
 
 func TestDNS_TheFirstLookUpFails(t *testing.T) {
-	server, log := newDNSServer(t), &journal{}
+	server, log := newDNSServer(), &logtest.Log{}
 	server.set("vllm.test.", typeA, servfail)
 	w := watch(t, parsed(t, server, log, "http://vllm.test.:8000"))
 	w.want(t, "")
-	if len(log.lines("no answer")) != 1 || len(log.lines("no instance behind a name")) != 1 {
-		t.Errorf("logged %q", log.lines(""))
+	if len(log.Lines("no answer")) != 1 || len(log.Lines("no instance behind a name")) != 1 {
+		t.Errorf("logged %q", log.Lines(""))
 	}
 	server.set("vllm.test.", typeA, addresses("10.0.0.1"))
 	w.want(t, "10.0.0.1:8000")
 }
 
-// 200 addresses do not fit into a packet.
-func TestDNS_ATruncatedAnswerIsAskedForOverTCP(t *testing.T) {
-	server := newDNSServer(t)
-	var texts, want []string
-	for n := range 200 {
-		texts = append(texts, fmt.Sprintf("10.0.1.%d", n+1))
-		want = append(want, fmt.Sprintf("10.0.1.%d:8000", n+1))
-	}
-	all := addresses(texts...)
-	all.truncated = true
-	server.set("vllm.test.", typeA, all)
-	w := watch(t, parsed(t, server, &journal{}, "http://vllm.test.:8000"))
-	slices.Sort(want)
-	w.want(t, strings.Join(want, " "))
-}
-
 func TestDNS_BehindHTTPSTheNameStays(t *testing.T) {
-	server, log := newDNSServer(t), &journal{}
+	server, log := newDNSServer(), &logtest.Log{}
 	server.set("vllm.test.", typeA, addresses("10.0.0.1"))
 	server.set("vllm.test.", typeAAAA, addresses("fd00::1"))
 	w := watch(t, parsed(t, server, log, "https://vllm.test.:8443"))
@@ -176,13 +158,13 @@ func TestDNS_BehindHTTPSTheNameStays(t *testing.T) {
 	if want := (upstream.Instance{Name: "vllm.test.:8443", BaseURL: "https://vllm.test.:8443", Role: upstream.RoleDecode}); len(all) != 1 || all[0] != want {
 		t.Fatalf("set(%+v), want %+v", all, want)
 	}
-	if got := log.lines("several addresses"); len(got) != 0 {
+	if got := log.Lines("several addresses"); len(got) != 0 {
 		t.Errorf("logged %q for one address of each family", got)
 	}
 	server.set("vllm.test.", typeA, addresses("10.0.0.1", "10.0.0.2"))
 	server.rounds(typeA, 5)
 	w.quiet(t)
-	if got := log.lines("several addresses"); len(got) != 1 {
+	if got := log.Lines("several addresses"); len(got) != 1 {
 		t.Errorf("logged %q, want one line", got)
 	}
 	server.remove("vllm.test.")
@@ -192,13 +174,13 @@ func TestDNS_BehindHTTPSTheNameStays(t *testing.T) {
 const vllmTCP = "_vllm._tcp.vllm.test."
 
 func TestDNS_AnInstanceForEachService(t *testing.T) {
-	server := newDNSServer(t)
+	server := newDNSServer()
 	server.set(vllmTCP, typeSRV, services(
 		service(10, 30, 8001, "D-1.vllm.test."), service(10, 10, 8000, "d-0.vllm.test."), service(10, 0, 8002, "d-2.vllm.test."),
 		service(10, 5, 8001, "d-1.vllm.test."), service(20, 10, 8000, "standby.vllm.test."), service(10, 10, 0, "no-port.vllm.test."), service(10, 10, 8000, "."),
 	))
 	for scheme, base := range map[string]string{"srv": "http", "srvs": "https"} {
-		w := watch(t, parsed(t, server, &journal{}, scheme+"://"+vllmTCP))
+		w := watch(t, parsed(t, server, &logtest.Log{}, scheme+"://"+vllmTCP))
 		all := <-w.lists
 		want := []upstream.Instance{
 			{Name: "d-0.vllm.test:8000", BaseURL: base + "://d-0.vllm.test:8000", Weight: 10, Role: upstream.RoleDecode},
@@ -214,9 +196,9 @@ func TestDNS_AnInstanceForEachService(t *testing.T) {
 }
 
 func TestDNS_ServicesComeAndGo(t *testing.T) {
-	server := newDNSServer(t)
+	server := newDNSServer()
 	server.set(vllmTCP, typeSRV, services(service(0, 100, 8000, "d-0.test."), service(1, 100, 8000, "standby.test.")))
-	w := watch(t, parsed(t, server, &journal{}, "srv://"+vllmTCP))
+	w := watch(t, parsed(t, server, &logtest.Log{}, "srv://"+vllmTCP))
 	first := <-w.lists
 	if names(first) != "d-0.test:8000" {
 		t.Fatalf("set(%s)", names(first))
@@ -242,7 +224,7 @@ func TestParseDNS_Refuses(t *testing.T) {
 		"http://127.1:8000", "http://u@vllm:8000", "http://vllm:8000/v1", "http://vllm:8000?a", "http://vllm:8000#a", "ftp://vllm:8000", "srv://vllm:8000",
 		"srv://_vllm._tcp.test:", "srv://", "srv:_vllm._tcp.test", "srvs://a/b", "http://*.test:8000", "http://a b:8000", "http://vllm..test:8000", "http://ü:8000",
 	} {
-		if d, err := discovery.ParseDNS(upstream.RoleDecode, raw); err == nil {
+		if d, err := ParseDNS(upstream.RoleDecode, raw); err == nil {
 			t.Errorf("ParseDNS(%q) = %+v, want it refused", raw, d)
 		}
 	}
@@ -250,7 +232,7 @@ func TestParseDNS_Refuses(t *testing.T) {
 
 // A watch that ends while it looks up ends at once, and says nothing.
 func TestDNS_EndsInTheMiddleOfALookUp(t *testing.T) {
-	server, log := newDNSServer(t), &journal{}
+	server, log := newDNSServer(), &logtest.Log{}
 	d := parsed(t, server, log, "http://vllm.test.:8000")
 	ctx, cancel := context.WithCancel(t.Context())
 	d.Resolver.Dial = func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -261,7 +243,7 @@ func TestDNS_EndsInTheMiddleOfALookUp(t *testing.T) {
 	if err := d.Watch(ctx, func(all []upstream.Instance) { t.Errorf("set(%+v)", all) }); err != nil {
 		t.Errorf("Watch = %v", err)
 	}
-	if got := log.lines(""); len(got) != 0 {
+	if got := log.Lines(""); len(got) != 0 {
 		t.Errorf("logged %q", got)
 	}
 }

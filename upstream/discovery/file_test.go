@@ -1,6 +1,7 @@
-package discovery_test
+package discovery
 
 import (
+	"carryover/logtest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -9,20 +10,19 @@ import (
 	"time"
 
 	"carryover/upstream"
-	"carryover/upstream/discovery"
 )
 
 // written is a file that a test changes, in synthetic time.
 type written struct {
-	discovery.File
+	File
 	t   *testing.T
-	log *journal
+	log *logtest.Log
 }
 
 func newWritten(t *testing.T, text string) *written {
 	t.Helper()
-	f := &written{t: t, log: &journal{}}
-	f.File = discovery.File{Path: filepath.Join(t.TempDir(), "instances.yaml"), Logger: f.log.logger()}
+	f := &written{t: t, log: &logtest.Log{}}
+	f.File = File{Path: filepath.Join(t.TempDir(), "instances.yaml"), Logger: f.log.Logger()}
 	f.write(text)
 	return f
 }
@@ -72,12 +72,12 @@ func TestFile_ABadOneKeepsTheLastList(t *testing.T) {
 		w.want(t, "a:80")
 		f.write("decode:\n- url: a\n")
 		pass(time.Minute)
-		if got := f.log.lines("file of instances is wrong"); len(got) != 1 || !strings.Contains(got[0], "instances.yaml: line 2: decode[0].url") {
+		if got := f.log.Lines("file of instances is wrong"); len(got) != 1 || !strings.Contains(got[0], "instances.yaml: line 2: decode[0].url") {
 			t.Errorf("logged %q, want one line with the fault", got)
 		}
 		f.write("")
 		pass(time.Minute)
-		if got := f.log.lines("file of instances is wrong"); len(got) != 2 || !strings.Contains(got[1], "nothing is written") {
+		if got := f.log.Lines("file of instances is wrong"); len(got) != 2 || !strings.Contains(got[1], "nothing is written") {
 			t.Errorf("logged %q, want a second line", got)
 		}
 		w.quiet(t)
@@ -99,7 +99,7 @@ func TestFile_OneThatCannotBeReadKeepsTheLastList(t *testing.T) {
 			spoil()
 			pass(time.Minute)
 			w.quiet(t)
-			if got := f.log.lines("cannot be read"); len(got) != n+1 {
+			if got := f.log.Lines("cannot be read"); len(got) != n+1 {
 				t.Errorf("logged %q, want %d lines", got, n+1)
 			}
 			f.write(listA)
@@ -128,21 +128,30 @@ func TestFile_AHalfWrittenOneIsNotUsed(t *testing.T) {
 
 func TestFile_TheFirstReadingFails(t *testing.T) {
 	f := newWritten(t, "decode: 1\n")
-	missing := discovery.File{Path: f.Path + ".missing", Logger: f.Logger}
+	missing := File{Path: f.Path + ".missing", Logger: f.Logger}
 	for _, tc := range []struct {
-		file discovery.File
+		file File
 		want string
 	}{{f.File, "instances.yaml: line 1: decode: want a list"}, {missing, "instances.yaml.missing: no such file"}} {
 		err := tc.file.Watch(t.Context(), func(all []upstream.Instance) { t.Errorf("set(%+v)", all) })
 		if err == nil || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("Watch = %v, want %s", err, tc.want)
 		}
-		if all, err := tc.file.Read(); err == nil || !strings.Contains(err.Error(), tc.want) {
+		if all, err := listOf(tc.file); err == nil || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("Read = %+v, %v, want %s", all, err, tc.want)
 		}
 	}
 	f.write(listAB)
-	if all, err := f.Read(); err != nil || names(all) != "a:80 b:80" {
+	if all, err := listOf(f.File); err != nil || names(all) != "a:80 b:80" {
 		t.Errorf("Read = %+v, %v", all, err)
 	}
+}
+
+// listOf returns the instances of the file as it is now.
+func listOf(f File) ([]upstream.Instance, error) {
+	data, err := f.load()
+	if err != nil {
+		return nil, err
+	}
+	return f.parse(data)
 }

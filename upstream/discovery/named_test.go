@@ -1,4 +1,4 @@
-package discovery_test
+package discovery
 
 import (
 	"fmt"
@@ -14,11 +14,10 @@ import (
 
 	"carryover/server/request"
 	"carryover/upstream"
-	"carryover/upstream/discovery"
 )
 
 func TestNamed_AnInstanceIsSetWhenAdmitReturns(t *testing.T) {
-	named := discovery.NewNamed(patterns(t, "10.0.0.0/8:8000"))
+	named := NewNamed(patterns(t, "10.0.0.0/8:8000"))
 	w := watch(t, named)
 	w.want(t, "")
 	name, err := named.Admit("10.0.0.1:8000")
@@ -40,7 +39,7 @@ func TestNamed_AnInstanceIsSetWhenAdmitReturns(t *testing.T) {
 
 func TestNamed_DropsWhatNoRequestNames(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		named := discovery.NewNamed(patterns(t, "*.local:80"))
+		named := NewNamed(patterns(t, "*.local:80"))
 		w := watch(t, named)
 		w.want(t, "")
 		admit(t, named, "idle.local:80")
@@ -66,9 +65,9 @@ func TestNamed_DropsWhatNoRequestNames(t *testing.T) {
 
 func TestNamed_TheOneUnusedForLongestGoes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		named := discovery.NewNamed(patterns(t, "*.local:80"))
+		named := NewNamed(patterns(t, "*.local:80"))
 		w := watch(t, named)
-		for n := range discovery.MaxNamed {
+		for n := range MaxNamed {
 			<-time.After(time.Millisecond)
 			admit(t, named, fmt.Sprintf("p-%d.local:80", n))
 		}
@@ -84,7 +83,7 @@ func TestNamed_TheOneUnusedForLongestGoes(t *testing.T) {
 			t.Fatalf("set was called %d times, want once", len(w.lists))
 		}
 		all := <-w.lists
-		if got := " " + names(all) + " "; len(all) != discovery.MaxNamed || strings.Contains(got, " p-1.local:80 ") ||
+		if got := " " + names(all) + " "; len(all) != MaxNamed || strings.Contains(got, " p-1.local:80 ") ||
 			!strings.Contains(got, " p-0.local:80 ") || !strings.HasSuffix(got, " more.local:80 ") {
 			t.Errorf("%d instances, %s", len(all), got)
 		}
@@ -92,7 +91,7 @@ func TestNamed_TheOneUnusedForLongestGoes(t *testing.T) {
 }
 
 func TestNamed_ManyAtOnce(t *testing.T) {
-	named := discovery.NewNamed(patterns(t, "*.local:80"))
+	named := NewNamed(patterns(t, "*.local:80"))
 	w := watch(t, named)
 	w.want(t, "")
 	var all sync.WaitGroup
@@ -115,25 +114,25 @@ func TestNamed_ManyAtOnce(t *testing.T) {
 }
 
 func TestNamed_OneThatIsKnownCostsNoAllocation(t *testing.T) {
-	named := discovery.NewNamed(patterns(t, "10.0.0.0/8:8000"))
+	named := NewNamed(patterns(t, "10.0.0.0/8:8000"))
 	admit(t, named, "10.0.0.1:8000")
 	if n := testing.AllocsPerRun(100, func() { admit(t, named, "10.0.0.1:8000") }); n != 0 {
 		t.Errorf("%v allocations, want none", n)
 	}
 }
 
-var _ request.Prefillers = (*discovery.Named)(nil)
+var _ request.Prefillers = (*Named)(nil)
 
-func admit(t *testing.T, named *discovery.Named, hostPort string) {
+func admit(t *testing.T, named *Named, hostPort string) {
 	if name, err := named.Admit(hostPort); err != nil || name != hostPort {
 		t.Errorf("Admit(%s) = %q, %v", hostPort, name, err)
 	}
 }
 
-func patterns(tb testing.TB, texts ...string) (list []discovery.Pattern) {
+func patterns(tb testing.TB, texts ...string) (list []Pattern) {
 	tb.Helper()
 	for _, text := range texts {
-		p, err := discovery.ParsePattern(text)
+		p, err := ParsePattern(text)
 		must(tb, err)
 		list = append(list, p)
 	}
@@ -154,7 +153,7 @@ func TestPattern_PermitsHostAndPort(t *testing.T) {
 		{"*.svc.cluster.local:8000", "a.svc.cluster.local:8000 a.b.SVC.cluster.local:8000", "svc.cluster.local:8000 asvc.cluster.local:8000 a.svc.cluster.local.evil:8000 .svc.cluster.local:8000"},
 		{"*.1a:8000", "x.1a:8000", "10.0.0.1:8000"},
 	} {
-		admit := discovery.NewNamed(patterns(t, tc.pattern))
+		admit := NewNamed(patterns(t, tc.pattern))
 		for _, hostPort := range strings.Fields(tc.permitted) {
 			if name, err := admit.Admit(hostPort); err != nil {
 				t.Errorf("%s: Admit(%s) = %v, want it permitted", tc.pattern, hostPort, err)
@@ -181,14 +180,14 @@ func TestParsePattern_Refuses(t *testing.T) {
 		"[fd00::]/129:8000", "[]:8000", "http://host:8000", "user@host:8000", "host:8000/v1", "hö:8000", "ho st:8000", "0.0.0.0:8000", "[::]:8000",
 		"169.254.169.254:80", "a,b:8000",
 	} {
-		if _, err := discovery.ParsePattern(text); err == nil {
+		if _, err := ParsePattern(text); err == nil {
 			t.Errorf("ParsePattern(%q) is accepted", text)
 		}
 	}
 }
 
 // anywhere permits what has the form of an endpoint, so that what is refused is refused for its form.
-func anywhere(tb testing.TB) []discovery.Pattern {
+func anywhere(tb testing.TB) []Pattern {
 	tb.Helper()
 	return patterns(tb, "0.0.0.0/0:1-65535", "[::]/0:1-65535", "*.example:1-65535", "localhost:1-65535", "*.1a:1-65535", "*.local:1-65535")
 }
@@ -207,7 +206,7 @@ func TestAdmit_RefusesWhatIsNoPlainHostAndPort(t *testing.T) {
 		"ä.example:80", "a。example:80", "１２７.0.0.1:80", "①.example:80", "\u212A.example:80", "localho\u017Ft:80", "[fd00::1%1]:80", "a.example：80", "a.\u200Bexample:80", "\xff.example:80",
 		strings.Repeat("a", 64) + ".example:80", strings.Repeat("a.", 130) + "example:80", strings.Repeat("a", 1<<16),
 	} {
-		admit := discovery.NewNamed(anywhere(t))
+		admit := NewNamed(anywhere(t))
 		name, err := admit.Admit(hostile)
 		if err == nil {
 			t.Errorf("Admit(%q) = %q, want it refused", hostile, name)
@@ -219,7 +218,7 @@ func TestAdmit_RefusesWhatIsNoPlainHostAndPort(t *testing.T) {
 
 // One engine has one name, however it is spelled.
 func TestAdmit_NamesAnEndpointInOneForm(t *testing.T) {
-	admit := discovery.NewNamed(anywhere(t))
+	admit := NewNamed(anywhere(t))
 	w := watch(t, admit)
 	w.want(t, "")
 	for spelled, want := range map[string]string{
@@ -238,7 +237,7 @@ func TestAdmit_NamesAnEndpointInOneForm(t *testing.T) {
 func FuzzAdmit(f *testing.F) {
 	allow := patterns(f, "10.0.0.0/8:8000-8100", "[fd00::]/8:8000", "*.svc.cluster.local:8000", "host:8000")
 	f.Fuzz(func(t *testing.T, hostPort string) {
-		admit := discovery.NewNamed(allow)
+		admit := NewNamed(allow)
 		name, err := admit.Admit(hostPort)
 		if err != nil {
 			return
@@ -265,7 +264,7 @@ func FuzzAdmit(f *testing.F) {
 		default:
 			t.Fatalf("Admit(%q) = %q, which no pattern permits", hostPort, name)
 		}
-		if again, err := discovery.NewNamed(allow).Admit(name); again != name || err != nil {
+		if again, err := NewNamed(allow).Admit(name); again != name || err != nil {
 			t.Fatalf("Admit(%q) = %q, and that gives %q, %v", hostPort, name, again, err)
 		}
 	})
@@ -273,11 +272,11 @@ func FuzzAdmit(f *testing.F) {
 
 func FuzzParsePattern(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text, hostPort string) {
-		p, err := discovery.ParsePattern(text)
+		p, err := ParsePattern(text)
 		if err != nil {
 			return
 		}
-		name, err := discovery.NewNamed([]discovery.Pattern{p}).Admit(hostPort)
+		name, err := NewNamed([]Pattern{p}).Admit(hostPort)
 		if err != nil {
 			return
 		}

@@ -1,4 +1,4 @@
-package discovery_test
+package discovery
 
 import (
 	"context"
@@ -9,11 +9,10 @@ import (
 	"testing"
 
 	"carryover/upstream"
-	"carryover/upstream/discovery"
 )
 
 func TestRegistry_AddAndRemoveHaveSetWhenTheyReturn(t *testing.T) {
-	registry := &discovery.Registry{}
+	registry := &Registry{}
 	must(t, registry.Add(instance("before:1")))
 	w := watch(t, registry)
 	w.want(t, "before:1")
@@ -32,13 +31,13 @@ func TestRegistry_AddAndRemoveHaveSetWhenTheyReturn(t *testing.T) {
 		t.Error("Remove = true for an instance that is not registered")
 	}
 	w.quiet(t)
-	if got := registry.List(); len(got) != 1 || got[0].BaseURL != "http://d:1" {
+	if got := registry.all; len(got) != 1 || got[0].BaseURL != "http://d:1" {
 		t.Errorf("List = %+v", got)
 	}
 }
 
 func TestRegistry_AnInstanceRegistersAnew(t *testing.T) {
-	registry := &discovery.Registry{}
+	registry := &Registry{}
 	w := watch(t, registry)
 	w.want(t, "")
 	first, second := instance("a", "10.0.0.1:8000"), instance("b", "10.0.0.2:8000")
@@ -50,13 +49,13 @@ func TestRegistry_AnInstanceRegistersAnew(t *testing.T) {
 	w.quiet(t) // the third time changed nothing
 	must(t, registry.Add(instance("a", "10.0.0.3:8000")))
 	w.want(t, "a b")
-	if got := registry.List()[0].BaseURL; got != "http://10.0.0.3:8000" {
+	if got := registry.all[0].BaseURL; got != "http://10.0.0.3:8000" {
 		t.Errorf("a is at %s, want its new address", got)
 	}
 }
 
 func TestRegistry_Refuses(t *testing.T) {
-	registry := &discovery.Registry{}
+	registry := &Registry{}
 	must(t, registry.Add(instance("a", "h:80")))
 	for name, tc := range map[string]struct {
 		instance upstream.Instance
@@ -75,22 +74,22 @@ func TestRegistry_Refuses(t *testing.T) {
 			t.Errorf("%s: Add = %v, want %q", name, err, tc.want)
 		}
 	}
-	if err := registry.Add(instance("b", "h")); !errors.Is(err, discovery.ErrTaken) {
+	if err := registry.Add(instance("b", "h")); !errors.Is(err, ErrTaken) {
 		t.Errorf("got %v, want ErrTaken", err)
 	}
 	// The other role, and another rank, are other places.
 	must(t, registry.Add(upstream.Instance{Name: "a", BaseURL: "http://h:80", Role: upstream.RolePrefill}))
-	for _, rank := range discovery.Ranks(instance("r", "h:80"), 2) {
+	for _, rank := range Ranks(instance("r", "h:80"), 2) {
 		must(t, registry.Add(rank))
 	}
 }
 
 func TestRegistry_IsBounded(t *testing.T) {
-	registry := &discovery.Registry{}
-	for n := range discovery.MaxRegistered {
+	registry := &Registry{}
+	for n := range MaxRegistered {
 		must(t, registry.Add(instance(fmt.Sprintf("d-%d:80", n))))
 	}
-	if err := registry.Add(instance("more:80")); !errors.Is(err, discovery.ErrFull) {
+	if err := registry.Add(instance("more:80")); !errors.Is(err, ErrFull) {
 		t.Errorf("Add = %v, want ErrFull", err)
 	}
 	if err := registry.Add(instance("d-7:80", "d-7:81")); err != nil {
@@ -101,7 +100,7 @@ func TestRegistry_IsBounded(t *testing.T) {
 }
 
 func TestRegistry_ManyAtOnce(t *testing.T) {
-	registry := &discovery.Registry{}
+	registry := &Registry{}
 	w := watch(t, registry)
 	w.want(t, "")
 	var all sync.WaitGroup
@@ -124,15 +123,15 @@ func TestRegistry_ManyAtOnce(t *testing.T) {
 		last = <-w.lists
 	}
 	w.quiet(t)
-	if len(last) != 8*25 || len(registry.List()) != 8*25 {
-		t.Errorf("%d instances were set last, %d listed, want %d", len(last), len(registry.List()), 8*25)
+	if len(last) != 8*25 || len(registry.all) != 8*25 {
+		t.Errorf("%d instances were set last, %d listed, want %d", len(last), len(registry.all), 8*25)
 	}
 }
 
 func TestListed_SetsTheListOnceAndEndsWithTheContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	calls := 0
-	listed := &discovery.Listed{}
+	listed := &Listed{}
 	listed.Replace([]upstream.Instance{{Name: "p-1"}, {Name: "p-2"}})
 	err := listed.Watch(ctx, func(all []upstream.Instance) {
 		calls++
@@ -147,7 +146,7 @@ func TestListed_SetsTheListOnceAndEndsWithTheContext(t *testing.T) {
 }
 
 func TestListed_ReplaceHasSetWhenItReturns(t *testing.T) {
-	listed := &discovery.Listed{}
+	listed := &Listed{}
 	w, second := watch(t, listed), watch(t, listed)
 	w.want(t, "")
 	second.want(t, "")
@@ -167,7 +166,7 @@ func TestListed_ReplaceHasSetWhenItReturns(t *testing.T) {
 }
 
 func TestListed_SetIsNotCalledOnceWatchHasReturned(t *testing.T) {
-	listed := &discovery.Listed{}
+	listed := &Listed{}
 	ctx, cancel := context.WithCancel(t.Context())
 	calls := 0
 	must(t, listed.Watch(ctx, func([]upstream.Instance) { calls++; cancel() }))
@@ -179,16 +178,16 @@ func TestListed_SetIsNotCalledOnceWatchHasReturned(t *testing.T) {
 
 func TestRanks(t *testing.T) {
 	one := instance("d")
-	if got := discovery.Ranks(one, 0); len(got) != 1 || got[0] != one {
+	if got := Ranks(one, 0); len(got) != 1 || got[0] != one {
 		t.Errorf("Ranks(0) = %+v, want the instance as it is", got)
 	}
 	one.KVEvents = "tcp://h:5557"
-	got := discovery.Ranks(one, 2)
+	got := Ranks(one, 2)
 	if got[0].KVEvents != "tcp://h:5557" || got[1].KVEvents != "tcp://h:5558" {
 		t.Errorf("events of ranks at %s and %s, want at ports behind one another", got[0].KVEvents, got[1].KVEvents)
 	}
 	one.KVEvents = "none"
-	if at := discovery.Ranks(one, 2)[1].KVEvents; at != "none" {
+	if at := Ranks(one, 2)[1].KVEvents; at != "none" {
 		t.Errorf("events at %q, want them where the configuration says", at)
 	}
 	if names(got) != "d@0 d@1" {

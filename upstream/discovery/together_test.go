@@ -1,6 +1,7 @@
-package discovery_test
+package discovery
 
 import (
+	"carryover/logtest"
 	"context"
 	"errors"
 	"fmt"
@@ -8,7 +9,6 @@ import (
 	"testing"
 
 	"carryover/upstream"
-	"carryover/upstream/discovery"
 )
 
 // given is a source that sets the lists of a channel, and ends with an error when that is closed.
@@ -33,13 +33,13 @@ func (g *given) Watch(ctx context.Context, set func([]upstream.Instance)) error 
 	}
 }
 
-func together(log *journal, sources ...upstream.Source) discovery.Together {
-	return discovery.Together{Sources: sources, Logger: log.logger()}
+func together(log *logtest.Log, sources ...upstream.Source) Together {
+	return Together{Sources: sources, Logger: log.Logger()}
 }
 
 func TestTogether_WaitsForTheFirstListOfEach(t *testing.T) {
 	first, second := newGiven(), newGiven()
-	w := watch(t, together(&journal{}, first, second))
+	w := watch(t, together(&logtest.Log{}, first, second))
 	first.lists <- []upstream.Instance{instance("a")}
 	for range 3 { // the third has room once the second is read, and the first has been set by then
 		first.lists <- []upstream.Instance{instance("b")}
@@ -69,14 +69,14 @@ func TestTogether_TheFirstSourceCounts(t *testing.T) {
 		"an address twice":                 {[]upstream.Instance{instance("a")}, []upstream.Instance{weighted}, "a", 1},
 		"one instance twice":               {[]upstream.Instance{instance("a")}, []upstream.Instance{instance("a")}, "a", 1},
 		"a name twice":                     {[]upstream.Instance{instance("a")}, []upstream.Instance{instance("a", "10.0.0.1:8000")}, "a 10.0.0.1:8000", 1},
-		"a name twice, one a rank":         {[]upstream.Instance{instance("a@1")}, discovery.Ranks(instance("a", "h:80"), 2), "a@1 a@0 h:80@1", 1},
+		"a name twice, one a rank":         {[]upstream.Instance{instance("a@1")}, Ranks(instance("a", "h:80"), 2), "a@1 a@0 h:80@1", 1},
 		"a name twice, its address a name": {[]upstream.Instance{instance("a"), instance("h:80", "x:80")}, []upstream.Instance{instance("a", "h:80")}, "a h:80", 1},
 		"a name twice in one source":       {nil, []upstream.Instance{instance("a"), instance("a", "h")}, "a h:80", 1},
 		"the other role":                   {[]upstream.Instance{instance("a")}, []upstream.Instance{prefill}, "a a", 0},
-		"ranks of one address":             {[]upstream.Instance{instance("a")}, discovery.Ranks(instance("b", "a"), 2), "a b@0 b@1", 0},
+		"ranks of one address":             {[]upstream.Instance{instance("a")}, Ranks(instance("b", "a"), 2), "a b@0 b@1", 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			first, second, log := newGiven(), newGiven(), &journal{}
+			first, second, log := newGiven(), newGiven(), &logtest.Log{}
 			w := watch(t, together(log, first, second))
 			first.lists <- tc.first
 			second.lists <- tc.second
@@ -85,7 +85,7 @@ func TestTogether_TheFirstSourceCounts(t *testing.T) {
 			if got := w.next(t); got != "more "+tc.want {
 				t.Errorf("set(%s), want more %s", got, tc.want)
 			}
-			if got := log.lines("two instances"); len(got) != tc.logged {
+			if got := log.Lines("two instances"); len(got) != tc.logged {
 				t.Errorf("logged %q, want %d", got, tc.logged)
 			}
 		})
@@ -93,7 +93,7 @@ func TestTogether_TheFirstSourceCounts(t *testing.T) {
 }
 
 func TestTogether_LogsAClashAgainOnceItHasEnded(t *testing.T) {
-	first, second, log := newGiven(), newGiven(), &journal{}
+	first, second, log := newGiven(), newGiven(), &logtest.Log{}
 	w := watch(t, together(log, first, second))
 	second.lists <- []upstream.Instance{instance("a", "h:80")}
 	for round := range 3 {
@@ -101,7 +101,7 @@ func TestTogether_LogsAClashAgainOnceItHasEnded(t *testing.T) {
 		w.want(t, "a h:80")
 		first.lists <- nil
 		w.want(t, "a")
-		if got := log.lines("two instances"); len(got) != round+1 {
+		if got := log.Lines("two instances"); len(got) != round+1 {
 			t.Fatalf("logged %q, want %d", got, round+1)
 		}
 	}
@@ -124,7 +124,7 @@ func TestTogether_EndsWithTheSourceThatFails(t *testing.T) {
 		sets := make(chan []upstream.Instance, 8)
 		ended := make(chan error)
 		go func() {
-			ended <- discovery.Together{Sources: []upstream.Source{first, second}, Logger: slog.New(slog.DiscardHandler)}.
+			ended <- Together{Sources: []upstream.Source{first, second}, Logger: slog.New(slog.DiscardHandler)}.
 				Watch(t.Context(), func(all []upstream.Instance) { sets <- all })
 		}()
 		if tc.had {
@@ -140,7 +140,7 @@ func TestTogether_EndsWithTheSourceThatFails(t *testing.T) {
 
 func TestTogether_ASourceThatEndsLeavesItsLast(t *testing.T) {
 	first, second := newGiven(), newGiven()
-	w := watch(t, together(&journal{}, first, second))
+	w := watch(t, together(&logtest.Log{}, first, second))
 	first.lists <- []upstream.Instance{instance("a")}
 	second.lists <- nil
 	w.want(t, "a")
@@ -150,9 +150,9 @@ func TestTogether_ASourceThatEndsLeavesItsLast(t *testing.T) {
 }
 
 func TestTogether_ARegistrationIsSetWhenAddReturns(t *testing.T) {
-	registry, listed := &discovery.Registry{}, &discovery.Listed{}
+	registry, listed := &Registry{}, &Listed{}
 	listed.Replace([]upstream.Instance{instance("a")})
-	w := watch(t, together(&journal{}, listed, registry))
+	w := watch(t, together(&logtest.Log{}, listed, registry))
 	w.want(t, "a")
 	for n := range 100 {
 		must(t, registry.Add(instance(fmt.Sprintf("d-%d", n))))

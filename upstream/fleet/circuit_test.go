@@ -236,7 +236,7 @@ func TestState_SaysWhyAnEngineIsAvoided(t *testing.T) {
 			t.Errorf("%s: says %q", state, live.Why)
 		}
 	}
-	at := func(after time.Duration) string { return r.now().Add(after).UTC().Format(time.RFC3339) }
+	at := func(after time.Duration) string { return r.Now().Add(after).UTC().Format(time.RFC3339) }
 	want("up")
 	open(a)
 	want("open", "5 legs in a row have failed since "+at(0), "the last with broken", at(health.OpenFirst))

@@ -25,7 +25,7 @@
 //     models every five seconds at most (models.go);
 //   - nothing waits for an engine while it holds a lock.
 //
-// Lock order: Fleet, picking or Holders, Engine, its Health, Incarnation, then a pair. An Incarnation that an
+// Lock order: Fleet, picking, Engine, its Health, Incarnation, then a pair. An Incarnation that an
 // attempt holds does not change identity when its engine is restarted or removed; what is learnt of it then goes with it,
 // except quarantines.
 //

@@ -3,7 +3,6 @@ package fleet
 import (
 	"errors"
 	"runtime"
-	"slices"
 	"sync"
 	"testing"
 	"weak"
@@ -222,44 +221,5 @@ func TestDraining_ListsWhatIsPickedWhileItIsRemoved(t *testing.T) {
 	done()
 	if got := r.Draining(); len(got) != 0 {
 		t.Errorf("%d drain after the attempt", len(got))
-	}
-}
-
-// adding is a policy under whose pick a decode instance joins the fleet.
-type adding struct {
-	r      *rig
-	holder bool // the new engine was a holder as soon as a turn could have picked it
-	over   chan struct{}
-}
-
-func (p *adding) Pick([]upstream.Candidate, string) int {
-	go func() {
-		defer close(p.over)
-		p.r.Set(append(slices.Clone(p.r.instances), upstream.Instance{Name: "new", BaseURL: "http://new", Role: upstream.RoleDecode}))
-	}()
-	for p.r.Engine(upstream.RoleDecode, "new") == nil { // Set waits for the pick only after that
-		runtime.Gosched()
-	}
-	p.holder = slices.Contains(p.r.Holders.All(), p.r.Engine(upstream.RoleDecode, "new"))
-	return 0
-}
-
-// A turn's ticket whose holder is not found has no pinned blocks in the ledger, and is released nowhere.
-func TestHolders_ADecodeEngineIsOneBeforeItIsPicked(t *testing.T) {
-	r := newRig(t)
-	r.named(upstream.RolePrefill, "a")
-	p := &adding{r: r, over: make(chan struct{})}
-	r.picking.prefill = p
-	_, done, err := r.Pick(upstream.RolePrefill, Hint{}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	<-p.over
-	done()
-	if !p.holder {
-		t.Error("the fleet had a decode engine that the holders did not")
-	}
-	if n := len(r.Holders.All()); n != 1 {
-		t.Errorf("%d holders, want 1", n)
 	}
 }

@@ -2,7 +2,6 @@ package fleet
 
 import (
 	"context"
-	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -22,14 +21,14 @@ type Engine struct {
 	settings  atomic.Pointer[upstream.Instance]
 	gone      atomic.Bool // Set has removed it
 	forgotten atomic.Bool // it is gone, and the fleet does not wait for its pinned blocks either (holders.go)
-	until     time.Time   // when all blocks of a decode engine that has departed have expired; the lock of Holders guards it
+	until     time.Time   // when all blocks of a decode engine that has departed have expired; the lock of the Fleet guards it
 
 	// What picks read without a lock: with a thousand engines, locks alone took 16 µs per pick. The values may belong to different moments.
-	last      atomic.Pointer[Incarnation] // the incarnation that was read last, nil while it is not known
-	load      atomic.Pointer[Load]        // at the last reading
-	served    atomic.Pointer[modelSet]    // nil if the engine may serve any model
-	suspected atomic.Bool                 // one of its incarnations was quarantined
-	place     prefixindex.Place           // where the last pick that saw it has put it; the lock of picks guards it
+	last        atomic.Pointer[Incarnation] // the incarnation that was read last, nil while it is not known
+	load        atomic.Pointer[Load]        // at the last reading
+	served      atomic.Pointer[modelSet]    // nil if the engine may serve any model
+	quarantined atomic.Pointer[string]      // id of the incarnation that was last quarantined, "" for one that was not known; nil for none
+	place       prefixindex.Place           // where the last pick that saw it has put it; the lock of picks guards it
 
 	// The requests of ours that it has.
 	inFlight  atomic.Int64  // attempts
@@ -75,16 +74,16 @@ func (f *Fleet) newEngine(instance upstream.Instance) *Engine {
 	e.settings.Store(&instance)
 	e.load.Store(&Load{})
 	e.Cache = f.Prefixes.NewCache(&e.place, e.gone.Load)
-	log := func() *slog.Logger { return f.cfg.Logger.With("role", e.Role.String(), "instance", e.Name) }
+	log := f.cfg.Logger.With("role", e.Role.String(), "instance", e.Name)
 	e.Health.Init(health.Config{
-		Now: f.now, Born: f.born, Log: log, Heard: func() { f.answered[e.Role].Store(true) }, Tell: e.tell,
+		Now: f.Now, Born: f.born, Log: log, Heard: func() { f.answered[e.Role].Store(true) }, Tell: e.tell,
 		Back: func() {
 			f.freed()
 			e.tell("answers again")
 		},
 		Down: func(why string) {
 			f.cfg.Client.Close() // idle connections will not serve again, and the host name may resolve to another address by now
-			log().Warn("engine is down", "why", why)
+			log.Warn("engine is down", "why", why)
 			e.tell("is down: " + why)
 		},
 	})
@@ -99,9 +98,6 @@ func (e *Engine) tell(what string) {
 
 // Instance returns the engine's instance as it is configured now. It is not to be changed.
 func (e *Engine) Instance() *upstream.Instance { return e.settings.Load() }
-
-// kvTTL returns after which time decode frees blocks by itself, 0 if that is not known.
-func (e *Engine) kvTTL() time.Duration { return e.Instance().KVTTL }
 
 // begin counts an attempt of a turn with so many prompt tokens, and returns its number.
 func (e *Engine) begin(tokens int) (number uint64) {
@@ -146,13 +142,10 @@ func (e *Engine) Refused() {
 }
 
 // broke discards the readings of all engines at an address after one of their connections was refused or ended: another process may answer there
-// by now. It may have the same engine id, so only process_start_time_seconds tells the two processes apart. Engines that have left, come back
-// or leave at this moment are among the holders alone.
+// by now. It may have the same engine id, so only process_start_time_seconds tells the two processes apart.
 func (f *Fleet) broke(url string) {
-	for _, e := range append(f.at(url), f.Holders.All()...) {
-		if e.BaseURL == url {
-			e.doubt()
-		}
+	for _, e := range f.at(url) {
+		e.doubt()
 	}
 }
 

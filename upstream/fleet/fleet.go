@@ -1,7 +1,9 @@
 package fleet
 
 import (
+	"cmp"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -59,15 +61,14 @@ type Fleet struct {
 	members   atomic.Pointer[members]
 	picking   picking
 	onFreed   atomic.Pointer[func()]
-	stops     atomic.Int64       // how many pairs are stopped (loads.go), or all pairs of how many prefill incarnations
-	unread    atomic.Int64       // how many of them are these prefill incarnations
+	stops     atomic.Int64       // how many pairs are stopped, or all pairs of how many prefill incarnations (pairing.go)
 	answered  [roles]atomic.Bool // whether any engine of the role has ever answered
 
 	every   time.Duration  // between two rounds of Run
 	came    chan struct{}  // wakes Run: there are engines that were never asked
 	lessons sync.WaitGroup // that run beside the rounds
 
-	// mu guards the rest, and makes one change of the members at a time. Lock order: Fleet, picking or Holders, Engine.
+	// mu guards the rest, and makes one change of the members at a time. Lock order: Fleet, picking, Engine.
 	mu       sync.Mutex
 	draining []*Engine    // engines that were removed and still have attempts in flight, the first removed first
 	away     []quarantine // of engines that are gone, the oldest first
@@ -95,19 +96,17 @@ func New(cfg Config) *Fleet {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
-	}
+	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	if cfg.Tell == nil {
 		cfg.Tell = func(string) {}
 	}
 	f := &Fleet{
-		cfg: cfg, born: cfg.Now(), Prefixes: &prefixindex.Index{}, every: probeEvery, came: make(chan struct{}, 1),
+		cfg: cfg, born: cfg.Now(), Prefixes: prefixindex.New(), every: probeEvery, came: make(chan struct{}, 1),
 		picking: picking{prefill: cfg.Prefill, decode: cfg.Decode, most: cfg.MaxInFlight},
 	}
 	f.members.Store(&members{})
-	f.facts = &facts.Shared{Client: cfg.Client, AskLimit: cfg.AskLimit, Logger: cfg.Logger, Now: f.now}
-	f.Holders = &Holders{now: f.now}
+	f.facts = &facts.Shared{Client: cfg.Client, AskLimit: cfg.AskLimit, Logger: cfg.Logger, Now: f.Now}
+	f.Holders = &Holders{fleet: f}
 	f.Catalogue = &Catalogue{fleet: f, listWait: modelListWait}
 	if cfg.Render != nil {
 		f.facts.Render(cfg.Render)
@@ -119,12 +118,10 @@ func New(cfg Config) *Fleet {
 }
 
 // Now returns the time by the fleet's clock.
-func (f *Fleet) Now() time.Time { return f.now() }
-
-func (f *Fleet) now() time.Time { return f.cfg.Now() }
+func (f *Fleet) Now() time.Time { return f.cfg.Now() }
 
 // clock returns the time since the fleet was made. A pick reads it once.
-func (f *Fleet) clock() time.Duration { return f.now().Sub(f.born) }
+func (f *Fleet) clock() time.Duration { return f.Now().Sub(f.born) }
 
 // Engines returns all engines of a role in configured order. The list is not to be changed.
 func (f *Fleet) Engines(role upstream.Role) []*Engine { return f.members.Load().engines[role] }
@@ -134,9 +131,9 @@ func (f *Fleet) Engine(role upstream.Role, name string) *Engine {
 	return f.members.Load().named[role][name]
 }
 
-// at returns the engines at an address.
+// at returns the engines at an address, those that have departed among them.
 func (f *Fleet) at(url string) (all []*Engine) {
-	for e := range f.members.Load().all {
+	for _, e := range slices.Concat(f.Engines(upstream.RolePrefill), f.Holders.All()) {
 		if e.BaseURL == url {
 			all = append(all, e)
 		}
@@ -163,10 +160,7 @@ func (f *Fleet) Up(role upstream.Role) int {
 			answer++
 		}
 	}
-	if usable == 0 {
-		return answer
-	}
-	return usable
+	return cmp.Or(usable, answer)
 }
 
 // Drain takes an engine out of service, or back into it. A drained engine stays known and probed, tickets of its

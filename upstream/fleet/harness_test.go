@@ -123,7 +123,7 @@ func tells(e *Engine, incarnation string) *Incarnation {
 	e.mu.Lock()
 	e.become(facts.Metrics{Incarnation: incarnation, BlockSize: 16})
 	e.readings.missed = time.Time{}
-	e.setRead(e.fleet.now())
+	e.setRead(e.fleet.Now())
 	e.mu.Unlock()
 	return e.Fresh()
 }

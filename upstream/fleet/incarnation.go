@@ -18,10 +18,9 @@ import (
 // An incarnation whose id is not known equals nothing, not even itself. Nothing is recorded for it except what needs
 // no comparison ([facts.All]).
 type Incarnation struct {
-	engine      *Engine
-	id          string
-	over        atomic.Bool // the engine has another incarnation by now
-	quarantined atomic.Bool
+	engine *Engine
+	id     string
+	over   atomic.Bool // the engine has another incarnation by now
 	*facts.All
 
 	blockSize atomic.Int64
@@ -38,8 +37,8 @@ type Incarnation struct {
 }
 
 func newIncarnation(e *Engine, id string) *Incarnation {
-	s := &Incarnation{engine: e, id: id, All: facts.New(e.fleet.facts, e, id != "")}
-	s.loads = pairs.New(e.fleet.facts.Now, &e.fleet.stops, &e.fleet.unread)
+	s := &Incarnation{engine: e, id: id, pairs: map[*Engine]pair{}, All: facts.New(e.fleet.facts, e, id != "")}
+	s.loads = pairs.New(e.fleet.facts.Now, &e.fleet.stops)
 	s.computed = e.fleet.Prefixes.NewComputed(e.Cache, func() bool { return s.Known() && !s.Over() }, s.latest)
 	return s
 }
@@ -75,12 +74,6 @@ func (i *Incarnation) Judge(why string) (changed bool) {
 	return changed
 }
 
-// end drops what is useless once the engine has another incarnation.
-func (i *Incarnation) end() {
-	i.over.Store(true)
-	i.leave()
-}
-
 // leave drops all pairs, and the entries in the prefix index: the incarnation has ended, or the engine is gone.
 func (i *Incarnation) leave() {
 	i.mu.Lock()
@@ -89,7 +82,7 @@ func (i *Incarnation) leave() {
 		p.Drop()
 	}
 	i.loads.Drop()
-	i.pairs = nil
+	clear(i.pairs)
 	i.computed.Drop()
 }
 

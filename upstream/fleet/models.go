@@ -3,7 +3,6 @@ package fleet
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"net/http"
 	"slices"
@@ -62,7 +61,7 @@ func (e *Engine) followModels(ctx context.Context) {
 	incarnation := e.Last().ID()
 	e.mu.Lock()
 	l := &e.models
-	due := l.asked.IsZero() || incarnation != "" && incarnation != l.incarnation || upstream.Elapsed(l.asked, e.fleet.now()) >= modelsEvery
+	due := l.asked.IsZero() || incarnation != "" && incarnation != l.incarnation || upstream.Elapsed(l.asked, e.fleet.Now()) >= modelsEvery
 	e.mu.Unlock()
 	if due {
 		e.listModels(ctx)
@@ -75,19 +74,19 @@ func (e *Engine) listModels(ctx context.Context) (over <-chan struct{}) {
 	defer e.mu.Unlock()
 	l := &e.models
 	if l.under == nil {
-		l.under, l.asked = make(chan struct{}), e.fleet.now()
+		l.under, l.asked = make(chan struct{}), e.fleet.Now()
 		go func() { // ends within modelListWait
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.fleet.Catalogue.listWait)
 			defer cancel()
 			incarnation := e.Last().ID()
-			list, err := e.readModels(ctx)
+			list, told := e.readModels(ctx)
 			var set *modelSet
-			if err == nil {
+			if list != nil {
 				set = e.fleet.shared(list)
 			}
 			e.mu.Lock()
 			defer e.mu.Unlock()
-			if err == nil || errors.Is(err, facts.ErrModelList) { // without an answer, what was known before stays
+			if told { // without an answer, what was known before stays
 				l.list, l.incarnation = list, incarnation
 				e.served.Store(set)
 			}
@@ -98,43 +97,35 @@ func (e *Engine) listModels(ctx context.Context) (over <-chan struct{}) {
 	return l.under
 }
 
-// readModels fetches the list with our own key. The error is facts.ErrModelList if the engine answers and has no usable
-// list, and another if it gave no answer or a temporary refusal.
-func (e *Engine) readModels(ctx context.Context) (models []facts.Model, err error) {
+// readModels fetches the list with our own key. told is false if the engine gave no answer, or a temporary refusal; the list is nil if its answer
+// is no usable one.
+func (e *Engine) readModels(ctx context.Context) (models []facts.Model, told bool) {
 	defer func() {
 		if recover() != nil { // a defect in reading an answer must not end the process
-			models, err = nil, facts.ErrModelList
+			models, told = nil, true
 		}
 	}()
 	status, list, err := e.fleet.cfg.Client.Fetch(ctx, e.Instance(), "/v1/models", "", facts.MaxModelList)
 	switch {
 	case errors.Is(err, upstream.ErrAnswerTooLarge):
-		return nil, facts.ErrModelList
-	case err != nil:
-		return nil, fmt.Errorf("read models: %w", err)
+		return nil, true
+	case err != nil, status == http.StatusTooManyRequests, status >= http.StatusInternalServerError:
+		return nil, false
 	case status == http.StatusOK:
-		return facts.ParseModels(list)
-	case status == http.StatusTooManyRequests || status >= http.StatusInternalServerError:
-		return nil, fmt.Errorf("read models: status %d", status)
+		models = facts.ParseModels(list)
 	}
-	return nil, facts.ErrModelList
+	return models, true
 }
 
-// modelsOf returns the list that was read of the incarnation with that id, nil if there is none. It waits for a reading that is
-// under way.
-func (e *Engine) modelsOf(ctx context.Context, incarnation string) []facts.Model {
+// awaitModels returns what Models returns when a reading that is under way is over.
+func (e *Engine) awaitModels(ctx context.Context) []facts.Model {
 	e.mu.Lock()
 	under := e.models.under
 	e.mu.Unlock()
 	if under != nil {
 		facts.Wait(ctx, under)
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.models.incarnation != incarnation {
-		return nil
-	}
-	return e.models.list
+	return e.Models()
 }
 
 // Models returns the models that the engine serves, nil while no list is known. The list is not to be changed.
@@ -212,7 +203,7 @@ func (c *Catalogue) Serves(model string) bool {
 // before they refuse the turn: an adapter may have been loaded since.
 func (c *Catalogue) Refresh(ctx context.Context) {
 	c.mu.Lock()
-	if now := c.fleet.now(); c.under == nil && (c.begun.IsZero() || upstream.Elapsed(c.begun, now) >= modelsAgain) {
+	if now := c.fleet.Now(); c.under == nil && (c.begun.IsZero() || upstream.Elapsed(c.begun, now) >= modelsAgain) {
 		c.under, c.begun = make(chan struct{}), now
 		go c.refresh(context.WithoutCancel(ctx)) // ends within refreshLimit
 	}
@@ -228,7 +219,7 @@ func (c *Catalogue) Refresh(ctx context.Context) {
 func (c *Catalogue) MayTry(client string, role upstream.Role, model string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	now, own := c.fleet.now(), 0
+	now, own := c.fleet.Now(), 0
 	c.tries = slices.DeleteFunc(c.tries, func(t try) bool { return upstream.Elapsed(t.at, now) >= modelsAgain })
 	for _, t := range c.tries {
 		switch {

@@ -35,9 +35,6 @@ func (i *Incarnation) pairWith(decode *Incarnation) *pairs.State {
 	if decode.Over() || i.Over() {
 		return pairs.Over(f.facts.Now)
 	}
-	if i.pairs == nil {
-		i.pairs = map[*Engine]pair{}
-	}
 	if old := i.pairs[decode.engine]; old.State != nil {
 		old.Drop()
 	}

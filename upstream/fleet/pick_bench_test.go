@@ -26,7 +26,7 @@ func large(tb testing.TB) (f *Fleet, hint Hint) {
 		for _, role := range []upstream.Role{upstream.RolePrefill, upstream.RoleDecode} {
 			e := f.Engines(role)[i]
 			e.served.Store(f.shared([]facts.Model{{ID: "model"}, {ID: "other"}}))
-			e.reads(Load{Use: facts.Use{Running: 3, Waiting: 1, Usage: 0.5}, Others: 2, Read: f.now()})
+			e.reads(Load{Use: facts.Use{Running: 3, Waiting: 1, Usage: 0.5}, Others: 2, Read: f.Now()})
 			tells(e, fmt.Sprint(1_000_000+i))
 			if role == upstream.RolePrefill {
 				e.Last().Engine().LearnPrefill(1000, 1_000_000, false)

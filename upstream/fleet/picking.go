@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"slices"
 	"sync"
 	"time"
@@ -109,10 +110,7 @@ func (p *picking) gather(role upstream.Role, engines []*Engine, hint *Hint, excl
 
 // speed returns the nanoseconds per token that were assumed for a candidate.
 func (p *picking) speed(e *Engine) float64 {
-	if speed := e.Speed.PerToken(p.clock); speed > 0 {
-		return speed
-	}
-	return p.mean
+	return cmp.Or(e.Speed.PerToken(p.clock), p.mean)
 }
 
 // Credit tells the policy that an engine, if it is a candidate, need not compute so many pieces. It is called by the
@@ -131,7 +129,7 @@ func (p *picking) Credit(place *prefixindex.Place, pieces int) {
 
 // Each pick asks of each candidate whether all pairs of an incarnation are stopped, and there may be a million pairs.
 // So each incarnation counts its stopped pairs, and the fleet counts all. While the fleet's count is 0, which is
-// nearly always, picks ask nothing; they look at the pairs of an incarnation only if its count is high enough. A pair
+// nearly always, picks ask nothing; they look at the pairs of an incarnation only if it has such pairs. A pair
 // whose stop is over stays counted until it answers or is dropped, so the counts are upper bounds.
 
 // markStopped marks the decode candidates whose pairs with all prefill engines are stopped, or the prefill candidates whose pairs with all
@@ -150,13 +148,9 @@ func (f *Fleet) markStopped(role upstream.Role, hint *Hint) {
 			}
 		}
 	}
-	least := 1
-	if role == upstream.RoleDecode {
-		least = len(p.holders)
-	}
 	for i, e := range p.engines {
 		last := e.last.Load()
-		p.candidates[i].Stopped = len(p.holders) > 0 && last.Known() && int(last.stops.Load()) >= least &&
+		p.candidates[i].Stopped = len(p.holders) > 0 && last.Known() && last.stops.Load() > 0 &&
 			!slices.ContainsFunc(p.holders, func(other *Incarnation) bool {
 				if role == upstream.RoleDecode {
 					return !other.Known() || !other.known(last).Stopped()
@@ -170,6 +164,6 @@ func (f *Fleet) markStopped(role upstream.Role, hint *Hint) {
 // reads reports whether any prefill engine hands over to a decode engine.
 func (f *Fleet) reads(decode *Engine) bool {
 	prefills, last := f.Engines(upstream.RolePrefill), decode.Last()
-	return int(last.stops.Load()+f.unread.Load()) < len(prefills) ||
+	return int(f.stops.Load()) < len(prefills) ||
 		slices.ContainsFunc(prefills, func(e *Engine) bool { return !e.Last().ApartFrom(last) })
 }

@@ -6,7 +6,7 @@ import "slices"
 // the same incarnation again.
 type quarantine struct {
 	location
-	incarnation string
+	incarnation *string
 }
 
 // maxAway bounds the quarantines of engines that are gone. Beyond it the oldest is dropped.
@@ -16,59 +16,41 @@ const maxAway = 64
 // then holds KV of other tokens under the right hashes, and serves it to every request that begins with these tokens,
 // until the engine is restarted. The quarantine outlasts the engine's absence from the fleet.
 func (i *Incarnation) Quarantine() {
-	e := i.engine
-	e.suspected.Store(true)
-	i.quarantined.Store(true)
-	if !i.Known() {
-		return
-	}
-	e.restore(i.id)
-	e.fleet.mu.Lock()
-	defer e.fleet.mu.Unlock()
+	e, f, id := i.engine, i.engine.fleet, i.id
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	e.quarantined.Store(&id)
 	if e.gone.Load() { // it was removed after the leg that found this had begun
-		e.fleet.outlasts(e, e.fleet.Engines(e.Role), i.id)
+		f.outlasts(e, f.Engines(e.Role))
 	}
 }
 
 // Quarantined reports whether the incarnation is quarantined.
-func (i *Incarnation) Quarantined() bool { return i.quarantined.Load() }
+func (i *Incarnation) Quarantined() bool {
+	quarantined := i.engine.quarantined.Load()
+	return quarantined != nil && *quarantined == i.id
+}
 
 // Quarantined reports whether no prefill leg may go to the engine. While the engine's incarnation is not known, any
 // incarnation that was ever quarantined counts, because two processes may answer behind one address.
 func (e *Engine) Quarantined() bool {
-	if !e.suspected.Load() { // the cheap test first: picks ask each candidate
+	if e.quarantined.Load() == nil { // the cheap test first: picks ask each candidate
 		return false
 	}
-	if incarnation := e.Fresh(); incarnation.Known() || incarnation.Quarantined() {
-		return incarnation.Quarantined()
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.readings.quarantinedID != ""
-}
-
-// restore quarantines the incarnation with that id. Until a reading says otherwise, it counts as the engine's
-// incarnation.
-func (e *Engine) restore(incarnation string) {
-	e.suspected.Store(true)
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	r := &e.readings
-	r.quarantinedID = incarnation
-	if r.known == nil {
-		r.known = newIncarnation(e, incarnation)
-	}
-	if r.known.id == incarnation {
-		r.known.quarantined.Store(true)
-	}
+	incarnation := e.Fresh()
+	return !incarnation.Known() || incarnation.Quarantined()
 }
 
 // outlasts hands the quarantine of an engine that is gone to the engine at its location among those that stay, or remembers it until there is
-// one. It needs f.mu.
-func (f *Fleet) outlasts(gone *Engine, stay []*Engine, incarnation string) {
+// one. An incarnation that is not known would not be found again. It needs f.mu.
+func (f *Fleet) outlasts(gone *Engine, stay []*Engine) {
+	incarnation := gone.quarantined.Load()
+	if *incarnation == "" {
+		return
+	}
 	for _, e := range stay {
 		if e.location == gone.location {
-			e.restore(incarnation)
+			e.quarantined.Store(incarnation)
 			return
 		}
 	}
@@ -83,7 +65,7 @@ func (f *Fleet) outlasts(gone *Engine, stay []*Engine, incarnation string) {
 func (f *Fleet) returns(e *Engine) {
 	f.away = slices.DeleteFunc(f.away, func(b quarantine) bool {
 		if b.location == e.location {
-			e.restore(b.incarnation)
+			e.quarantined.Store(b.incarnation)
 		}
 		return b.location == e.location
 	})

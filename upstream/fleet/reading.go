@@ -34,8 +34,6 @@ type readings struct {
 	missed     time.Time        // when the last reading that found no incarnation began
 	unanswered bool             // the last reading had no answer at all
 	under      chan struct{}    // closed when the reading under way is over, nil if there is none
-	// quarantinedID is the id of the incarnation that was last quarantined, "" if none was.
-	quarantinedID string
 }
 
 // Current returns the engine's incarnation by a reading of the last five seconds, or by a new one. A reading counts
@@ -47,7 +45,7 @@ type readings struct {
 //
 // Connections are kept for four seconds behind a request, and Run asks every four seconds, so a turn rarely waits. An
 // engine that closes the connection of each answer is read in each call.
-func (e *Engine) Current(ctx context.Context) *Incarnation { return e.currentSince(ctx, e.fleet.now()) }
+func (e *Engine) Current(ctx context.Context) *Incarnation { return e.currentSince(ctx, e.fleet.Now()) }
 
 // currentSince is Current for a caller that has asked at a time: a reading that began then or later needs no witness.
 func (e *Engine) currentSince(ctx context.Context, asked time.Time) *Incarnation {
@@ -68,7 +66,7 @@ const maxReadings = 3
 // have to be. Of an engine that does not answer it is the incarnation that was read last. No ticket of that one is used,
 // because it is not [Incarnation.Alive]; but the attempt may go to another engine, whose answer leaves a ticket.
 func Pin(ctx context.Context, prefill, decode *Engine) (p, d *Incarnation) {
-	asked := decode.fleet.now()
+	asked := decode.fleet.Now()
 	d, counts, _ := decode.seenSince(asked)
 	if !counts {
 		decode.begun(ctx)
@@ -169,7 +167,7 @@ func (e *Engine) seenSince(asked time.Time) (s *Incarnation, counts, doubted boo
 
 // recently returns the incarnation of the last reading; counts says whether that reading still counts. It needs e.mu.
 func (e *Engine) recently() (s *Incarnation, counts bool) {
-	switch r, now := &e.readings, e.fleet.now(); {
+	switch r, now := &e.readings, e.fleet.Now(); {
 	case !r.read.IsZero() && !r.doubted && upstream.Elapsed(r.read, now) < readFor:
 		return r.known, true
 	case !r.missed.IsZero() && upstream.Elapsed(r.missed, now) < readFor:
@@ -223,7 +221,7 @@ func (e *Engine) begun(ctx context.Context) (over <-chan struct{}) {
 
 // run runs a reading and stores its result, unless a connection was refused meanwhile.
 func (e *Engine) run(ctx context.Context, this chan struct{}) {
-	began, ours := e.fleet.now(), e.ours()
+	began, ours := e.fleet.Now(), e.ours()
 	ctx, cancel := context.WithTimeout(ctx, e.fleet.cfg.ReadLimit)
 	defer cancel()
 	told, witness, err := e.readFacts(ctx)
@@ -301,13 +299,13 @@ func (e *Engine) become(told facts.Metrics) {
 	}
 	if old := r.known; old == nil || old.id != told.Incarnation || told.Asleep && !r.asleep {
 		r.known = newIncarnation(e, told.Incarnation)
-		r.known.quarantined.Store(told.Incarnation == r.quarantinedID)
 		if old != nil {
 			why := "was restarted"
 			if told.Asleep {
 				why = "sleeps"
 			}
-			old.end()
+			old.over.Store(true)
+			old.leave()
 			e.Health.Restarted()
 			e.tell(why + ": what it held for tickets, and in its prefix cache, is gone")
 		}

@@ -241,7 +241,7 @@ func TestReading_CountsTheTimeThatAMachineWasSuspended(t *testing.T) {
 		r := newRig(t)
 		asked := 0
 		e := r.engine(upstream.RoleDecode, tellsMetrics(&asked, &answer))
-		awake := r.now()
+		awake := r.Now()
 		e.Refresh(t.Context())
 		r.cfg.Now = func() time.Time { return clocktest.Apart(t, awake, readFor) }
 		if s := e.Current(t.Context()); s.ID() != incarnation || asked != 2 {

@@ -70,7 +70,7 @@ func probe(ctx context.Context, engines []*Engine) {
 func (f *Fleet) probeAll(ctx context.Context) {
 	probe(ctx, slices.Collect(f.members.Load().all))
 	f.mu.Lock()
-	f.forgetDeparted()
+	f.forget(nil)
 	f.mu.Unlock()
 	f.eject(upstream.RolePrefill)
 	f.eject(upstream.RoleDecode)
@@ -119,7 +119,7 @@ func (e *Engine) teach(ctx context.Context, s *Incarnation) {
 		return
 	}
 	e.fleet.lessons.Go(func() {
-		shown, _ := s.Lessons.Teach(ctx, e.modelsOf(ctx, s.id), func() bool { return e.idle(s) })
+		shown := s.Lessons.Teach(ctx, e.awaitModels(ctx), func() bool { return e.idle(s) })
 		log := e.fleet.cfg.Logger.With("prefill", e.Name, "incarnation", s.id)
 		if len(shown.Different) > 0 {
 			log.Warn("tokenize differs from what prefill renders; requests of these shapes reuse nothing", "shapes", shown.Different)

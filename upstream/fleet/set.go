@@ -63,22 +63,20 @@ func (f *Fleet) replace(instances []upstream.Instance) (first bool, added, gone 
 	return first, added, gone
 }
 
-// change makes next the members of the fleet. What is remembered for added engines is theirs, and those of decode are
-// holders, before a pick sees them. It needs f.mu.
+// change makes next the members of the fleet. What is remembered for added engines is theirs before a pick sees them. It needs f.mu.
 func (f *Fleet) change(next *members, added, gone []*Engine) {
 	var forgotten []*Engine
 	for _, e := range gone {
-		if last := e.lastKnown(); last != nil && last.Quarantined() {
-			f.outlasts(e, next.engines[e.Role], last.id)
+		if e.Quarantined() {
+			f.outlasts(e, next.engines[e.Role])
 		}
-		if !f.Holders.depart(e) {
+		if !f.depart(e) {
 			forgotten = append(forgotten, e)
 		}
 	}
 	for _, e := range added {
 		f.returns(e)
 	}
-	f.Holders.join(added)
 	f.members.Store(next)
 	for _, e := range gone {
 		e.gone.Store(true)
@@ -91,7 +89,6 @@ func (f *Fleet) change(next *members, added, gone []*Engine) {
 		}
 	}
 	f.forget(forgotten)
-	f.forgetDeparted()
 	if len(added) > 0 {
 		select { // Run asks them before its next round: until they answer they do not count as ready
 		case f.came <- struct{}{}:
@@ -106,11 +103,14 @@ func (f *Fleet) change(next *members, added, gone []*Engine) {
 // another process answers at the address by now, its incarnation shows that. It needs f.mu.
 func (f *Fleet) succeed(old *Engine, instance upstream.Instance) *Engine {
 	id := identityOf(&instance)
-	e := f.Holders.rejoin(id)
-	if at := slices.IndexFunc(f.draining, func(e *Engine) bool { return e.identity == id }); at >= 0 {
-		e = f.draining[at]
-		f.draining = slices.Delete(f.draining, at, at+1)
+	var e *Engine
+	isBack := func(removed *Engine) bool {
+		if removed.identity == id {
+			e = removed
+		}
+		return removed.identity == id
 	}
+	f.Holders.departed, f.draining = slices.DeleteFunc(f.Holders.departed, isBack), slices.DeleteFunc(f.draining, isBack)
 	if e == nil {
 		e = f.newEngine(instance)
 	}
@@ -131,7 +131,7 @@ func (f *Fleet) left(e *Engine) {
 	defer f.mu.Unlock()
 	if e.gone.Load() && e.inFlight.Load() == 0 {
 		f.draining = slices.DeleteFunc(f.draining, func(other *Engine) bool { return other == e })
-		f.Holders.stays(e)
+		f.stays(e)
 	}
 }
 

@@ -76,7 +76,7 @@ func TestPick_TellsTheDelayOfPrefill(t *testing.T) {
 	if want := [2]time.Duration{100 * time.Millisecond, 300 * time.Millisecond}; delays(100) != want {
 		t.Errorf("after its end: %v, want %v", delays(100), want)
 	}
-	w.p[0].engine.reads(Load{Use: facts.Use{Running: 2}, Others: 2, Read: w.now()})
+	w.p[0].engine.reads(Load{Use: facts.Use{Running: 2}, Others: 2, Read: w.Now()})
 	tells(w.p[0].engine, "1")
 	if want := [2]time.Duration{2100 * time.Millisecond, 300 * time.Millisecond}; delays(100) != want {
 		t.Errorf("two requests of others: %v, want %v", delays(100), want)

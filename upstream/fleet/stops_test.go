@@ -71,7 +71,7 @@ func TestStops_TheNumbersHideNothing(t *testing.T) {
 				}
 				want := false
 				if role == upstream.RoleDecode {
-					want = allStopped(lasts(upstream.RolePrefill), []*Incarnation{e.Last()}, w.now())
+					want = allStopped(lasts(upstream.RolePrefill), []*Incarnation{e.Last()}, w.Now())
 				} else {
 					var holders []*Incarnation
 					for _, d := range engines(upstream.RoleDecode) {
@@ -79,7 +79,7 @@ func TestStops_TheNumbersHideNothing(t *testing.T) {
 							holders = append(holders, last)
 						}
 					}
-					want = allStopped([]*Incarnation{e.Last()}, holders, w.now())
+					want = allStopped([]*Incarnation{e.Last()}, holders, w.Now())
 				}
 				if want {
 					found++

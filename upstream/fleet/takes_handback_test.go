@@ -16,7 +16,7 @@ func (e *Engine) reads(l Load) {
 
 func TestTakesHandBack(t *testing.T) {
 	read := func(u facts.Use, others int) func(*weighing, *Engine) {
-		return func(w *weighing, e *Engine) { e.reads(Load{Use: u, Others: others, Read: w.now()}) }
+		return func(w *weighing, e *Engine) { e.reads(Load{Use: u, Others: others, Read: w.Now()}) }
 	}
 	busy := func(n int) func(*weighing, *Engine) {
 		return func(w *weighing, e *Engine) {
@@ -128,7 +128,7 @@ func TestBeginHandBack_IsNoTurnAndIntroducesNothing(t *testing.T) {
 func TestTakesHandBack_AllocatesNothing(t *testing.T) {
 	w := newWeighing(t)
 	e := w.p[0].Engine()
-	e.reads(Load{Read: w.now()})
+	e.reads(Load{Read: w.Now()})
 	if n := testing.AllocsPerRun(100, func() { e.TakesHandBack() }); n != 0 {
 		t.Errorf("it allocates %v times", n)
 	}

@@ -1,6 +1,7 @@
 package http1
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -47,7 +48,6 @@ func TestDo_TellsWhenAConnectionIsItsOwn(t *testing.T) {
 	}
 }
 
-// A body is not held while the answer is waited for.
 // large is more than two sockets hold.
 func large() []byte { return make([]byte, 32<<20) }
 
@@ -216,5 +216,28 @@ func TestDo_OfAContextThatHasEndedSendsNothing(t *testing.T) {
 	}
 }
 
-// Close ends a read that waits, and an answer that has not been read to its end takes its connection with it.
-// A read returns what is there.
+// A peer may answer before it has read the request. What it reads afterwards is what was sent, whatever has become of that memory.
+func TestDo_ABodyMayChangeOnceItsAnswerIsThere(t *testing.T) {
+	received := make(chan []byte, 1)
+	s := newRaw(t, func(p *player, _ int) {
+		r, err := http.ReadRequest(p.from)
+		if err != nil {
+			return
+		}
+		p.say(okHead + "{}")
+		got, _ := io.ReadAll(r.Body)
+		received <- got
+	})
+	for kind, dial := range dials() {
+		body := large()
+		r, err := clientOf(t, dial).Do(t.Context(), s.post(body))
+		must(t, err)
+		for i := range body {
+			body[i] = 'x'
+		}
+		if got := <-received; len(got) < len(body) || bytes.IndexByte(got, 'x') >= 0 {
+			t.Errorf("%s: of %d bytes those from %d on have changed on the way", kind, len(got), bytes.IndexByte(got, 'x'))
+		}
+		_ = r.Close()
+	}
+}

@@ -2,8 +2,10 @@ package http1
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"net"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,39 +13,55 @@ import (
 	"carryover/convcache/clocktest"
 )
 
-// What a peer does to a connection that is idle is seen before it is used again.
+// What a peer does to a connection that is idle is seen before it is used again: by a look, and by the request that would have
+// had it. That its peer has ended it is told.
 func TestClient_UsesNoConnectionThatIsNotQuiet(t *testing.T) {
 	for name, spoil := range map[string]func(p *player){
 		"closed": func(p *player) { _ = p.Close() },
 		"reset":  func(p *player) { _ = p.Conn.(*net.TCPConn).SetLinger(0); _ = p.Close() },
 		"said":   func(p *player) { p.say("HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nbad") },
 	} {
-		t.Run(name, func(t *testing.T) {
-			idle, spoiled := make(chan struct{}), make(chan struct{})
-			s := newRaw(t, func(p *player, number int) {
-				p.request()
-				p.say(okHead + "{}")
-				if number == 1 {
-					<-idle
-					spoil(p)
-					close(spoiled)
-				}
-				p.gone()
-			})
-			c := newClient(t)
-			for i := range 2 {
-				if _, body, err := fetch(t, c, s.get()); err != nil || body != "{}" {
-					t.Errorf("request %d: got %q, %v", i, body, err)
-				}
-				if i == 0 {
+		for _, looked := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, looked at %t", name, looked), func(t *testing.T) {
+				idle, spoiled := make(chan struct{}), make(chan struct{})
+				s := newRaw(t, func(p *player, number int) {
+					p.request()
+					p.say(okHead + "{}")
+					if number == 1 {
+						<-idle
+						spoil(p)
+						close(spoiled)
+					}
+					p.gone()
+				})
+				var lost []string
+				c := New(Config{Dial: dialTCP, IdlePerHost: 4, IdleFor: time.Minute, Lost: func(scheme, authority string) {
+					lost = append(lost, scheme+"://"+authority)
+				}})
+				t.Cleanup(c.Close)
+				for i := range 2 {
+					if _, body, err := fetch(t, c, s.get()); err != nil || body != "{}" {
+						t.Errorf("request %d: got %q, %v", i, body, err)
+					}
+					if i > 0 {
+						continue
+					}
+					c.Check("http", s.authority)
+					if len(lost) != 0 {
+						t.Errorf("told of %v while the connection was good", lost)
+					}
 					close(idle)
 					<-spoiled // on loopback it has arrived
+					if looked {
+						c.Check("http", s.authority)
+						c.Check("http", s.authority)
+					}
 				}
-			}
-			if s.conns.Load() != 2 {
-				t.Errorf("got %d connections, want 2", s.conns.Load())
-			}
-		})
+				if s.conns.Load() != 2 || name != "said" && !slices.Equal(lost, []string{"http://" + s.authority}) {
+					t.Errorf("got %d connections, told of %v, want 2 and one that was lost", s.conns.Load(), lost)
+				}
+			})
+		}
 	}
 }
 

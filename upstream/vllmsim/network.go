@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"strconv"
 	"sync"
+	"syscall"
 	"time"
 
 	"carryover/upstream/vllmsim/engine"
@@ -19,6 +21,7 @@ type network struct {
 	serving engine.Gate // accept loops, and connections that are not HTTP
 	server  *http.Server
 	address string // HTTP host:port
+	port    int    // a file that keeps the port while nothing listens there, 0 for none
 
 	mu        sync.Mutex // guards what follows
 	http      net.Listener
@@ -27,14 +30,46 @@ type network struct {
 	closed    bool
 }
 
-// listen opens the HTTP port. Nothing is accepted before serve.
-func (n *network) listen(address string) error {
+// listen opens the HTTP port. Nothing is accepted before serve. The port is kept until stop, so that nobody else gets it while the instance refuses
+// connections: a proxy would take them for the instance.
+func (n *network) listen(address string) (err error) {
+	if at, err := net.ResolveTCPAddr("tcp", address); err == nil && at.IP.To4() != nil {
+		if n.port, address, err = reserve(at); err != nil {
+			return fmt.Errorf("listen for HTTP: %w", err)
+		}
+	}
 	l, err := net.Listen("tcp", address)
 	if err != nil {
 		return fmt.Errorf("listen for HTTP: %w", err)
 	}
 	n.http, n.address, n.open = l, l.Addr().String(), make(map[net.Conn]struct{})
 	return nil
+}
+
+// reserve binds an address and does not listen there. Linux gives the port to nobody who asks for any, and to a listener that names it
+// (SO_REUSEADDR, socket(7)).
+func reserve(at *net.TCPAddr) (file int, address string, err error) {
+	syscall.ForkLock.RLock()
+	file, err = syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
+	if err == nil {
+		syscall.CloseOnExec(file)
+	}
+	syscall.ForkLock.RUnlock()
+	if err != nil {
+		return 0, "", err
+	}
+	if err = syscall.SetsockoptInt(file, syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1); err == nil {
+		err = syscall.Bind(file, &syscall.SockaddrInet4{Addr: [4]byte(at.IP.To4()), Port: at.Port})
+	}
+	var bound syscall.Sockaddr
+	if err == nil {
+		bound, err = syscall.Getsockname(file)
+	}
+	if err != nil {
+		_ = syscall.Close(file)
+		return 0, "", err
+	}
+	return file, net.JoinHostPort(at.IP.String(), strconv.Itoa(bound.(*syscall.SockaddrInet4).Port)), nil
 }
 
 // serve answers HTTP with a handler until the network is closed. ctx is the parent of every request.
@@ -145,5 +180,9 @@ func (n *network) stop() {
 	n.closed = true
 	if n.http != nil {
 		_ = n.http.Close() // refused instances have closed it before
+	}
+	if n.port > 0 {
+		_ = syscall.Close(n.port)
+		n.port = 0
 	}
 }

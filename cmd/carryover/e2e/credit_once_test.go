@@ -129,9 +129,7 @@ func (c *counting) verifyTold(t *testing.T) {
 		minutes += minute.SavedTokens
 	}
 	for _, r := range records {
-		if r.Read != nil {
-			listed += *r.Read
-		}
+		listed += max(int(r.Read), 0)
 	}
 	for what, got := range map[string]int{
 		"the metric": int(m.sum("carryover_reuse_tokens_read_total")), "the journal's sum": int(totals.SavedTokens), "its minutes": int(minutes), "its turns": listed,

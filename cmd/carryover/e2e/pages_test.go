@@ -119,9 +119,8 @@ func TestPages_AreOneClickFromTheReadme(t *testing.T) {
 
 // stated are numbers that several pages, manifests or helps state. The groups of each pattern match what one of them says.
 var stated = map[string]string{
-	"KB of a stream with bodies of 2 KB":             `([\d.]+) KB a stream with bodies of 2 KB|open stream, 2 KB +\| ([\d.]+) KB|W5 2 KB  \| carryover \| ([\d.]+)|streams at (\d+) to \d+ KB`,
-	"KB of a stream with bodies of 64 KB":            `([\d.]+) KB with bodies of 64 KB|open stream, 64 KB +\| ([\d.]+) KB|W5 64 KB \| carryover \| ([\d.]+)|streams at \d+ to (\d+) KB`,
-	"bytes of an id that waits to be handed back":    `handed back \| ([\d.]+) bytes a token|([\d.]+) bytes a token here`,
+	"KB of a stream with bodies of 2 KB":             `([\d.]+) KB a stream with bodies of 2 KB|open stream, 2 KB +\| ([\d.]+) KB|W5 2 KB +\| carryover \| ([\d.]+)|streams at (\d+) to \d+ KB`,
+	"KB of a stream with bodies of 64 KB":            `([\d.]+) KB with bodies of 64 KB|open stream, 64 KB +\| ([\d.]+) KB|W5 64 KB +\| carryover \| ([\d.]+)|streams at \d+ to (\d+) KB`,
 	"tokens below which prefill computes":            "`kv_recompute_threshold`,? \\(?(\\d+)|fewer than (\\d+) (?:missing )?tokens",
 	"seconds that decode keeps blocks":               "decoder_kv_blocks_ttl`, (\\d+) s|expire \\((\\d+) s\\)",
 	"tokens computed per later turn, with reuse":     `prefill computes ([\d,]+) tokens per later turn|\| on \| [\d,]+ \([^|]*\| ([\d,]+) \(`,

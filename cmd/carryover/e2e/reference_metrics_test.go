@@ -107,8 +107,8 @@ func recordedMetrics(t *testing.T) map[string]string {
 
 func referenceMetrics(t *testing.T, b *strings.Builder) {
 	t.Helper()
-	b.WriteString("## Metrics\n\n`GET /metrics` at the listener for operators. No label has anything of a client: ids, paths and models that nobody serves are not in them. Those of Go and\n" +
-		"of the process (`go_…`, `process_…`) come with them. [Operating](operating.md#metrics) says how to scrape them and what labels say.\n\n" +
+	b.WriteString("## Metrics\n\n`GET /metrics` at the listener for operators also has the metrics of Go and of the process (`go_…`, `process_…`). No label has data of a client.\n" +
+		"[Monitoring](monitoring.md#metrics) says how to scrape them, and what labels mean.\n\n" +
 		"| metric | kind | labels | |\n|---|---|---|---|\n")
 	means := recordedMetrics(t)
 	for _, f := range listedFamilies(t) {

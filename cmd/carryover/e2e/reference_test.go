@@ -68,19 +68,19 @@ alone](#reasons-why-decode-serves-alone) · [what became of a ticket](#what-beca
 `)
 	referenceSettings(t, b)
 	referenceEndpoints(t, b)
-	b.WriteString("## Headers\n\nCarryover reads these of a client; known front ends and agents have [names of their own](clients.md#how-a-request-names-its-conversation).\n\n")
+	b.WriteString("## Headers\n\nCarryover reads these headers of requests, and [headers of known front ends and agents](clients.md#how-a-request-names-its-conversation).\n\n")
 	terms(b, "header", requestHeaders())
-	b.WriteString("Carryover adds these to answers.\n\n")
+	b.WriteString("Carryover adds these headers to answers.\n\n")
 	terms(b, "header", answerHeaders())
 	b.WriteString("## Reasons of a miss\n\n`reason` in `X-KV-Reuse`, in the line of the turn and in `carryover_turns_total`.\n\n")
 	terms(b, "reason", record.MissReasons())
-	b.WriteString("`ineligible_<why>`: the request can take no part, or its ids can't be compared. `<why>` is one of these, or a word of [what became of a ticket](#what-became-of-a-ticket).\n\n")
+	b.WriteString("`ineligible_<why>`: the request cannot take part, or its ids cannot be compared. `<why>` is one of these, or a word of [what became of a ticket](#what-became-of-a-ticket).\n\n")
 	terms(b, "why", record.IneligibleReasons())
-	b.WriteString("## Hits that saved nothing\n\n`reason` behind `hit`, and of turns with this outcome in `carryover_turns_total`.\n\n")
+	b.WriteString("## Hits that saved nothing\n\n`reason` after `hit` in `X-KV-Reuse`, and in `carryover_turns_total`.\n\n")
 	terms(b, "reason", record.EmptyHits())
-	b.WriteString("## Reasons why decode serves alone\n\n`reason` behind `decode_only` in `X-KV-Path`.\n\n")
+	b.WriteString("## Reasons why decode serves alone\n\n`reason` after `decode_only` in `X-KV-Path`.\n\n")
 	terms(b, "reason", record.AloneReasons())
-	b.WriteString("## What became of a ticket\n\n`stored` in the line of the turn, `result` of `carryover_tickets_total`. Reasons of a miss that hold for the answer, too, stand there.\n\n")
+	b.WriteString("## What became of a ticket\n\n`stored` in the line of the turn, and `result` of `carryover_tickets_total`. Both also have reasons of a miss that hold for the answer.\n\n")
 	terms(b, "result", record.StoredResults())
 	b.WriteString("## Error codes\n\n`error.code` of an answer, and `code` in the line of the turn. Messages have Anthropic's shape on `/v1/messages`, which has no code.\n\n| code | status | means |\n|---|---|---|\n")
 	for _, c := range testrig.Codes() {
@@ -116,9 +116,9 @@ func cell(text string) string {
 
 func referenceSettings(t *testing.T, b *strings.Builder) {
 	t.Helper()
-	b.WriteString("## Settings\n\nEach is a flag, an environment variable and a key of the YAML file that `--config` (`CARRYOVER_CONFIG`) names. Flags win over the environment, which wins over the\n" +
-		"file. `carryover check-config --print` shows all with their effective values. **R** marks what a reload (`SIGHUP`, `POST /admin/reload`) can change.\n" +
-		"OpenTelemetry's variables are in [operating](operating.md#traces-and-otlp).\n\n")
+	b.WriteString("## Settings\n\nEach setting is a flag, an environment variable and a key of the YAML file that `--config` (`CARRYOVER_CONFIG`) names. Flags win over the environment, the\n" +
+		"environment wins over the file. `carryover check-config --print` shows all effective values. A reload (`SIGHUP`, `POST /admin/reload`) can change settings with **R**.\n" +
+		"[Monitoring](monitoring.md#traces-and-otlp) lists OpenTelemetry's variables.\n\n")
 	serve := cli.NewRootCommand(nil, func(_ context.Context, _ app.Configured, _ io.Writer) error { return nil })
 	cfg := config.Default()
 	section := ""
@@ -148,7 +148,7 @@ func referenceSettings(t *testing.T, b *strings.Builder) {
 		}
 		fmt.Fprintf(b, "| `%s` | %s | %s | %s |\n", s.Key, strings.TrimSpace(names), standard, help)
 	}
-	fmt.Fprintf(b, "\n### Instances in the file\n\n`prefill` and `decode` are lists there, whose entries have `url` and, where they want, ")
+	fmt.Fprintf(b, "\n### Instances in the file\n\n`prefill` and `decode` are lists. An entry has `url`, and optionally ")
 	var members []string
 	for _, role := range []string{config.RolePrefill, config.RoleDecode} {
 		for _, s := range config.InstanceSettings(role, 0, &config.InstanceConfig{}) {
@@ -171,28 +171,28 @@ func described() (clients, operators [][2]string) {
 			{"GET /v1/models", "models of all instances"},
 			{"GET /health", "as vLLM's example answers, with `cached_conversations` and `evicted_stale`"},
 			{"GET /healthz", "200 while the process lives"},
-			{"GET /readyz", "200 once an instance of each role has answered, or decode alone, which says `decode_only`; else 503 `starting` or `draining`. With the state of Redis and the number of prefill instances under quarantine"},
+			{"GET /readyz", "200 once an instance of each role, or decode alone (`decode_only`), has answered; else 503 `starting` or `draining`. Also the state of Redis and the number of quarantined prefill instances"},
 			{"GET /version", "the version"},
 		}, [][2]string{
 			{"GET /admin/instances", "each instance: state and why, load, speed, models, incarnation, pinned tokens and their budget"},
 			{"POST /admin/instances", "adds an instance, with `--discovery-registration`"},
 			{"DELETE /admin/instances/{role}/{name}", "removes one that was added so"},
-			{"POST /admin/instances/{role}/{name}/drain", "nothing new goes there; its turns go on to their end, and what tickets pin on a decode instance is handed back or released within seconds. `shared` in the answer: at all replicas of this Redis, until it is taken back; else at this replica, until it is restarted ([recipe](operating.md#take-a-node-out))"},
-			{"POST /admin/instances/{role}/{name}/undrain", "takes that back, likewise"},
-			{"POST /admin/reload", "reads the configuration again, as `SIGHUP` does; 422 says what is wrong with it, and nothing has changed then. A file that is empty, or names no instances of a role that had some at the start, is wrong"},
-			{"GET /admin/events", "what has happened: quarantines, pairs left alone, drains, reloads, restarts of engines, outages of Redis; the last 100, newest first"},
+			{"POST /admin/instances/{role}/{name}/drain", "[takes an instance out](operating.md#take-a-node-out): it gets nothing new, its turns finish, and its tickets are handed back or released. `shared` in the answer says whether all replicas follow"},
+			{"POST /admin/instances/{role}/{name}/undrain", "takes it back"},
+			{"POST /admin/reload", "reads the configuration again, as `SIGHUP` does. On 422 nothing has changed, and the answer names the fault. A file that is empty, or lacks a role that had instances at the start, is a fault"},
+			{"GET /admin/events", "the last 100 events, newest first: quarantines, pairs left alone, drains, reloads, restarts of engines, outages of Redis"},
 			{"GET /admin/log-level", "the level of the log, `{\"level\": \"info\"}`"},
-			{"PUT /admin/log-level", "changes it to `debug`, `info`, `warn` or `error` until the next reload; the body is as the answer to `GET`"},
+			{"PUT /admin/log-level", "changes it to `debug`, `info`, `warn` or `error` until the next reload; the body has the form of the answer to `GET`"},
 			{"GET /metrics", "metrics for Prometheus"},
 			{"GET /health", "as at the listener for clients, without a token"},
 			{"GET /healthz", "likewise"},
 			{"GET /readyz", "likewise"},
-			{"GET /admin/turns", "records of the last turns, newest first, 100 unless `?limit=N` says otherwise; this replica keeps 4,096. With `failed=true`, `status=502` or `5xx`, `instance=NAME` (a leg was its, or it is to `blame`), `since=15m` and `until=TIME` (when the turn ended: a span ago, or RFC 3339) only those that all of them want"},
-			{"GET /admin/conversations/{hash}", "those of one conversation, and the tickets that this replica has put into the store for it"},
-			{"POST /admin/conversations/search", "the conversations whose turns had a client's id, `{\"id\": \"…\"}`; the id is hashed and forgotten"},
+			{"GET /admin/turns", "records of the last turns, newest first: 100, or `?limit=N`; this replica keeps 4,096. Filters, all of which must match: `failed=true`, `status=502` or `5xx`, `instance=NAME` (it had a leg, or is to `blame`), `since=15m` and `until=TIME` (end of the turn: a span ago, or RFC 3339)"},
+			{"GET /admin/conversations/{hash}", "records of one conversation, and the tickets that this replica stored for it"},
+			{"POST /admin/conversations/search", "the conversations whose turns had this id, `{\"id\": \"…\"}`; the id is hashed and forgotten"},
 			{"GET /debug/pprof/profile", "a CPU profile (`?seconds=20`) for `go tool pprof`, behind the admin token; it holds nothing of a client"},
 			{"GET /debug/pprof/{name}", "`heap`, `allocs` or `goroutine`, likewise"},
-			{"GET /admin/live", "events, one per second, with what the page shows; 16 may look on at once"},
+			{"GET /admin/live", "server-sent events with the data of the page, one per second; at most 16 readers"},
 		}
 }
 
@@ -210,9 +210,9 @@ func referenceEndpoints(t *testing.T, b *strings.Builder) {
 		ServeHTTP(unknown, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "http://127.0.0.1/admin/nothing", nil))
 	_, listed, _ := strings.Cut(gjson.GetBytes(unknown.Body.Bytes(), "error.message").String(), "Served are ")
 	clients, operators := described()
-	b.WriteString("## Endpoints\n\nOf the listener for clients (`--host`, `--port`). `GET` and `HEAD /` say what this is; nothing else is served, and no other path reaches an engine.\n\n")
+	b.WriteString("## Endpoints\n\nThe listener for clients (`--host`, `--port`) serves these, and `GET` and `HEAD /`. No other path reaches an engine.\n\n")
 	endpoints(t, b, clients, served)
-	b.WriteString("Of the [listener for operators](operating.md#the-listener-for-operators) (`--admin-listen`). `GET /` is the page.\n\n")
+	b.WriteString("The [listener for operators](monitoring.md#the-listener-for-operators) (`--admin-listen`) serves these, and the page at `GET /`.\n\n")
 	endpoints(t, b, operators, strings.Split(strings.TrimSuffix(listed, "."), ", "))
 }
 

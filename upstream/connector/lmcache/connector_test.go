@@ -1,6 +1,7 @@
 package lmcache
 
 import (
+	"carryover/upstream/exchangetest"
 	"context"
 	"errors"
 	"reflect"
@@ -19,39 +20,44 @@ func receivers(r Receiver) func(*Connector) {
 func TestPlan_WhatDecodeServesAlone(t *testing.T) {
 	const chat, text = body.Chat, body.Text
 	for _, row := range []struct {
-		name, body string
-		api        body.API
-		ids        int
-		change     func(*Connector)
-		transfer   func(*upstream.Transfer)
-		why        string
+		body string
+		api  body.API
+		ids  int
+		why  string
 	}{
-		{"no receiver", `{"max_tokens":9}`, text, 300, func(c *Connector) { c.Receivers = nil }, nil, "no_receiver"},
-		{"a prompt of more than one step", `{}`, text, 301, func(c *Connector) { c.MaxPromptTokens = 300 }, nil, "prompt_too_long"},
-		{"a chat in a context that is not known", `{}`, chat, 9, nil, func(t *upstream.Transfer) { t.ContextLength = 0 }, "context_unknown"},
-		{"a prompt that is cut", `{"truncate_prompt_tokens":5}`, text, 9, nil, nil, "truncate_prompt_tokens"},
-		{"logprobs of the prompt", `{"prompt_logprobs":0}`, chat, 9, nil, nil, "prompt_logprobs"},
-		{"an answer in the middle", `{"suffix":"x"}`, text, 9, nil, nil, "connector"},
-		{"no room", `{"max_tokens":9}`, text, 4096, nil, nil, "connector"},
-		{"no budget", `{"max_tokens":0}`, text, 9, nil, nil, "connector"},
-		{"a budget below zero", `{"max_completion_tokens":-1}`, chat, 9, nil, nil, "connector"},
-		{"a budget that vLLM reads in its own way", `{"max_tokens":"9"}`, text, 9, nil, nil, "connector"},
-		{"one token", `{"max_tokens":1}`, text, 9, nil, nil, "connector"},
-		{"more than the budget at least", `{"max_tokens":3,"min_tokens":4}`, text, 9, nil, nil, "connector"},
-		{"less than nothing at least", `{"min_tokens":-1}`, text, 9, nil, nil, "connector"},
-		{"no number at least", `{"min_tokens":null}`, text, 9, nil, nil, "connector"},
-		{"less than a chunk, begun at decode", `{"seed":1}`, text, 256, nil, nil, "prompt_too_short"},
-		{"no ids", `{}`, text, 0, nil, nil, "prompt_too_short"},
+		{`{"max_tokens":9}`, text, 300, "no_receiver"},
+		{`{}`, text, 301, "prompt_too_long"}, // for one step
+		{`{}`, chat, 9, "context_unknown"},
+		{`{"truncate_prompt_tokens":5}`, text, 9, "truncate_prompt_tokens"}, // a prompt that is cut
+		{`{"prompt_logprobs":0}`, chat, 9, "prompt_logprobs"},               // logprobs of the prompt
+		{`{"suffix":"x"}`, text, 9, "connector"},                            // an answer in the middle
+		{`{"max_tokens":9}`, text, 4096, "connector"},                       // no room
+		{`{"max_tokens":0}`, text, 9, "connector"},                          // no budget
+		{`{"max_tokens":1}`, text, 9, "connector"},                          // one token
+		{`{"max_tokens":3,"min_tokens":4}`, text, 9, "connector"},           // more than the budget at least
+		{`{"seed":1}`, text, 256, "prompt_too_short"},                       // less than a chunk, begun at decode
+		{`{}`, text, 0, "prompt_too_short"},                                 // no ids
 	} {
-		b := newBench(row.change)
+		b := newBench(nil)
 		tr := transfer(t, row.api, row.body, row.ids)
-		if row.transfer != nil {
-			row.transfer(&tr)
+		switch row.why {
+		case "prompt_too_long":
+			b.MaxPromptTokens = 300
+		case "no_receiver":
+			b.Receivers = nil
+		case "context_unknown":
+			tr.ContextLength = 0
 		}
 		plan, err := b.Plan(t.Context(), tr)
 		if err != nil || plan.Alone != row.why || plan.Close != nil || len(b.arrivals) != 0 {
-			t.Errorf("%s: got %+v, %v and %d waits, want decode alone because of %q and no wait", row.name, plan, err, len(b.arrivals), row.why)
+			t.Errorf("%+v: got %+v, %v and %d waits, want decode alone because of %q and no wait", row, plan, err, len(b.arrivals), row.why)
 		}
+	}
+}
+
+func TestConnector_Traits(t *testing.T) {
+	if got := newBench(nil).Traits(); got.Reuses || !got.IDs {
+		t.Errorf("Traits = %+v, want ids and no reuse", got)
 	}
 }
 
@@ -61,13 +67,9 @@ func TestPlan_Budget(t *testing.T) {
 		body        string
 		most, least int
 	}{
-		{body.Text, `{}`, 16, 0},
-		{body.Text, `{"max_tokens":null}`, 16, 0},
 		{body.Text, `{"max_tokens":40,"max_completion_tokens":7,"min_tokens":3}`, 40, 3},
 		{body.Text, `{"max_tokens":9999}`, 4096 - 100, 0},
 		{body.Chat, `{}`, 4096 - 100, 0},
-		{body.Chat, `{"max_tokens":40}`, 40, 0},
-		{body.Chat, `{"max_tokens":40,"max_completion_tokens":null}`, 40, 0},
 		{body.Chat, `{"max_tokens":40,"max_completion_tokens":7,"min_tokens":7}`, 7, 7},
 	} {
 		tr := transfer(t, row.api, row.body, 100)
@@ -129,7 +131,7 @@ func TestReceiver_OfADecodeInstance(t *testing.T) {
 		c := newBench(func(c *Connector) { c.Receivers = named })
 		tr := transfer(t, body.Text, `{"max_tokens":9}`, 3)
 		tr.Decode = &upstream.Instance{BaseURL: row.url}
-		if got := decoded(t, prefillBody(tr.Request, c.plan(t, tr).Prefill))["kv_transfer_params"]; !reflect.DeepEqual(got, any(decoded(t, []byte(row.want)))) {
+		if got := exchangetest.Object(t, prefillBody(tr.Request, c.plan(t, tr).Prefill))["kv_transfer_params"]; !reflect.DeepEqual(got, any(exchangetest.Object(t, []byte(row.want)))) {
 			t.Errorf("%s: got %v, want %s", row.url, got, row.want)
 		}
 	}
@@ -162,18 +164,5 @@ func TestReady_KVThatIsNotAnnounced(t *testing.T) {
 			t.Errorf("got %v, want an error that says what to look at", err)
 		}
 		cancel(nil)
-	}
-}
-
-func TestConnector_MakesNoTickets(t *testing.T) {
-	c := newBench(nil)
-	if parsed, err := c.ParseTicket([]byte(`{}`), 16); err == nil || !reflect.DeepEqual(parsed, upstream.TicketParams{}) {
-		t.Errorf("ParseTicket = %+v, %v, want an error", parsed, err)
-	}
-	if _, err := c.Release(upstream.TicketOffer{}, "m"); err == nil {
-		t.Error("Release has something to release")
-	}
-	if got := c.Traits(); got.Reuses || !got.IDs {
-		t.Errorf("Traits = %+v, want ids and no reuse", got)
 	}
 }

@@ -11,35 +11,35 @@ func TestEvent_OfDecode(t *testing.T) {
 	const chat, text = `{"max_tokens":9,"stream":true}`, `{"max_tokens":9,"stream":true,"logprobs":1}`
 	const logprobs = `"logprobs":{"text_offset":[0,2],"token_logprobs":[-1,null],"tokens":["ab","é"],"top_logprobs":[{"ab":-1},null]}`
 	for _, row := range []struct {
-		name, event, chat, text string
+		event, chat, text string
 	}{
 		{
-			"a chunk", `{"id":"cmpl-d","object":"text_completion","created":6,"model":"n","choices":[{"index":0,"text":"a\n","logprobs":null,"finish_reason":null,"stop_reason":null}]}`,
+			`{"id":"cmpl-d","object":"text_completion","created":6,"model":"n","choices":[{"index":0,"text":"a\n","logprobs":null,"finish_reason":null,"stop_reason":null}]}`,
 			`{"id":"chatcmpl-turn-1","object":"chat.completion.chunk","created":5,"model":"m","choices":[{"index":0,"delta":{"content":"a\n"},"logprobs":null,"finish_reason":null}]}`,
 			`{"id":"cmpl-turn-1","object":"text_completion","created":5,"model":"m","choices":[{"index":0,"text":"a\n","logprobs":null,"finish_reason":null,"stop_reason":null}]}`,
 		},
 		{
-			"a finish, and members that nobody knows", `{"choices":[{"text":"","finish_reason":"stop","stop_reason":"#","x":[1.50]}],"metrics":{"a":1e2},"y":"\u00e9"}`,
+			`{"choices":[{"text":"","finish_reason":"stop","stop_reason":"#","x":[1.50]}],"metrics":{"a":1e2},"y":"\u00e9"}`,
 			`{"choices":[{"delta":{"content":""},"finish_reason":"stop","stop_reason":"#","x":[1.50]}],"metrics":{"a":1e2},"y":"\u00e9"}`,
 			`{"choices":[{"text":"","finish_reason":"stop","stop_reason":"#","x":[1.50]}],"metrics":{"a":1e2},"y":"\u00e9"}`,
 		},
 		{
-			"logprobs", `{"choices":[{"text":"abé",` + logprobs + `}]}`,
+			`{"choices":[{"text":"abé",` + logprobs + `}]}`,
 			`{"choices":[{"delta":{"content":"abé"},"logprobs":{"content":[{"token":"ab","logprob":-1,"bytes":[97,98],"top_logprobs":[]},{"token":"é","logprob":-9999.0,"bytes":[195,169],"top_logprobs":[]}]}}]}`,
 			`{"choices":[{"text":"abé",` + strings.Replace(logprobs, "[0,2]", "[3,5]", 1) + `}]}`,
 		},
-		{"usage without choices", `{"choices":[],"usage":{"prompt_tokens":4,"total_tokens":6,"completion_tokens":2,"z":0}}`, "", `{"choices":[],"usage":{"prompt_tokens":3,"total_tokens":6,"completion_tokens":3,"z":0}}`},
-		{"usage of no prompt", `{"choices":[],"usage":{"prompt_tokens":0,"completion_tokens":2}}`, "", `{"choices":[],"usage":{"prompt_tokens":0,"completion_tokens":2}}`},
-		{"usage of another type", `{"choices":[],"usage":null}`, "", `{"choices":[],"usage":null}`},
-		{"an error", `{"error": {"code": 500}}`, "", `{"error": {"code": 500}}`},
-		{"an error with choices", `{"error":"x","choices":[{"text":"a"}]}`, "", `{"error":"x","choices":[{"text":"a"}]}`},
-		{"no choices", `{"ping":1}`, "", `{"ping":1}`},
-		{"no JSON", `{"choices":[{"text":"a"}`, "", unreadable},
-		{"members twice", `{"choices":[],"choices":[]}`, "", unreadable},
-		{"two choices", `{"choices":[{"text":"a"},{"text":"b"}]}`, "", unreadable},
-		{"no text", `{"choices":[{"delta":{"content":"a"}}]}`, "", unreadable},
-		{"choices of another type", `{"choices":"a"}`, "", unreadable},
-		{"several lines", "{\"choices\":\n[],\r\n\"a\":{\n}}", "", `{"choices":[],"a":{ }}`},
+		{`{"choices":[],"usage":{"prompt_tokens":4,"total_tokens":6,"completion_tokens":2,"z":0}}`, "", `{"choices":[],"usage":{"prompt_tokens":3,"total_tokens":6,"completion_tokens":3,"z":0}}`}, // usage without choices
+		{`{"choices":[],"usage":{"prompt_tokens":0,"completion_tokens":2}}`, "", `{"choices":[],"usage":{"prompt_tokens":0,"completion_tokens":2}}`},                                               // usage of no prompt
+		{`{"choices":[],"usage":null}`, "", `{"choices":[],"usage":null}`},                                                                                                                         // usage of another type
+		{`{"error": {"code": 500}}`, "", `{"error": {"code": 500}}`},                                                                                                                               // an error
+		{`{"error":"x","choices":[{"text":"a"}]}`, "", `{"error":"x","choices":[{"text":"a"}]}`},                                                                                                   // an error with choices
+		{`{"ping":1}`, "", `{"ping":1}`},                                    // no choices
+		{`{"choices":[{"text":"a"}`, "", unreadable},                        // no JSON
+		{`{"choices":[],"choices":[]}`, "", unreadable},                     // members twice
+		{`{"choices":[{"text":"a"},{"text":"b"}]}`, "", unreadable},         // two choices
+		{`{"choices":[{"delta":{"content":"a"}}]}`, "", unreadable},         // no text
+		{`{"choices":"a"}`, "", unreadable},                                 // choices of another type
+		{"{\"choices\":\n[],\r\n\"a\":{\n}}", "", `{"choices":[],"a":{ }}`}, // several lines
 	} {
 		if row.chat == "" {
 			row.chat = row.text
@@ -48,10 +48,10 @@ func TestEvent_OfDecode(t *testing.T) {
 		for api, want := range map[body.API][2]string{body.Chat: {chat, row.chat}, body.Text: {text, row.text}} {
 			h := handOver(t, newBench(nil).plan(t, transfer(t, api, want[0], 3)), first)
 			if got := string(h.Rewrite.Event([]byte(row.event))); got != want[1] {
-				t.Errorf("%s at %s: got %s, want %s", row.name, api.Path(), got, want[1])
+				t.Errorf("%s at %s: got %s, want %s", row.event, api.Path(), got, want[1])
 			}
 			if body, err := h.Rewrite.Body([]byte(firstAnswer("a", 4))); err == nil {
-				t.Errorf("%s: an answer in one piece became %s, behind a head that the client has", row.name, body)
+				t.Errorf("an answer in one piece became %s, behind a head that the client has", body)
 			}
 		}
 	}

@@ -1,6 +1,7 @@
 package lmcache
 
 import (
+	"carryover/upstream/exchangetest"
 	"encoding/json"
 	"reflect"
 	"strings"
@@ -23,9 +24,7 @@ func recordedAttempt(t *testing.T, api body.API, body string) (*bench, upstream.
 		Tokens []uint32
 		Length int `json:"max_model_len"`
 	}
-	if err := json.Unmarshal(recorded(t, folder, "01-tokenize.json").Response.JSON, &tokenised); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal(exchangetest.Read(t, folder, "01-tokenize.json").Response.JSON, &tokenised))
 	tr := transfer(t, api, body, 0)
 	tr.PromptIDs, tr.ContextLength, tr.Decode.BaseURL = tokenised.Tokens, tokenised.Length, "http://127.0.0.1:8200"
 	return b, tr
@@ -38,14 +37,14 @@ func TestExchanges_LegsAreAskedAsRecorded(t *testing.T) {
 		body.Text: `{"model":"tiny","prompt":"rendered",` + options,
 	} {
 		b, tr := recordedAttempt(t, api, body)
-		prefill, decode := recorded(t, folder, "02-prefill.json"), recorded(t, folder, "04-decode-stream.json")
+		prefill, decode := exchangetest.Read(t, folder, "02-prefill.json"), exchangetest.Read(t, folder, "04-decode-stream.json")
 		plan := b.plan(t, tr)
 		// The recorded leg has ret_first_tok. It is the one member that is left out on purpose: with it a leg that is cancelled ends prefill.
 		// And it has no tag.
-		want := decoded(t, prefill.Request.Body)
+		want := exchangetest.Object(t, prefill.Request.Body)
 		delete(want["kv_transfer_params"].(map[string]any), "ret_first_tok")
 		want["kv_transfer_params"].(map[string]any)["lmcache.tag.attempt"] = b.NewID()
-		if got := decoded(t, prefillBody(tr.Request, plan.Prefill)); !reflect.DeepEqual(got, want) {
+		if got := exchangetest.Object(t, prefillBody(tr.Request, plan.Prefill)); !reflect.DeepEqual(got, want) {
 			t.Errorf("prefill is asked %v, want as recorded %s", got, prefill.Request.Body)
 		}
 		answer := string(prefill.Response.JSON)
@@ -53,12 +52,12 @@ func TestExchanges_LegsAreAskedAsRecorded(t *testing.T) {
 		if h.Cached != 0 || h.Head != nil || !h.Left {
 			t.Errorf("got %+v; the recorded token is the beginning of a character and not to be shown", h)
 		}
-		own := decoded(t, decodeBody(tr.Request, h.Leg(nil)))
-		if delete(own, "cache_salt"); !reflect.DeepEqual(own, decoded(t, []byte(body))) {
+		own := exchangetest.Object(t, decodeBody(tr.Request, h.Leg(nil)))
+		if delete(own, "cache_salt"); !reflect.DeepEqual(own, exchangetest.Object(t, []byte(body))) {
 			t.Errorf("decode is asked %v, want the client's own request", own)
 		}
 		h = handOver(t, plan, strings.Replace(answer, `"text": ""`, `"text": "x"`, 1))
-		if got := unsalted(t, b, decodeBody(tr.Request, h.Leg(nil))); !reflect.DeepEqual(got, decoded(t, decode.Request.Body)) {
+		if got := unsalted(t, b, decodeBody(tr.Request, h.Leg(nil))); !reflect.DeepEqual(got, exchangetest.Object(t, decode.Request.Body)) {
 			t.Errorf("decode is asked %v, want as recorded %s", got, decode.Request.Body)
 		}
 		// The recorded stream, behind a first token with text.
@@ -80,7 +79,7 @@ func TestExchanges_LegsAreAskedAsRecorded(t *testing.T) {
 // unsalted is a decode leg's body without the salt and the tag that it has and the recorded one has not.
 func unsalted(t *testing.T, b *bench, leg []byte) map[string]any {
 	t.Helper()
-	body := decoded(t, leg)
+	body := exchangetest.Object(t, leg)
 	if body["cache_salt"] != b.NewID() {
 		t.Errorf("decode is asked %s, want a salt of the attempt's own", leg)
 	}
@@ -95,26 +94,24 @@ func unsalted(t *testing.T, b *bench, leg []byte) map[string]any {
 func TestExchanges_LogprobsOfBothLegs(t *testing.T) {
 	b, tr := recordedAttempt(t, body.Chat, `{"model":"tiny","messages":[],"max_tokens":3,"temperature":0,"logprobs":true,"top_logprobs":2}`)
 	b.NewID = func() string { return "5c1f9c3e" }
-	prefill, decode := recorded(t, folder, "05-prefill-logprobs.json"), recorded(t, folder, "06-decode-logprobs.json")
+	prefill, decode := exchangetest.Read(t, folder, "05-prefill-logprobs.json"), exchangetest.Read(t, folder, "06-decode-logprobs.json")
 	plan := b.plan(t, tr)
-	if got := decoded(t, prefillBody(tr.Request, plan.Prefill)); !reflect.DeepEqual(got, decoded(t, prefill.Request.Body)) {
+	if got := exchangetest.Object(t, prefillBody(tr.Request, plan.Prefill)); !reflect.DeepEqual(got, exchangetest.Object(t, prefill.Request.Body)) {
 		t.Errorf("prefill is asked %v, want as recorded %s", got, prefill.Request.Body)
 	}
 	h := handOver(t, plan, string(prefill.Response.JSON))
-	if got := decoded(t, decodeBody(tr.Request, h.Leg(nil))); !reflect.DeepEqual(got, decoded(t, decode.Request.Body)) {
+	if got := exchangetest.Object(t, decodeBody(tr.Request, h.Leg(nil))); !reflect.DeepEqual(got, exchangetest.Object(t, decode.Request.Body)) {
 		t.Errorf("decode is asked %v, want as recorded %s", got, decode.Request.Body)
 	}
 	body, err := h.Rewrite.Body(decode.Response.JSON)
-	if err != nil {
-		t.Fatal(err)
-	}
-	answer := decoded(t, body)
+	must(t, err)
+	answer := exchangetest.Object(t, body)
 	choice := answer["choices"].([]any)[0].(map[string]any)
 	const want = `{"content":[
 		{"token":"ifi","logprob":-0.25,"bytes":[105,102,105],"top_logprobs":[{"token":"ifi","logprob":-0.25,"bytes":[105,102,105]},{"token":" det","logprob":-1.5,"bytes":[32,100,101,116]}]},
 		{"token":"wargs","logprob":-0.5,"bytes":[119,97,114,103,115],"top_logprobs":[{"token":"wargs","logprob":-0.5,"bytes":[119,97,114,103,115]},{"token":"c","logprob":-2.5,"bytes":[99]}]},
 		{"token":" é","logprob":-0.75,"bytes":[32,195,169],"top_logprobs":[{"token":" é","logprob":-0.75,"bytes":[32,195,169]},{"token":"\ufffd","logprob":-1.25,"bytes":[239,191,189]}]}]}`
-	if !reflect.DeepEqual(choice["logprobs"], any(decoded(t, []byte(want)))) {
+	if !reflect.DeepEqual(choice["logprobs"], any(exchangetest.Object(t, []byte(want)))) {
 		t.Errorf("got logprobs %v, want %s", choice["logprobs"], want)
 	}
 	if got := choice["message"].(map[string]any)["content"]; got != "ifiwargs é" {
@@ -123,7 +120,7 @@ func TestExchanges_LogprobsOfBothLegs(t *testing.T) {
 }
 
 func TestExchanges_PrefillsTokenEndsTheAnswer(t *testing.T) {
-	stops := string(recorded(t, folder, "07-prefill-stops.json").Response.JSON)
+	stops := string(exchangetest.Read(t, folder, "07-prefill-stops.json").Response.JSON)
 	for _, api := range []body.API{body.Chat, body.Text} {
 		b, tr := recordedAttempt(t, api, `{"max_tokens":8,"stop_token_ids":[2003]}`)
 		if h := handOver(t, b.plan(t, tr), stops); !h.Left || h.Head != nil || h.Rewrite != nil || h.Leg(nil).API != api {
@@ -131,23 +128,23 @@ func TestExchanges_PrefillsTokenEndsTheAnswer(t *testing.T) {
 		}
 	}
 	b, tr := recordedAttempt(t, body.Text, `{}`)
-	if h, err := b.plan(t, tr).Handover(answered(string(recorded(t, folder, "08-prefill-without-first-token.json").Response.JSON))); h != nil || err == nil {
+	if h, err := b.plan(t, tr).Handover(answered(string(exchangetest.Read(t, folder, "08-prefill-without-first-token.json").Response.JSON))); h != nil || err == nil {
 		t.Errorf("got %+v, %v of an engine that names no token, want an error", h, err)
 	}
 }
 
 func TestExchanges_UsageOfEachEvent(t *testing.T) {
 	b, tr := recordedAttempt(t, body.Chat, `{"max_tokens":3,"stream":true,"stream_options":{"include_usage":true,"continuous_usage_stats":true}}`)
-	h := handOver(t, b.plan(t, tr), string(recorded(t, folder, "05-prefill-logprobs.json").Response.JSON))
+	h := handOver(t, b.plan(t, tr), string(exchangetest.Read(t, folder, "05-prefill-logprobs.json").Response.JSON))
 	stream := string(h.Head)
-	for _, data := range events(t, recorded(t, folder, "09-decode-stream-usage.json").Response.Text) {
+	for _, data := range events(t, exchangetest.Read(t, folder, "09-decode-stream-usage.json").Response.Text) {
 		if data != "[DONE]" {
 			stream += "data: " + string(h.Rewrite.Event([]byte(data))) + "\n\n"
 		}
 	}
 	var got [][3]json.Number
 	for _, data := range events(t, stream) {
-		u := decoded(t, []byte(data))["usage"].(map[string]any)
+		u := exchangetest.Object(t, []byte(data))["usage"].(map[string]any)
 		got = append(got, [3]json.Number{u["prompt_tokens"].(json.Number), u["total_tokens"].(json.Number), u["completion_tokens"].(json.Number)})
 	}
 	if want := [][3]json.Number{{"75", "75", "0"}, {"75", "76", "1"}, {"75", "77", "2"}, {"75", "78", "3"}, {"75", "78", "3"}}; !reflect.DeepEqual(got, want) {
@@ -160,8 +157,8 @@ func TestExchanges_UsageOfEachEvent(t *testing.T) {
 
 func TestExchanges_AnErrorPasses(t *testing.T) {
 	b, tr := recordedAttempt(t, body.Chat, `{"max_tokens":3,"stream":true}`)
-	h := handOver(t, b.plan(t, tr), string(recorded(t, folder, "05-prefill-logprobs.json").Response.JSON))
-	data := events(t, recorded(t, folder, "10-decode-stream-breaks.json").Response.Text)[1]
+	h := handOver(t, b.plan(t, tr), string(exchangetest.Read(t, folder, "05-prefill-logprobs.json").Response.JSON))
+	data := events(t, exchangetest.Read(t, folder, "10-decode-stream-breaks.json").Response.Text)[1]
 	if got := string(h.Rewrite.Event([]byte(data))); got != data {
 		t.Errorf("got %s, want %s", got, data)
 	}

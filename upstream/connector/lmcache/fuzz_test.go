@@ -2,6 +2,7 @@ package lmcache
 
 import (
 	"bytes"
+	"carryover/upstream/exchangetest"
 	"encoding/json"
 	"strings"
 	"testing"
@@ -124,8 +125,8 @@ func FuzzHandOver(f *testing.F) {
 					continue
 				}
 				if h.Rewrite != nil {
-					wantBody := decoded(t, decodeBody(tr.Request, h.Leg(nil)))
-					if prompt := wantBody["prompt"].([]any); len(prompt) != 4 || prompt[3] != named(decoded(t, raw)) {
+					wantBody := exchangetest.Object(t, decodeBody(tr.Request, h.Leg(nil)))
+					if prompt := wantBody["prompt"].([]any); len(prompt) != 4 || prompt[3] != named(exchangetest.Object(t, raw)) {
 						t.Fatalf("decode computes %v of %q", prompt, raw)
 					}
 				}

@@ -1,6 +1,7 @@
 package lmcache
 
 import (
+	"carryover/upstream/exchangetest"
 	"fmt"
 	"reflect"
 	"strings"
@@ -22,11 +23,11 @@ func decodeBody(r *body.Request, plan upstream.LegPlan) []byte {
 // wantBody compares a leg's body with JSON, those kv_transfer_params left out that say where KV goes.
 func wantBody(t *testing.T, what string, got []byte, want string) {
 	t.Helper()
-	has := decoded(t, got)
+	has := exchangetest.Object(t, got)
 	if params, _ := has["kv_transfer_params"].(map[string]any); params["disagg_spec"] != nil {
 		delete(has, "kv_transfer_params")
 	}
-	if !reflect.DeepEqual(has, decoded(t, []byte(want))) {
+	if !reflect.DeepEqual(has, exchangetest.Object(t, []byte(want))) {
 		t.Errorf("%s: got %s, want %s", what, got, want)
 	}
 }
@@ -85,8 +86,8 @@ func TestLegs_AreTextCompletionsOfIDs(t *testing.T) {
 		const rescue = `{"model":"m","prompt":[1,2,3,3],"max_tokens":1,"stream":false,"kv_transfer_params":{"lmcache.tag.attempt":"id-1"}}`
 		for _, rescues := range []func() []body.Member{h.Rescue, plan.Lost} {
 			api, pieces := tr.Request.RescueBody(body.PrefillEdit{Members: rescues(), CacheSalt: "own"})
-			got := decoded(t, pieces.Bytes())
-			if delete(got, "cache_salt"); api != body.Text || !reflect.DeepEqual(got, decoded(t, []byte(rescue))) {
+			got := exchangetest.Object(t, pieces.Bytes())
+			if delete(got, "cache_salt"); api != body.Text || !reflect.DeepEqual(got, exchangetest.Object(t, []byte(rescue))) {
 				t.Errorf("%s: got the rescue %s, want %s", row.name, pieces.Bytes(), rescue)
 			}
 		}
@@ -110,7 +111,7 @@ func TestLegs_WhatBeginsAtDecode(t *testing.T) {
 		const raw = `{"model":"m","messages":[],"seed":1,"max_tokens":5,"logprobs":true,"return_token_ids":true,"min_tokens":2,"stream":true}`
 		tr := transfer(t, body.Chat, raw, row.ids)
 		plan := b.plan(t, tr)
-		got := decoded(t, prefillBody(tr.Request, plan.Prefill))
+		got := exchangetest.Object(t, prefillBody(tr.Request, plan.Prefill))
 		if n := len(got["prompt"].([]any)); n != row.want {
 			t.Errorf("%d ids in chunks of %d: prefill computes %d, want %d", row.ids, row.chunk, n, row.want)
 		}
@@ -142,11 +143,11 @@ func TestLegs_SaltIsTheAttemptsOwn(t *testing.T) {
 		want := fmt.Sprintf("id-%d", b.ids) // behind that of the attempt
 		h := handOver(t, plan, firstAnswer(text, 3))
 		edited := body.DecodeEdit{Members: h.Leg(nil).Members, CacheSalt: "tenant"}
-		if got := decoded(t, tr.Request.DecodeBody(edited).Bytes())["cache_salt"]; got != want {
+		if got := exchangetest.Object(t, tr.Request.DecodeBody(edited).Bytes())["cache_salt"]; got != want {
 			t.Errorf("decode's salt is %v, want %s", got, want)
 		}
 		edit := body.PrefillEdit{Members: plan.Prefill.Members, CacheSalt: "tenant"}
-		if got := decoded(t, tr.Request.PrefillBody(edit).Bytes())["cache_salt"]; got != "tenant" {
+		if got := exchangetest.Object(t, tr.Request.PrefillBody(edit).Bytes())["cache_salt"]; got != "tenant" {
 			t.Errorf("prefill's salt is %v, want the tenant's", got)
 		}
 	}
@@ -161,9 +162,7 @@ func TestHandOver_IDsThatNobodyAskedFor(t *testing.T) {
 			seen := string(h.Head)
 			if strings.Contains(body, "9}") {
 				whole, err := h.Rewrite.Body([]byte(firstAnswer("y", 4, `"token_ids":[77]`, `"token_ids":null`)))
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				seen = string(whole)
 			}
 			if seen == "" || strings.Contains(seen, "77") || strings.Contains(seen, "token_ids\":[") {
@@ -175,25 +174,25 @@ func TestHandOver_IDsThatNobodyAskedFor(t *testing.T) {
 
 func TestHandOver_WhatIsNone(t *testing.T) {
 	const ids, params = `"token_ids":[77]`, `"kv_transfer_params":null`
-	for name, answer := range map[string]string{
-		"no ids":                firstAnswer("x", 3, ids, `"token_ids":null`),
-		"no ids but in params":  firstAnswer("x", 3, ids, `"token_ids":null`, params, `"kv_transfer_params":{"first_tok":77}`),
-		"no list":               firstAnswer("x", 3, ids, `"token_ids":77`),
-		"an empty list":         firstAnswer("x", 3, ids, `"token_ids":[]`),
-		"two tokens":            firstAnswer("x", 3, ids, `"token_ids":[77,78]`),
-		"a text in the list":    firstAnswer("x", 3, ids, `"token_ids":["77"]`),
-		"a negative id":         firstAnswer("x", 3, ids, `"token_ids":[-1]`),
-		"no id":                 firstAnswer("x", 3, ids, `"token_ids":[4294967296]`),
-		"no choice":             firstAnswer("x", 3, `"choices":[`, `"selection":[`),
-		"no text":               firstAnswer("x", 3, `"text":"x"`, `"text":null`),
-		"half a surrogate pair": firstAnswer("x", 3, `"text":"x"`, `"text":"\ud83d"`),
-		"another prompt":        firstAnswer("x", 4),
-		"an abort":              firstAnswer("x", 3, `"length"`, `"abort"`),
+	for _, answer := range []string{
+		firstAnswer("x", 3, ids, `"token_ids":null`),                                                  // no ids
+		firstAnswer("x", 3, ids, `"token_ids":null`, params, `"kv_transfer_params":{"first_tok":77}`), // no ids but in params
+		firstAnswer("x", 3, ids, `"token_ids":77`),                                                    // no list
+		firstAnswer("x", 3, ids, `"token_ids":[]`),                                                    // an empty list
+		firstAnswer("x", 3, ids, `"token_ids":[77,78]`),                                               // two tokens
+		firstAnswer("x", 3, ids, `"token_ids":["77"]`),                                                // a text in the list
+		firstAnswer("x", 3, ids, `"token_ids":[-1]`),                                                  // a negative id
+		firstAnswer("x", 3, ids, `"token_ids":[4294967296]`),                                          // no id
+		firstAnswer("x", 3, `"choices":[`, `"selection":[`),                                           // no choice
+		firstAnswer("x", 3, `"text":"x"`, `"text":null`),                                              // no text
+		firstAnswer("x", 3, `"text":"x"`, `"text":"\ud83d"`),                                          // half a surrogate pair
+		firstAnswer("x", 4),                        // another prompt
+		firstAnswer("x", 3, `"length"`, `"abort"`), // an abort
 	} {
 		for _, stream := range []string{"true", "false"} {
 			plan := newBench(nil).plan(t, transfer(t, body.Text, `{"max_tokens":9,"stream":`+stream+`}`, 3))
 			if h, err := plan.Handover(answered(answer)); h != nil || err == nil {
-				t.Errorf("%s: got %+v, %v, want an error", name, h, err)
+				t.Errorf("%s: got %+v, %v, want an error", answer, h, err)
 			}
 		}
 	}

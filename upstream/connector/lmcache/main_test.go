@@ -5,8 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -58,9 +56,7 @@ func newBench(change func(*Connector)) *bench {
 func request(t *testing.T, api body.API, raw string) *body.Request {
 	t.Helper()
 	r, err := body.ParseRequest(api, []byte(raw))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return r
 }
 
@@ -96,9 +92,7 @@ func (b *bench) plan(t *testing.T, transfer upstream.Transfer) upstream.Plan {
 func handOver(t *testing.T, plan upstream.Plan, answer string) *upstream.Handover {
 	t.Helper()
 	h, err := plan.Handover(answered(answer))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return h
 }
 
@@ -136,40 +130,6 @@ func quote(s string) string {
 	return strings.TrimSpace(b.String())
 }
 
-// decoded is JSON with numbers as they are written.
-func decoded(t *testing.T, raw []byte) (value map[string]any) {
-	t.Helper()
-	d := json.NewDecoder(bytes.NewReader(raw))
-	d.UseNumber()
-	if err := d.Decode(&value); err != nil {
-		t.Fatalf("%s: %v", raw, err)
-	}
-	return value
-}
-
-// exchange is one file of testdata/exchanges.
-type exchange struct {
-	Request struct {
-		Body json.RawMessage
-	}
-	Response struct {
-		JSON json.RawMessage
-		Text string
-	}
-}
-
-func recorded(t *testing.T, folder, name string) (e exchange) {
-	t.Helper()
-	raw, err := os.ReadFile(filepath.Join("..", "..", "..", "testdata", "exchanges", folder, name))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := json.Unmarshal(raw, &e); err != nil {
-		t.Fatal(err)
-	}
-	return e
-}
-
 // events are the data of a stream's events.
 func events(t *testing.T, stream string) (all []string) {
 	t.Helper()
@@ -184,4 +144,12 @@ func events(t *testing.T, stream string) (all []string) {
 		all = append(all, data)
 	}
 	return all
+}
+
+// must ends the test at an error.
+func must(tb testing.TB, err error) {
+	tb.Helper()
+	if err != nil {
+		tb.Fatal(err)
+	}
 }

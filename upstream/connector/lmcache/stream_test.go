@@ -1,6 +1,7 @@
 package lmcache
 
 import (
+	"carryover/upstream/exchangetest"
 	"encoding/json"
 	"fmt"
 	"reflect"
@@ -130,7 +131,7 @@ func TestStream_LooksLikeAStockEngines(t *testing.T) {
 		if api == body.Text {
 			from = folder
 		}
-		stock := events(t, recorded(t, from, name).Response.Text)
+		stock := events(t, exchangetest.Read(t, from, name).Response.Text)
 		tr := transfer(t, api, `{"max_tokens":5,"stream":true,"stream_options":{"include_usage":true},"return_token_ids":true}`, 3)
 		h := handOver(t, newBench(nil).plan(t, tr), firstAnswer("x", 3))
 		head := events(t, string(h.Head))
@@ -176,12 +177,10 @@ func TestWhole_LooksLikeAStockEngines(t *testing.T) {
 		h := handOver(t, newBench(nil).plan(t, tr), firstAnswer("x", 3))
 		decode := firstAnswer("yz", 4, append(tokens, `"kv_transfer_params":null,`, ``, `"length"`, `"stop"`, `"stop_reason":null`, `"stop_reason":"e"`)...)
 		got, err := h.Rewrite.Body([]byte(decode))
-		if err != nil {
-			t.Fatal(err)
-		}
-		stock := decoded(t, recorded(t, "vllm-0.32", name).Response.JSON)
+		must(t, err)
+		stock := exchangetest.Object(t, exchangetest.Read(t, "vllm-0.32", name).Response.JSON)
 		delete(stock, "kv_transfer_params") // the runner cuts it
-		answer := decoded(t, got)
+		answer := exchangetest.Object(t, got)
 		if g, w := kinds(answer), kinds(stock); !reflect.DeepEqual(g, w) {
 			t.Errorf("%s: got %v, want %v", api.Path(), g, w)
 		}

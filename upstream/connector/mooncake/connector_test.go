@@ -1,14 +1,12 @@
 package mooncake
 
 import (
-	"bytes"
+	"carryover/upstream/exchangetest"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -21,28 +19,9 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// exchange is what an engine was asked and what it answered (testdata/exchanges/mooncake).
-type exchange struct {
-	Request struct {
-		Method, Path string
-		Body         map[string]json.RawMessage
-	}
-	Response struct {
-		Status int
-		JSON   json.RawMessage
-	}
-}
-
-func recorded(t *testing.T, name string) (e exchange) {
+func recorded(t *testing.T, name string) exchangetest.Exchange {
 	t.Helper()
-	raw, err := os.ReadFile(filepath.Join("..", "..", "..", "testdata", "exchanges", "mooncake", name))
-	if err == nil {
-		err = json.Unmarshal(raw, &e)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	return e
+	return exchangetest.Read(t, "mooncake", name)
 }
 
 // object decodes a JSON object.
@@ -114,34 +93,29 @@ func asked(t *testing.T, of func(body.PrefillEdit) (body.API, rawjson.Pieces), m
 // The legs of the recorded pair, from the request that its client would have sent.
 func TestConnector_SpeaksAsRecorded(t *testing.T) {
 	query, p, d := recorded(t, "01-query.json"), recorded(t, "02-prefill-chat.json"), recorded(t, "03-decode-chat.json")
-	client := map[string]json.RawMessage{}
-	for name, value := range d.Request.Body {
-		if name != "kv_transfer_params" {
-			client[name] = value
-		}
-	}
-	raw, err := json.Marshal(client)
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := object(t, d.Request.Body)
+	delete(client, "kv_transfer_params")
 	var asked string
 	c := &Connector{BootstrapPort: 8998, Fetch: func(_ context.Context, url string, _ int64) (int, []byte, error) {
 		asked = url
 		return query.Response.Status, query.Response.JSON, nil
 	}}
-	plan, prefill, decode := plannedBy(t, c, body.Chat, string(raw), func(transfer *upstream.Transfer) {
+	plan, prefill, decode := plannedBy(t, c, body.Chat, string(raw(t, client)), func(transfer *upstream.Transfer) {
 		transfer.Prefill.BaseURL, transfer.Prefill.KVPort = "http://127.0.0.1:8100", 5798
 	})
 	if want := "http://127.0.0.1:5798" + query.Request.Path; asked != want {
 		t.Errorf("asked %s, want %s", asked, want)
 	}
-	compareLeg(t, prefill, p.Request.Body)
-	compareLeg(t, decode, d.Request.Body)
+	compareLeg(t, prefill, object(t, p.Request.Body))
+	compareLeg(t, decode, object(t, d.Request.Body))
 	if transfer := object(t, prefill["kv_transfer_params"])["transfer_id"]; string(transfer) != string(object(t, decode["kv_transfer_params"])["transfer_id"]) {
 		t.Errorf("prefill's transfer id %s is not decode's", transfer)
 	}
-	answer := func(e exchange) upstream.PrefillAnswer {
+	answer := func(e exchangetest.Exchange) upstream.PrefillAnswer {
 		return upstream.PrefillAnswer{Body: e.Response.JSON}
+	}
+	if traits := c.Traits(); traits.Reuses || !traits.IDs {
+		t.Errorf("got %+v, want ids and no reuse", traits)
 	}
 	if _, err := plan.Handover(answer(p)); err != nil {
 		t.Errorf("a prefill of which decode has the KV: %v", err)
@@ -151,32 +125,23 @@ func TestConnector_SpeaksAsRecorded(t *testing.T) {
 	}
 }
 
-// compact is JSON without white space.
-func compact(t *testing.T, raw []byte) string {
+// raw is a JSON object.
+func raw(t *testing.T, o map[string]json.RawMessage) []byte {
 	t.Helper()
-	var b bytes.Buffer
-	if err := json.Compact(&b, raw); err != nil {
-		t.Errorf("%q: %v", raw, err)
+	raw, err := json.Marshal(o)
+	if err != nil {
+		t.Fatal(err)
 	}
-	return b.String()
+	return raw
 }
 
 // compareLeg compares a leg with a recorded one, but for ids, which the recorded engines were left to render.
 func compareLeg(t *testing.T, got, want map[string]json.RawMessage) {
 	t.Helper()
-	for name, value := range want {
-		if name != "kv_transfer_params" && compact(t, got[name]) != compact(t, value) {
-			t.Errorf("%s: got %s, recorded %s", name, got[name], value)
-		}
-	}
-	params, recorded := object(t, got["kv_transfer_params"]), object(t, want["kv_transfer_params"])
-	for name, value := range recorded {
-		if name != "transfer_id" && string(params[name]) != string(value) {
-			t.Errorf("kv_transfer_params.%s: got %s, recorded %s", name, params[name], value)
-		}
-	}
-	if len(got) != len(want) || len(params) != len(recorded)+1 || string(params["prompt_token_ids"]) != "[5,6,7]" {
-		t.Errorf("got members %v with params %s, want the recorded ones and the ids", got, got["kv_transfer_params"])
+	exchangetest.Same(t, raw(t, got), raw(t, want), "kv_transfer_params")
+	exchangetest.Same(t, got["kv_transfer_params"], want["kv_transfer_params"], "transfer_id", "prompt_token_ids")
+	if params := object(t, got["kv_transfer_params"]); string(params["prompt_token_ids"]) != "[5,6,7]" || params["transfer_id"] == nil {
+		t.Errorf("got params %s, want the ids and a transfer", got["kv_transfer_params"])
 	}
 }
 
@@ -292,19 +257,6 @@ func TestConnector_ChecksWhatPrefillComputed(t *testing.T) {
 		if _, err := plan.Handover(answer); !errors.Is(err, row.want) {
 			t.Errorf("%s with ids %q: got %v, want %v", row.body, row.ids, err, row.want)
 		}
-	}
-}
-
-func TestConnector_MakesNoTickets(t *testing.T) {
-	c := &Connector{}
-	if c.Traits().Reuses || !c.Traits().IDs {
-		t.Errorf("got %+v, want ids and no reuse", c.Traits())
-	}
-	if parsed, err := c.ParseTicket([]byte(`{}`), 16); err == nil {
-		t.Errorf("kept %+v", parsed)
-	}
-	if leg, err := c.Release(upstream.TicketOffer{}, "m"); err == nil {
-		t.Errorf("got the release %+v", leg)
 	}
 }
 

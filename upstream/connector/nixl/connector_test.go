@@ -2,10 +2,9 @@ package nixl
 
 import (
 	"bytes"
+	"carryover/upstream/exchangetest"
 	"encoding/json"
 	"errors"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -17,70 +16,24 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// exchange reads what vLLM 0.32 was asked and what it answered.
+// exchange reads the params of what vLLM 0.32 was asked and what it answered.
 func exchange(t *testing.T, name string) (asked, answered json.RawMessage) {
 	t.Helper()
-	raw, err := os.ReadFile(filepath.Join("..", "..", "..", "testdata", "exchanges", "vllm-0.32", name))
-	if err != nil {
-		t.Fatal(err)
+	e := exchangetest.Read(t, "vllm-0.32", name)
+	params := func(raw []byte) (p struct {
+		Params json.RawMessage `json:"kv_transfer_params"`
+	}) {
+		must(t, json.Unmarshal(raw, &p))
+		return p
 	}
-	var e struct {
-		Request struct {
-			Body struct {
-				Params json.RawMessage `json:"kv_transfer_params"`
-			}
-		}
-		Response struct {
-			JSON struct {
-				Params json.RawMessage `json:"kv_transfer_params"`
-			}
-		}
-	}
-	if err := json.Unmarshal(raw, &e); err != nil {
-		t.Fatal(err)
-	}
-	return e.Request.Body.Params, e.Response.JSON.Params
-}
-
-// same compares JSON objects by their members' bytes without white space.
-func same(t *testing.T, got, want []byte, without ...string) {
-	t.Helper()
-	members := func(raw []byte) map[string]string {
-		all := map[string]json.RawMessage{}
-		if err := json.Unmarshal(raw, &all); err != nil {
-			t.Fatalf("%s: %v", raw, err)
-		}
-		compact := map[string]string{}
-		for name, value := range all {
-			var b bytes.Buffer
-			if err := json.Compact(&b, value); err != nil {
-				t.Fatal(err)
-			}
-			compact[name] = b.String()
-		}
-		for _, name := range without {
-			delete(compact, name)
-		}
-		return compact
-	}
-	g, w := members(got), members(want)
-	for name := range w {
-		if g[name] != w[name] {
-			t.Errorf("%s: got %s, want %s", name, g[name], w[name])
-		}
-	}
-	if len(g) != len(w) {
-		t.Errorf("got members %v, want %v", g, w)
-	}
+	return params(e.Request.Body).Params, params(e.Response.JSON).Params
 }
 
 // request is a client's chat request.
 func request(t *testing.T) *body.Request {
 	t.Helper()
 	r, err := body.ParseRequest(body.Chat, []byte(`{"messages":[]}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return r
 }
 
@@ -100,26 +53,24 @@ func TestConnector_SpeaksAsRecorded(t *testing.T) {
 
 	firstTurn, prefillAnswer := exchange(t, "01-prefill-turn1.json")
 	template, err := prefillParams(upstream.TicketOffer{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	same(t, template, firstTurn)
+	must(t, err)
+	exchangetest.Same(t, template, firstTurn)
 
 	decodeAsked, decodeAnswer := exchange(t, "02-decode-turn1.json")
 	plan, err := connector.Plan(t.Context(), upstream.Transfer{Request: request(t), Prefill: prefill, Decode: decode})
 	if err != nil || plan.Alone != "" || plan.Together != nil {
 		t.Fatalf("Plan = %+v, %v, want prefill first", plan, err)
 	}
-	same(t, paramsOf(t, plan.Prefill), firstTurn)
+	exchangetest.Same(t, paramsOf(t, plan.Prefill), firstTurn)
 	handed, err := plan.Handover(upstream.PrefillAnswer{Params: prefillAnswer})
 	if err != nil || handed.Cached != 0 || handed.Bound {
 		t.Fatalf("Handover = %+v, %v, want one of nothing cached, for any decode instance", handed, err)
 	}
-	same(t, paramsOf(t, handed.Leg(nil)), decodeAsked, "prompt_token_ids")
+	exchangetest.Same(t, paramsOf(t, handed.Leg(nil)), decodeAsked, "prompt_token_ids")
 	if rescue := handed.Rescue(); len(rescue) != 1 || rescue[0].Name != "kv_transfer_params" {
 		t.Errorf("Rescue = %v, want kv_transfer_params", rescue)
 	} else {
-		same(t, rescue[0].Value, decodeAsked, "prompt_token_ids")
+		exchangetest.Same(t, rescue[0].Value, decodeAsked, "prompt_token_ids")
 	}
 	if none, err := plan.Handover(upstream.PrefillAnswer{}); none != nil || err != nil {
 		t.Errorf("Handover of no params = %+v, %v, want none", none, err)
@@ -135,25 +86,19 @@ func TestConnector_SpeaksAsRecorded(t *testing.T) {
 		}
 	}
 	secondTurn, err := prefillParams(upstream.TicketOffer{Ticket: decodeAnswer, Holder: decode, Tokens: 109, BlockSize: 32})
-	if err != nil {
-		t.Fatal(err)
-	}
-	same(t, secondTurn, decodeAnswer)
+	must(t, err)
+	exchangetest.Same(t, secondTurn, decodeAnswer)
 
 	asked, answered := exchange(t, "04-prefill-turn2-partial-reuse.json")
 	var ids struct {
 		PromptTokenIDs json.RawMessage `json:"prompt_token_ids"`
 	}
-	if err := json.Unmarshal(asked, &ids); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal(asked, &ids))
 	partial, err := prefillParams(upstream.TicketOffer{
 		Ticket: decodeAnswer, Holder: decode, Tokens: 96, BlockSize: 32, PromptIDs: ids.PromptTokenIDs,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	same(t, partial, asked)
+	must(t, err)
+	exchangetest.Same(t, partial, asked)
 	release, err := connector.Release(upstream.TicketOffer{Ticket: decodeAnswer, Holder: decode, Release: true}, "m")
 	if raw := release.Body; err != nil || release.API != body.Text || !bytes.Contains(raw, []byte(`"remote_num_tokens":0`)) && !bytes.Contains(raw, []byte(`"remote_num_tokens": 0`)) {
 		t.Errorf("release = %s, %v, want no token offered", raw, err)
@@ -184,9 +129,7 @@ func TestConnector_RefusesWhatIsNoHandOverOrTicket(t *testing.T) {
 		t.Error("prefill's own answer is accepted as a ticket")
 	}
 	plan, err := connector.Plan(t.Context(), upstream.Transfer{Request: request(t), Prefill: instance, Decode: instance})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if _, err := plan.Handover(upstream.PrefillAnswer{Params: decodeAnswer}); err == nil {
 		t.Error("decode's answer is accepted as a hand-over")
 	}

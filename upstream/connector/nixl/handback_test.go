@@ -43,9 +43,7 @@ func handBackBody(t *testing.T, offer upstream.TicketOffer, model, salt string) 
 		t.Fatalf("%s: %v", leg.Body, err)
 	}
 	var body map[string]json.RawMessage
-	if err := json.Unmarshal(leg.Body, &body); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal(leg.Body, &body))
 	return body
 }
 
@@ -77,9 +75,7 @@ func TestHandBack_ReadsTheTicketAsATurnDoes(t *testing.T) {
 		for _, offer := range []upstream.TicketOffer{{Ticket: params, Reading: parsed.Reading}, {Ticket: params}, {Ticket: []byte(raw)}} {
 			offer.Holder, offer.Tokens, offer.BlockSize = whole().Holder, 109, 32
 			want, err := prefillParams(offer)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			offer.PromptIDs = idsOf(109)
 			got := handBackBody(t, offer, "m", "")["kv_transfer_params"]
 			if !bytes.Equal(got, want) || bytes.Contains(got, []byte("token_ids")) {
@@ -106,37 +102,34 @@ func TestHandBack_NamesModelAndSaltAsTheyAre(t *testing.T) {
 }
 
 func TestHandBack_OfWhatIsNotWholeIsRefused(t *testing.T) {
+	type offer = upstream.TicketOffer
 	twoGroups := with(t, ticket, "remote_block_ids", "[[1,2,3,4],[5,6,7,8]]")
 	_, prefillAnswer := exchange(t, "01-prefill-turn1.json")
-	for name, change := range map[string]func(o *upstream.TicketOffer){
-		"no ticket":            func(o *upstream.TicketOffer) { o.Ticket = nil },
-		"a ticket of nothing":  func(o *upstream.TicketOffer) { o.Ticket = []byte("{}") },
-		"prefill's own params": func(o *upstream.TicketOffer) { o.Ticket = prefillAnswer },
-		"no ids":               func(o *upstream.TicketOffer) { o.PromptIDs = nil },
-		"an empty list":        func(o *upstream.TicketOffer) { o.PromptIDs = []byte("[]") },
-		"an id too few":        func(o *upstream.TicketOffer) { o.PromptIDs = idsOf(108) },
-		"an id too many":       func(o *upstream.TicketOffer) { o.PromptIDs = idsOf(110) },
-		"ids of no list":       func(o *upstream.TicketOffer) { o.PromptIDs = []byte(`"x"`) },
-		"ids and more":         func(o *upstream.TicketOffer) { o.PromptIDs = append(idsOf(109), `,"stream":false`...) },
-		"ids that are cut":     func(o *upstream.TicketOffer) { o.PromptIDs = o.PromptIDs[:len(o.PromptIDs)-1] },
-		"no integers": func(o *upstream.TicketOffer) {
-			o.PromptIDs = bytes.Replace(o.PromptIDs, []byte("1000"), []byte("10.0"), 1)
-		},
-		"negative ids": func(o *upstream.TicketOffer) {
-			o.PromptIDs = bytes.Replace(o.PromptIDs, []byte("1000"), []byte("-100"), 1)
-		},
-		"a part of it":           func(o *upstream.TicketOffer) { o.Tokens, o.PromptIDs = 96, idsOf(96) },
-		"all ids of a part":      func(o *upstream.TicketOffer) { o.Tokens = 96 },
-		"more than it has":       func(o *upstream.TicketOffer) { o.Tokens, o.PromptIDs = 128, idsOf(128) },
-		"a release":              func(o *upstream.TicketOffer) { o.Release = true },
-		"several groups":         func(o *upstream.TicketOffer) { o.Ticket, o.BlockSize = []byte(twoGroups), 0 },
-		"a block too few":        func(o *upstream.TicketOffer) { o.Ticket = []byte(with(t, ticket, "remote_block_ids", "[[1,2,3]]")) },
-		"a block too many":       func(o *upstream.TicketOffer) { o.Ticket = []byte(with(t, ticket, "remote_block_ids", "[[1,2,3,4,5]]")) },
-		"another ticket's count": func(o *upstream.TicketOffer) { o.Ticket = []byte(with(t, ticket, "remote_num_tokens", "110")) },
+	for name, change := range map[string]func(o *offer){
+		"no ticket":              func(o *offer) { o.Ticket = nil },
+		"a ticket of nothing":    func(o *offer) { o.Ticket = []byte("{}") },
+		"prefill's own params":   func(o *offer) { o.Ticket = prefillAnswer },
+		"no ids":                 func(o *offer) { o.PromptIDs = nil },
+		"an empty list":          func(o *offer) { o.PromptIDs = []byte("[]") },
+		"an id too few":          func(o *offer) { o.PromptIDs = idsOf(108) },
+		"an id too many":         func(o *offer) { o.PromptIDs = idsOf(110) },
+		"ids of no list":         func(o *offer) { o.PromptIDs = []byte(`"x"`) },
+		"ids and more":           func(o *offer) { o.PromptIDs = append(idsOf(109), `,"stream":false`...) },
+		"ids that are cut":       func(o *offer) { o.PromptIDs = o.PromptIDs[:len(o.PromptIDs)-1] },
+		"no integers":            func(o *offer) { o.PromptIDs = bytes.Replace(o.PromptIDs, []byte("1000"), []byte("10.0"), 1) },
+		"negative ids":           func(o *offer) { o.PromptIDs = bytes.Replace(o.PromptIDs, []byte("1000"), []byte("-100"), 1) },
+		"a part of it":           func(o *offer) { o.Tokens, o.PromptIDs = 96, idsOf(96) },
+		"all ids of a part":      func(o *offer) { o.Tokens = 96 },
+		"more than it has":       func(o *offer) { o.Tokens, o.PromptIDs = 128, idsOf(128) },
+		"a release":              func(o *offer) { o.Release = true },
+		"several groups":         func(o *offer) { o.Ticket, o.BlockSize = []byte(twoGroups), 0 },
+		"a block too few":        func(o *offer) { o.Ticket = []byte(with(t, ticket, "remote_block_ids", "[[1,2,3]]")) },
+		"a block too many":       func(o *offer) { o.Ticket = []byte(with(t, ticket, "remote_block_ids", "[[1,2,3,4,5]]")) },
+		"another ticket's count": func(o *offer) { o.Ticket = []byte(with(t, ticket, "remote_num_tokens", "110")) },
 	} {
-		offer := whole()
-		change(&offer)
-		if leg, err := (Connector{}).HandBack(offer, "m", "s"); err == nil || !reflect.ValueOf(leg).IsZero() || len(err.Error()) > 200 {
+		changed := whole()
+		change(&changed)
+		if leg, err := (Connector{}).HandBack(changed, "m", "s"); err == nil || !reflect.ValueOf(leg).IsZero() || len(err.Error()) > 200 {
 			t.Errorf("%s: got %s, %v, want an error and nothing to send", name, leg.Body, err)
 		}
 	}

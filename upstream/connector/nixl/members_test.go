@@ -13,9 +13,7 @@ func keptOf(t *testing.T, raw string) (parsed upstream.TicketParams, copied []by
 	t.Helper()
 	final := []byte(raw)
 	parsed, err := Connector{}.ParseTicket(final, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	copied = bytes.Clone(parsed.Params)
 	clear(final)
 	clear(final[:cap(final)])
@@ -38,9 +36,7 @@ func TestReading_ServesAsTheTicketDoes(t *testing.T) {
 		} {
 			offer.Holder, offer.Ticket = holder, params
 			want, err := prefillParams(offer)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			offer.Reading = parsed.Reading
 			got, err := prefillParams(offer)
 			if err != nil || !bytes.Equal(got, want) {

@@ -150,9 +150,7 @@ func FuzzParams(f *testing.F) {
 func checkForward(t *testing.T, p *kvParams, raw []byte) {
 	t.Helper()
 	o, err := rawjson.ParseObject(raw)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	o.Remove("output_token_ids")
 	o.Remove("prompt_token_ids")
 	for _, e := range []edit{{}, {Host: "other"}, {Host: p.host}, {PromptIDs: []byte("[5,6]")}, {Host: `"`, PromptIDs: []byte("[]")}} {
@@ -194,9 +192,7 @@ func checkEdit(t *testing.T, p *kvParams, o *rawjson.Object, e edit) {
 		changes.Set("remote_num_tokens", []byte("0"))
 	}
 	o2, err := rawjson.ParseObject(o.Rewrite(nil))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if got, want := p.forward(e), o2.Rewrite(changes); !bytes.Equal(got, want) {
 		t.Fatalf("%+v: got %q, want %q", e, got, want)
 	}
@@ -218,9 +214,7 @@ func TestParams_RecordedOnesAreReadByOneParser(t *testing.T) {
 	// Every params object of the corpus that an engine sent must be readable by
 	// exactly one of the two parsers.
 	entries, err := os.ReadDir("testdata/fuzz/FuzzParams")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	seen := 0
 	for _, entry := range entries {
 		if !strings.HasPrefix(entry.Name(), "vllm-") {
@@ -243,9 +237,7 @@ func TestParams_RecordedOnesAreReadByOneParser(t *testing.T) {
 func corpusBytes(t *testing.T, path string) []byte {
 	t.Helper()
 	file, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	_, literal, found := strings.Cut(strings.TrimSpace(string(file)), "\n[]byte(")
 	value, err := strconv.Unquote(strings.TrimSuffix(literal, ")"))
 	if !found || err != nil {

@@ -68,163 +68,123 @@ func TestParams_TellExpiryAndPrefillCached(t *testing.T) {
 		{with(t, handover, "remote_prefill_cached_tokens", ""), false, -1},
 	} {
 		p, err := parseHandover([]byte(row.raw))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if p.expiry != row.expires || p.cached != row.cached {
 			t.Errorf("%s: got expires %t, cached %d, want %t, %d", row.raw, p.expiry, p.cached, row.expires, row.cached)
 		}
 	}
 }
 
-// memberRow is one value of one member and which parsers must accept it.
-type memberRow struct{ name, value, legal string }
+// memberValues are values of members, by which parsers must accept them.
+type memberValues map[string]map[accepted][]string
+
+type accepted int
 
 const (
-	both         = "both"
-	handoverOnly = "handover"
-	neither      = "neither"
+	neither accepted = iota
+	handoverOnly
+	both
 )
 
-func checkMembers(t *testing.T, rows []memberRow) {
+func checkMembers(t *testing.T, members memberValues) {
 	t.Helper()
-	for _, row := range rows {
-		checkMember(t, row, handover, parseHandover, row.legal != neither)
-		checkMember(t, row, ticket, parseTicket, row.legal == both)
+	for name, all := range members {
+		for by, values := range all {
+			for _, value := range values {
+				checkMember(t, name, value, handover, parseHandover, by != neither)
+				checkMember(t, name, value, ticket, parseTicket, by == both)
+			}
+		}
 	}
 }
 
-func checkMember(t *testing.T, row memberRow, params string, parse func([]byte) (*kvParams, error), want bool) {
+func checkMember(t *testing.T, name, value, params string, parse func([]byte) (*kvParams, error), want bool) {
 	t.Helper()
-	raw := with(t, params, row.name, row.value)
+	raw := with(t, params, name, value)
 	p, err := parse([]byte(raw))
 	if (err == nil) != want {
-		t.Errorf("%s=%.80s in %.40s: got error %v, want accepted %t", row.name, row.value, params, err, want)
+		t.Errorf("%s=%.80s in %.40s: got error %v, want accepted %t", name, value, params, err, want)
 	}
 	if err == nil {
 		if got := string(p.forward(edit{})); got != raw {
-			t.Errorf("%s=%.80s: got %s forwarded, want %s", row.name, row.value, got, raw)
+			t.Errorf("%s=%.80s: got %s forwarded, want %s", name, value, got, raw)
 		}
 		return
 	}
 	fault, ok := errors.AsType[*paramsError](err)
-	if !ok || fault.Member != "" && fault.Member != row.name || !strings.Contains(err.Error(), "kv_transfer_params") {
-		t.Errorf("%s=%.80s: got error %v, want a *paramsError that names it or the object", row.name, row.value, err)
+	if !ok || fault.Member != "" && fault.Member != name || !strings.Contains(err.Error(), "kv_transfer_params") {
+		t.Errorf("%s=%.80s: got error %v, want a *paramsError that names it or the object", name, value, err)
 	}
 	if p != nil {
-		t.Errorf("%s=%.80s: got params beside error %v", row.name, row.value, err)
+		t.Errorf("%s=%.80s: got params beside error %v", name, value, err)
 	}
 }
 
 func TestParams_TextsAreBoundedAndPlain(t *testing.T) {
 	long := strconv.Quote(strings.Repeat("x", 256))
 	longer := strconv.Quote(strings.Repeat("x", 257))
-	checkMembers(t, []memberRow{
-		{"remote_engine_id", long, both},
-		{"remote_engine_id", longer, neither},
-		{"remote_engine_id", `""`, neither},
-		{"remote_engine_id", `null`, neither},
-		{"remote_engine_id", ``, neither},
-		{"remote_engine_id", `7`, neither},
-		{"remote_engine_id", `"a b"`, neither},
-		{"remote_engine_id", `"a\u0000"`, neither},
-		{"remote_engine_id", `"a\u0041\/"`, both},
-		{"remote_engine_id", `"é"`, neither},
-		{"remote_engine_id", `"\ud800"`, neither},
-		{"remote_request_id", ``, neither},
-		{"remote_request_id", `["x"]`, neither},
-		{"remote_request_id", `"\u007f"`, neither},
-		{"remote_host", `""`, both},
-		{"remote_host", ``, neither},
-		{"remote_host", `null`, neither},
-		{"remote_host", `"a\r\nb"`, neither},
-		{"remote_host", `"::1"`, both},
-		{"transfer_mode", `"push"`, both},
-		{"transfer_mode", ``, both},
-		{"transfer_mode", `"steal"`, neither},
-		{"transfer_mode", `null`, neither},
+	checkMembers(t, memberValues{
+		"remote_engine_id": {
+			both:    {long, `"a\u0041\/"`},
+			neither: {longer, `""`, `null`, ``, `7`, `"a b"`, `"a\u0000"`, `"é"`, `"\ud800"`},
+		},
+		"remote_request_id": {neither: {``, `["x"]`, `"\u007f"`}},
+		"remote_host": {
+			both:    {`""`, `"::1"`},
+			neither: {``, `null`, `"a\r\nb"`},
+		},
+		"transfer_mode": {
+			both:    {`"push"`, ``},
+			neither: {`"steal"`, `null`},
+		},
 	})
 }
 
 func TestParams_NumbersAreIntegersInTheirRange(t *testing.T) {
-	checkMembers(t, []memberRow{
-		{"remote_port", ``, neither},
-		{"remote_port", `0`, neither},
-		{"remote_port", `1`, both},
-		{"remote_port", `65535`, both},
-		{"remote_port", `65536`, neither},
-		{"remote_port", `5600.0`, neither},
-		{"remote_port", `5.6e3`, neither},
-		{"remote_port", `-1`, neither},
-		{"remote_port", `"5600"`, neither},
-		{"remote_port", `true`, neither},
-		{"remote_port", `null`, neither},
-		{"remote_port", `99999999999999999999999999`, neither},
-		{"remote_num_tokens", `0`, handoverOnly},
-		{"remote_num_tokens", ``, handoverOnly},
-		{"remote_num_tokens", `null`, neither},
-		{"remote_num_tokens", `16777216`, both},
-		{"remote_num_tokens", `16777217`, neither},
-		{"remote_num_tokens", `-5`, neither},
-		{"remote_num_tokens", `-0`, neither},
-		{"remote_num_tokens", `1e2`, neither},
-		{"tp_size", ``, both},
-		{"tp_size", `1024`, both},
-		{"tp_size", `1025`, neither},
-		{"tp_size", `0`, neither},
-		{"tp_size", `null`, neither},
-		{"dcp_size", `"1"`, neither},
-		{"pp_size", `8`, both},
-		{"pp_size", `2.5`, neither},
-		{"remote_blocks_expiry_time", ``, both},
-		{"remote_blocks_expiry_time", `0.10000000000000000555e1`, both},
-		{"remote_blocks_expiry_time", `-3`, both},
-		{"remote_blocks_expiry_time", `"3"`, neither},
-		{"remote_blocks_expiry_time", `[3]`, neither},
+	checkMembers(t, memberValues{
+		"remote_port": {
+			neither: {``, `0`, `65536`, `5600.0`, `5.6e3`, `-1`, `"5600"`, `true`, `null`, `99999999999999999999999999`},
+			both:    {`1`, `65535`},
+		},
+		"remote_num_tokens": {
+			handoverOnly: {`0`, ``},
+			neither:      {`null`, `16777217`, `-5`, `-0`, `1e2`},
+			both:         {`16777216`},
+		},
+		"tp_size": {
+			both:    {``, `1024`},
+			neither: {`1025`, `0`, `null`},
+		},
+		"dcp_size": {neither: {`"1"`}},
+		"pp_size": {
+			both:    {`8`},
+			neither: {`2.5`},
+		},
+		"remote_blocks_expiry_time": {
+			both:    {``, `0.10000000000000000555e1`, `-3`},
+			neither: {`"3"`, `[3]`},
+		},
 	})
 }
 
 func TestParams_BlockListsAreOfBlockIDs(t *testing.T) {
-	checkMembers(t, []memberRow{
-		{"remote_block_ids", `[]`, handoverOnly},
-		{"remote_block_ids", `[[]]`, handoverOnly},
-		{"remote_block_ids", `[[],[]]`, handoverOnly},
-		{"remote_block_ids", ` [ [ 0 , 2147483647 ] , [ ] ] `, both},
-		{"remote_block_ids", `[7,8,9]`, both},
-		{"remote_block_ids", `[2147483648]`, neither},
-		{"remote_block_ids", `[99999999999999999999999999999999]`, neither},
-		{"remote_block_ids", `[-1]`, neither},
-		{"remote_block_ids", `[1.0]`, neither},
-		{"remote_block_ids", `[1e3]`, neither},
-		{"remote_block_ids", `["1"]`, neither},
-		{"remote_block_ids", `[true]`, neither},
-		{"remote_block_ids", `[[1],2]`, neither},
-		{"remote_block_ids", `[1,[2]]`, neither},
-		{"remote_block_ids", `[[[1]]]`, neither},
-		{"remote_block_ids", `{}`, neither},
-		{"remote_block_ids", `null`, neither},
-		{"remote_block_ids", ``, neither},
-		{"remote_block_ids", `[01]`, neither},
-		{"remote_block_ids", `[1,]`, neither},
-		{"remote_block_ids", `[[1],]`, neither},
-		{"remote_block_ids", `[[1]2]`, neither},
-		{"remote_block_ids", `[1 2]`, neither},
+	checkMembers(t, memberValues{
+		"remote_block_ids": {
+			handoverOnly: {`[]`, `[[]]`, `[[],[]]`},
+			both:         {` [ [ 0 , 2147483647 ] , [ ] ] `, `[7,8,9]`},
+			neither:      {`[2147483648]`, `[99999999999999999999999999999999]`, `[-1]`, `[1.0]`, `[1e3]`, `["1"]`, `[true]`, `[[1],2]`, `[1,[2]]`, `[[[1]]]`, `{}`, `null`, ``, `[01]`, `[1,]`, `[[1],]`, `[[1]2]`, `[1 2]`},
+		},
 	})
 }
 
 func TestParams_FlagsAreStrictAndUnknownMembersStay(t *testing.T) {
-	checkMembers(t, []memberRow{
-		{"do_remote_prefill", ``, neither},
-		{"do_remote_prefill", `"true"`, neither},
-		{"do_remote_prefill", `1`, neither},
-		{"do_remote_prefill", `[true]`, neither},
-		{"do_remote_decode", `null`, neither},
-		{"do_remote_decode", ``, neither},
-		{"do_remote_decode", `"false"`, neither},
-		{"something_new", `{"deep":[[[[[1e999]]]]],"a":9007199254740993,"\u0061":"\u00e9<"}`, both},
-		{"something_new", strings.Repeat("[", 63) + strings.Repeat("]", 63), both},
-		{"something_new", strings.Repeat("[", 64) + strings.Repeat("]", 64), neither},
-		{"something_new", `NaN`, neither},
+	checkMembers(t, memberValues{
+		"do_remote_prefill": {neither: {``, `"true"`, `1`, `[true]`}},
+		"do_remote_decode":  {neither: {`null`, ``, `"false"`}},
+		"something_new": {
+			both:    {`{"deep":[[[[[1e999]]]]],"a":9007199254740993,"\u0061":"\u00e9<"}`, strings.Repeat("[", 63) + strings.Repeat("]", 63)},
+			neither: {strings.Repeat("[", 64) + strings.Repeat("]", 64), `NaN`},
+		},
 	})
 }
 
@@ -260,9 +220,7 @@ func TestParams_RefusesOtherTexts(t *testing.T) {
 func TestParams_ForwardKeepsAllOtherBytes(t *testing.T) {
 	tail := `,"output_token_ids":[1,2],"prompt_\u0074oken_ids":[3], "new" : 1.50}`
 	p, err := parseTicket([]byte(ticket[:len(ticket)-1] + tail))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	want := strings.Replace(ticket[:len(ticket)-1], `"127.0.0.1"`, `"fd00::1"`, 1) + `, "new" : 1.50}`
 	if got := string(p.forward(edit{Host: "fd00::1"})); got != want {
 		t.Errorf("forwarded:\n got %s\nwant %s", got, want)
@@ -274,10 +232,16 @@ func TestParams_ForwardKeepsAllOtherBytes(t *testing.T) {
 
 func TestTemplateParams_AreFlagsAndNulls(t *testing.T) {
 	var got map[string]any
-	if err := json.Unmarshal([]byte(connector.NullParams), &got); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal([]byte(connector.NullParams), &got))
 	if len(got) != 6 || got["do_remote_decode"] != true || got["do_remote_prefill"] != false || got["remote_block_ids"] != nil {
 		t.Errorf("got %v, want the two flags and four nulls", got)
+	}
+}
+
+// must ends the test at an error.
+func must(tb testing.TB, err error) {
+	tb.Helper()
+	if err != nil {
+		tb.Fatal(err)
 	}
 }

@@ -2,9 +2,8 @@ package orchestrated
 
 import (
 	"bytes"
+	"carryover/upstream/exchangetest"
 	"encoding/json"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -14,41 +13,9 @@ import (
 	"carryover/upstream/connector"
 )
 
-// exchange is what an engine is asked and what it answers (testdata/exchanges/orchestrated).
-type exchange struct {
-	Request  struct{ Body json.RawMessage }
-	Response struct{ JSON json.RawMessage }
-}
-
-func written(t *testing.T, name string) (e exchange) {
+func written(t *testing.T, name string) exchangetest.Exchange {
 	t.Helper()
-	raw, err := os.ReadFile(filepath.Join("..", "..", "..", "testdata", "exchanges", "orchestrated", name))
-	if err == nil {
-		err = json.Unmarshal(raw, &e)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	return e
-}
-
-// compact is JSON without white space.
-func compact(t *testing.T, raw []byte) string {
-	t.Helper()
-	var b bytes.Buffer
-	if err := json.Compact(&b, raw); err != nil {
-		t.Errorf("%q: %v", raw, err)
-	}
-	return b.String()
-}
-
-func compareBodies(t *testing.T, got, want []byte) {
-	t.Helper()
-	members, ok := rawjsontest.Members([]byte(compact(t, want)))
-	if !ok {
-		t.Fatalf("%s is no object", want)
-	}
-	rawjsontest.Compare(t, []byte(compact(t, got)), members)
+	return exchangetest.Read(t, "orchestrated", name)
 }
 
 const prefillURL = "http://10.0.0.1:8100"
@@ -69,6 +36,9 @@ func planned(t *testing.T, c Connector, api body.API, prefill upstream.Instance)
 }
 
 func TestConnector_LegsAreThoseOfTheContract(t *testing.T) {
+	if traits := (Connector{}).Traits(); traits.Reuses || traits.IDs {
+		t.Errorf("got %+v, want none", traits)
+	}
 	prefill := written(t, "01-prefill.json")
 	var answered struct {
 		Params json.RawMessage `json:"kv_transfer_params"`
@@ -78,7 +48,7 @@ func TestConnector_LegsAreThoseOfTheContract(t *testing.T) {
 	}
 	for form, name := range map[bool]string{false: "02-decode.json", true: "03-decode-response.json"} {
 		request, plan := planned(t, Connector{Response: form}, body.Chat, upstream.Instance{BaseURL: prefillURL})
-		compareBodies(t, request.PrefillBody(body.PrefillEdit{Members: plan.Prefill.Members}).Bytes(), prefill.Request.Body)
+		exchangetest.Same(t, request.PrefillBody(body.PrefillEdit{Members: plan.Prefill.Members}).Bytes(), prefill.Request.Body)
 		handover, err := plan.Handover(upstream.PrefillAnswer{Params: answered.Params, Body: prefill.Response.JSON})
 		if err != nil || handover.Bound || handover.Cached != -1 {
 			t.Fatalf("%s: got %+v, %v, want a hand-over to any decode instance", name, handover, err)
@@ -87,7 +57,7 @@ func TestConnector_LegsAreThoseOfTheContract(t *testing.T) {
 		if leg.API != body.Chat || leg.Rank != "" {
 			t.Errorf("%s: got %+v, want the client's endpoint and the attempt's id", name, leg)
 		}
-		compareBodies(t, request.DecodeBody(body.DecodeEdit{Members: leg.Members}).Bytes(), written(t, name).Request.Body)
+		exchangetest.Same(t, request.DecodeBody(body.DecodeEdit{Members: leg.Members}).Bytes(), written(t, name).Request.Body)
 	}
 }
 
@@ -127,19 +97,6 @@ func TestConnector_DecodeIsToldTheHostOfPrefill(t *testing.T) {
 		if got := string(handover.Leg(nil).Members[0].Value); got != row.want {
 			t.Errorf("%+v: got %s", row, got)
 		}
-	}
-}
-
-func TestConnector_MakesNoTickets(t *testing.T) {
-	var c Connector
-	if traits := c.Traits(); traits.Reuses || traits.IDs {
-		t.Errorf("got %+v, want none", traits)
-	}
-	if parsed, err := c.ParseTicket([]byte(`{}`), 16); err == nil {
-		t.Errorf("kept %+v", parsed)
-	}
-	if leg, err := c.Release(upstream.TicketOffer{}, "m"); err == nil {
-		t.Errorf("got the release %+v", leg)
 	}
 }
 

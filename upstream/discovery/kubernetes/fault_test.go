@@ -10,34 +10,8 @@ import (
 	"carryover/upstream/discovery/kubernetes/kubetest"
 )
 
-func TestSource_ReconnectsAfterACut(t *testing.T) {
-	inCluster(t, onePair, func(w *world) {
-		w.setAway(true)
-		w.api.Cut()
-		w.want("p:p-1 d:d-1")
-		w.api.Delete("d-1")
-		w.api.Put(decodePod("d-2", "10.0.0.4"))
-		w.setAway(false)
-		w.want("p:p-1 d:d-1")
-		w.pass(firstWait)
-		w.want("p:p-1 d:d-2") // the deletion came with the history
-		w.wantAsked("list watch@1002 watch@1002")
-	})
-}
-
-func TestSource_AConnectionThatBreaksWithinAnEvent(t *testing.T) {
-	inCluster(t, onePair, func(w *world) {
-		w.api.Tear()
-		w.api.Put(prefillPod("p-2", "10.0.0.3"))
-		w.want("p:p-1 d:d-1")
-		w.pass(firstWait)
-		w.want("p:p-1 p:p-2 d:d-1")
-		w.wantAsked("list watch@1002 watch@1002")
-	})
-}
-
 func TestSource_WaitsLongerAfterEachFailure(t *testing.T) {
-	inCluster(t, onePair, func(w *world) {
+	inCluster(t, before(onePair), func(w *world) {
 		w.setAway(true)
 		w.api.Cut()
 		cut := time.Now()
@@ -54,7 +28,7 @@ func TestSource_WaitsLongerAfterEachFailure(t *testing.T) {
 		}
 		w.setAway(false)
 		w.pass(longestWait)
-		w.api.Put(prefillPod("p-2", "10.0.0.3"))
+		w.play("put p-2")
 		w.want("p:p-1 p:p-2 d:d-1")
 		w.api.Cut()
 		w.asked()
@@ -64,7 +38,7 @@ func TestSource_WaitsLongerAfterEachFailure(t *testing.T) {
 }
 
 func TestSource_ReadsTheTokenAnew(t *testing.T) {
-	inCluster(t, onePair, func(w *world) {
+	inCluster(t, before(onePair), func(w *world) {
 		w.api.RotateToken()
 		w.pass(brief)
 		w.api.End()
@@ -77,14 +51,14 @@ func TestSource_ReadsTheTokenAnew(t *testing.T) {
 		must(t, os.WriteFile(w.api.Path("token"), []byte(fresh+"\n"), 0o600))
 		w.pass(firstWait)
 		w.wantAsked("watch@1002")
-		w.api.Put(prefillPod("p-2", "10.0.0.3"))
+		w.play("put p-2")
 		w.want("p:p-1 p:p-2 d:d-1")
 	})
 }
 
 func TestSource_WithoutATokenItAsksNothing(t *testing.T) {
 	inCluster(t, func(api *kubetest.Server, cfg *Config) {
-		onePair(api, cfg)
+		before(onePair)(api, cfg)
 		cfg.TokenFile += "-that-comes-later"
 	}, func(w *world) {
 		w.wantAsked("")
@@ -95,29 +69,9 @@ func TestSource_WithoutATokenItAsksNothing(t *testing.T) {
 	})
 }
 
-func TestSource_SaysWhichVerbItLacks(t *testing.T) {
-	inCluster(t, func(api *kubetest.Server, cfg *Config) {
-		onePair(api, cfg)
-		api.Forbid("list")
-	}, func(w *world) {
-		w.pass(time.Minute)
-		w.wantLog(`level=ERROR`)
-		w.wantLog(`needs_verb=list needs_resource=pods needs_api_group=""`)
-		w.api.Allow("list")
-		w.pass(longestWait)
-		w.want("p:p-1 d:d-1")
-	})
-}
-
 func TestSource_ListsWhereItMayNotWatch(t *testing.T) {
-	inCluster(t, func(api *kubetest.Server, cfg *Config) {
-		onePair(api, cfg)
-		api.Forbid("watch")
-	}, func(w *world) {
-		w.wantLog(`needs_verb=watch`)
-		w.api.Put(prefillPod("p-2", "10.0.0.3"))
-		w.pass(firstWait)
-		w.want("p:p-1 p:p-2 d:d-1")
+	inCluster(t, before(onePair+"; forbid watch"), func(w *world) {
+		w.play("logged needs_verb=watch; put p-2; wait 1s; want p:p-1 p:p-2 d:d-1")
 		w.asked()
 		w.pass(10 * time.Minute)
 		if got := strings.Count(w.asked(), "list"); got < 20 || got > 45 {
@@ -129,7 +83,7 @@ func TestSource_ListsWhereItMayNotWatch(t *testing.T) {
 func TestSource_WaitsAsLongAsItIsAsked(t *testing.T) {
 	for status, reason := range map[int]string{http.StatusTooManyRequests: "TooManyRequests", http.StatusServiceUnavailable: "ServiceUnavailable"} {
 		t.Run(reason, func(t *testing.T) {
-			inCluster(t, onePair, func(w *world) {
+			inCluster(t, before(onePair), func(w *world) {
 				w.api.Refuse(kubetest.Refusal{Status: status, Reason: reason, Header: map[string]string{"Retry-After": "7"}})
 				w.pass(brief)
 				w.api.End()
@@ -144,7 +98,7 @@ func TestSource_WaitsAsLongAsItIsAsked(t *testing.T) {
 }
 
 func TestSource_ReadsTheCAAnew(t *testing.T) {
-	inCluster(t, onePair, func(w *world) {
+	inCluster(t, before(onePair), func(w *world) {
 		ca := w.api.ReplaceCA()
 		w.api.Cut()
 		w.pass(5 * time.Second)
@@ -158,7 +112,7 @@ func TestSource_ReadsTheCAAnew(t *testing.T) {
 
 func TestSource_BelievesNoOtherCA(t *testing.T) {
 	inCluster(t, func(api *kubetest.Server, cfg *Config) {
-		onePair(api, cfg)
+		before(onePair)(api, cfg)
 		api.ReplaceCA()
 	}, func(w *world) {
 		w.pass(time.Minute)
@@ -168,7 +122,7 @@ func TestSource_BelievesNoOtherCA(t *testing.T) {
 
 func TestSource_BelievesNoOtherName(t *testing.T) {
 	inCluster(t, func(api *kubetest.Server, cfg *Config) {
-		onePair(api, cfg)
+		before(onePair)(api, cfg)
 		cfg.APIHost = "elsewhere.example"
 	}, func(w *world) {
 		w.pass(time.Minute)
@@ -179,7 +133,7 @@ func TestSource_BelievesNoOtherName(t *testing.T) {
 
 func TestSource_FollowsNoRedirect(t *testing.T) {
 	inCluster(t, func(api *kubetest.Server, cfg *Config) {
-		onePair(api, cfg)
+		before(onePair)(api, cfg)
 		api.Refuse(kubetest.Refusal{Status: http.StatusTemporaryRedirect, Header: map[string]string{"Location": "https://elsewhere.example/"}})
 	}, func(w *world) {
 		w.wantAsked("list")

@@ -7,73 +7,41 @@ import (
 	"time"
 
 	"carryover/upstream"
-	"carryover/upstream/discovery/kubernetes/kubetest"
 )
 
-func TestSource_PodsComeBecomeReadyAndGo(t *testing.T) {
-	inCluster(t, onePair, func(w *world) {
-		w.want("p:p-1 d:d-1")
-		if got, want := w.last()[0], (upstream.Instance{Name: "p-1", BaseURL: "http://10.0.0.1:8000", Role: upstream.RolePrefill}); got != want {
-			t.Errorf("got %+v, want %+v", got, want)
-		}
-		starting := prefillPod("p-2", "")
-		starting.Phase = "Pending"
-		w.api.Put(starting)
-		w.want("p:p-1 d:d-1")
-		loading := prefillPod("p-2", "10.0.0.3")
-		loading.NotReady = true
-		w.api.Put(loading)
-		w.want("p:p-1 d:d-1")
-		if w.told() != 1 {
-			t.Errorf("set was called %d times, want once: nothing has changed", w.told())
-		}
-		w.api.Put(prefillPod("p-2", "10.0.0.3"))
-		w.want("p:p-1 p:p-2 d:d-1")
-		ending := prefillPod("p-1", "10.0.0.1")
-		ending.Terminating = true
-		w.api.Put(ending)
-		w.want("p:p-2 d:d-1")
-		w.api.Delete("p-1")
-		w.api.Delete("d-1")
-		w.want("p:p-2")
-		w.wantAsked("list watch@1002")
-	})
-}
-
-func TestSource_AnEmptyClusterIsAListToo(t *testing.T) {
-	inCluster(t, func(*kubetest.Server, *Config) {}, func(w *world) {
-		w.wantCount(0, 1)
-	})
-}
-
-func TestSource_PodsThatNoLongerMatchAreGone(t *testing.T) {
-	inCluster(t, onePair, func(w *world) {
-		w.api.Put(kubetest.Pod{Name: "p-1", IP: "10.0.0.1", Labels: map[string]string{"model": "canary"}})
-		w.want("d:d-1")
-		w.api.Put(decodePod("p-1", "10.0.0.1"))
-		w.want("d:d-1 d:p-1")
-	})
-}
-
-func TestSource_GoesOnFromTheLastVersionWhenAWatchEnds(t *testing.T) {
-	inCluster(t, onePair, func(w *world) {
-		w.api.Put(prefillPod("p-2", "10.0.0.3"))
-		w.wantAsked("list watch@1002")
-		w.api.End()
-		w.wantAsked("watch@1003")
-		w.pass(brief)
-		w.api.Pass()
-		w.api.Bookmark()
-		w.wantAsked("")
-		w.api.Compact()
-		w.api.End()
-		w.wantAsked("watch@1004") // without the bookmark this would be 1003, which is gone
-		w.want("p:p-1 p:p-2 d:d-1")
-	})
+func TestSource_FollowsTheCluster(t *testing.T) {
+	const forgotten = "want p:p-1 d:d-1; away; cut; wait 1ms; delete p-1; put p-2 d-2; forget; back;" +
+		"want p:p-1 d:d-1;" + // the last list stays meanwhile
+		"wait 1s; want p:p-2 d:d-1 d:d-2; asked list watch@1002 watch@1002 list watch@1005; lists 2"
+	for name, row := range map[string][2]string{ // before the source begins, and then
+		"pods come, become ready and go": {onePair, "want p:p-1 d:d-1; put p-2:pending; want p:p-1 d:d-1; put p-2:unready; want p:p-1 d:d-1; lists 1;" +
+			"put p-2; want p:p-1 p:p-2 d:d-1; put p-1:ending; want p:p-2 d:d-1; delete p-1; delete d-1; want p:p-2; asked list watch@1002"},
+		"an empty cluster is a list too":     {"", "lists 1; want"},
+		"pods that no longer match are gone": {onePair, "put p-1:canary; want d:d-1; put p-1:decode; want d:d-1 d:p-1"},
+		// Without the bookmark it would be 1003, which is gone.
+		"a watch that ends goes on from its last version": {onePair, "put p-2; asked list watch@1002; end; asked watch@1003; wait 1s; change-another; bookmark; asked;" +
+			"forget; end; asked watch@1004; want p:p-1 p:p-2 d:d-1"},
+		"a version that is forgotten, told by an event":  {onePair, forgotten},
+		"a version that is forgotten, told by an answer": {onePair + "; answer-gone", forgotten},
+		"one that is forgotten while it is watched":      {onePair, "wait 1s; change-another; forget; end; want p:p-1 d:d-1; asked list watch@1002 watch@1002 list watch@1003"},
+		"an error that is not about the version":         {onePair, "fail; wait 1s; asked list watch@1002 list watch@1002; logged etcdserver: mvcc: something else"},
+		// The second wait is a second at least.
+		"watches that end at once": {onePair, "end; wait 0s; end; wait 0s; end; wait 0s; asked list watch@1002; logged the watch ended at once; wait 1s; asked watch@1002;" +
+			"end; wait 500ms; asked; wait 2s; asked watch@1002"},
+		"it ends while it waits for its first list": {"forbid list", "wait 1m; lists 0"},
+		"a cut": {onePair, "away; cut; want p:p-1 d:d-1; delete d-1; put d-2; back; want p:p-1 d:d-1;" +
+			"wait 1s; want p:p-1 d:d-2; asked list watch@1002 watch@1002"}, // the deletion came with the history
+		"a connection that breaks within an event": {onePair, "tear; put p-2; want p:p-1 d:d-1; wait 1s; want p:p-1 p:p-2 d:d-1; asked list watch@1002 watch@1002"},
+		"an event that is too large":               {onePair, "put p-2:large; want p:p-1 d:d-1; logged more than 2 MiB; wait 1s; want p:p-1 p:p-2 d:d-1"}, // by the list
+		"a verb that it lacks": {onePair + "; forbid list", `wait 1m; logged level=ERROR; logged needs_verb=list needs_resource=pods needs_api_group="";` +
+			"allow list; wait 30s; want p:p-1 d:d-1"},
+	} {
+		t.Run(name, func(t *testing.T) { inCluster(t, before(row[0]), func(w *world) { w.play(row[1]) }) })
+	}
 }
 
 func TestSource_AsksForEventsOfASelectorWithBookmarksAndATime(t *testing.T) {
-	inCluster(t, onePair, func(w *world) {
+	inCluster(t, before(onePair), func(w *world) {
 		requests := w.api.Requests()
 		if len(requests) != 2 {
 			t.Fatalf("got %d requests, want a list and a watch", len(requests))
@@ -95,77 +63,12 @@ func TestSource_AsksForEventsOfASelectorWithBookmarksAndATime(t *testing.T) {
 	})
 }
 
-func TestSource_ListsAgainWhenTheVersionIsForgotten(t *testing.T) {
-	for name, prepare := range map[string]func(*kubetest.Server, *Config){
-		"told by an event":  onePair,
-		"told by an answer": func(api *kubetest.Server, cfg *Config) { onePair(api, cfg); api.AnswerGone() },
-	} {
-		t.Run(name, func(t *testing.T) {
-			inCluster(t, prepare, func(w *world) {
-				w.want("p:p-1 d:d-1")
-				w.setAway(true)
-				w.api.Cut()
-				w.pass(time.Millisecond)
-				w.api.Delete("p-1")
-				w.api.Put(prefillPod("p-2", "10.0.0.3"), decodePod("d-2", "10.0.0.4"))
-				w.api.Compact()
-				w.setAway(false)
-				w.want("p:p-1 d:d-1") // the last list stays meanwhile
-				w.pass(firstWait)
-				w.want("p:p-2 d:d-1 d:d-2")
-				w.wantAsked("list watch@1002 watch@1002 list watch@1005")
-				if w.told() != 2 {
-					t.Errorf("set was called %d times, want twice: no list in between", w.told())
-				}
-			})
-		})
-	}
-}
-
-func TestSource_AForgottenVersionWhileWatchingIsListedAgainAtOnce(t *testing.T) {
-	inCluster(t, onePair, func(w *world) {
-		w.pass(brief)
-		w.api.Pass()
-		w.api.Compact()
-		w.api.End()
-		w.want("p:p-1 d:d-1")
-		w.wantAsked("list watch@1002 watch@1002 list watch@1003")
-	})
-}
-
-func TestSource_ListsAgainAfterAnErrorThatIsNotAboutTheVersion(t *testing.T) {
-	inCluster(t, onePair, func(w *world) {
-		w.api.Fail()
-		w.pass(firstWait)
-		w.wantAsked("list watch@1002 list watch@1002")
-		w.wantLog("etcdserver: mvcc: something else")
-	})
-}
-
 func TestSource_DoubtsAVersionOfWhichAWatchTellsNothing(t *testing.T) {
-	inCluster(t, onePair, func(w *world) {
+	inCluster(t, before(onePair), func(w *world) {
 		w.pass(2 * shortestWatch) // the longest that a watch lasts
 		if got := w.asked(); !strings.HasPrefix(got, "list watch@1002 list watch@1002") {
 			t.Errorf("requests %q, want a list after the first watch", got)
 		}
-	})
-}
-
-func TestSource_AWatchThatEndsAtOnceIsNotAskedForInALoop(t *testing.T) {
-	inCluster(t, onePair, func(w *world) {
-		for range 3 {
-			w.api.End()
-			w.pass(0)
-		}
-		w.wantAsked("list watch@1002")
-		w.wantLog("the watch ended at once")
-		w.pass(firstWait)
-		w.wantAsked("watch@1002")
-		w.api.End()
-		w.pass(firstWait / 2)
-		w.wantAsked("") // the second wait is a second at least
-		w.pass(2 * firstWait)
-		w.wantAsked("watch@1002")
 	})
 }
 
@@ -178,13 +81,6 @@ func TestSource_NeedsANamespace(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "namespace of this pod") {
 		t.Errorf("Watch = %v, want what it lacks", err)
 	}
-}
-
-func TestSource_EndsWhileItWaits(t *testing.T) {
-	inCluster(t, func(api *kubetest.Server, _ *Config) { api.Forbid("list") }, func(w *world) {
-		w.pass(time.Minute)
-		w.wantCount(0, 0) // before the first
-	})
 }
 
 func TestSource_EndsBeforeItHasBegun(t *testing.T) {

@@ -1,11 +1,12 @@
 package kubernetes
 
 import (
-	"bytes"
+	"carryover/logtest"
 	"context"
 	"errors"
 	"log/slog"
 	"net"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -24,7 +25,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type world struct {
 	t   *testing.T
 	api *kubetest.Server
-	log lockedBuffer
+	log logtest.Log
 
 	mu    sync.Mutex // guards everything below
 	lists [][]upstream.Instance
@@ -43,7 +44,7 @@ func inCluster(t *testing.T, prepare func(*kubetest.Server, *Config), test func(
 			TokenFile: w.api.Path("token"), CAFile: w.api.Path("ca.crt"), NamespaceFile: w.api.Path("namespace"),
 			LabelSelector: "model in (prefill,decode)", Port: "8000",
 			PrefillLabels: []string{"prefill"}, DecodeLabels: []string{"decode"},
-			Logger: slog.New(slog.NewTextHandler(&w.log, nil)), Dial: w.dial(pipe),
+			Logger: w.log.Logger(), Dial: w.dial(pipe),
 		}
 		prepare(w.api, &cfg)
 		source, err := New(cfg)
@@ -166,36 +167,86 @@ func (w *world) wantLog(part string) {
 	}
 }
 
-// lockedBuffer is written by the source and read by the test.
-type lockedBuffer struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.String()
-}
-
-// prefillPod and decodePod are pods that are ready.
-func prefillPod(name, ip string) kubetest.Pod {
-	return kubetest.Pod{Name: name, IP: ip, Labels: map[string]string{"model": "prefill"}}
-}
-
-func decodePod(name, ip string) kubetest.Pod {
-	return kubetest.Pod{Name: name, IP: ip, Labels: map[string]string{"model": "decode"}}
+// podNamed is a pod by its name, which begins with a letter for its role, and what is unusual of it.
+func podNamed(text string) kubetest.Pod {
+	name, unusual, _ := strings.Cut(text, ":")
+	p := kubetest.Pod{Name: name, IP: "10.0.0." + name[2:], Labels: map[string]string{"model": map[byte]string{'p': "prefill", 'd': "decode"}[name[0]]}}
+	switch unusual {
+	case "pending":
+		p.IP, p.Phase = "", "Pending"
+	case "unready":
+		p.NotReady = true
+	case "ending":
+		p.Terminating = true
+	case "large":
+		p.Annotations = map[string]string{"x": strings.Repeat("x", maxEvent)}
+	case "":
+	default:
+		p.Labels["model"] = unusual
+	}
+	return p
 }
 
 // onePair puts a pod of each role: versions 1001 and 1002.
-func onePair(api *kubetest.Server, _ *Config) {
-	api.Put(prefillPod("p-1", "10.0.0.1"), decodePod("d-1", "10.0.0.2"))
+const onePair = "put p-1 d-1"
+
+// before does steps before the source begins.
+func before(steps string) func(*kubetest.Server, *Config) {
+	return func(api *kubetest.Server, _ *Config) { (&world{api: api}).play(steps) }
+}
+
+// play does steps, separated by semicolons, each a word and what it is about.
+func (w *world) play(steps string) {
+	for step := range strings.SplitSeq(steps, ";") {
+		verb, about, _ := strings.Cut(strings.TrimSpace(step), " ")
+		switch verb {
+		case "":
+		case "put":
+			for text := range strings.FieldsSeq(about) {
+				w.api.Put(podNamed(text))
+			}
+		case "delete":
+			w.api.Delete(about)
+		case "forbid":
+			w.api.Forbid(about)
+		case "allow":
+			w.api.Allow(about)
+		case "answer-gone":
+			w.api.AnswerGone()
+		case "end":
+			w.api.End()
+		case "cut":
+			w.api.Cut()
+		case "tear":
+			w.api.Tear()
+		case "fail":
+			w.api.Fail()
+		case "change-another": // of which the watch tells nothing
+			w.api.Pass()
+		case "bookmark":
+			w.api.Bookmark()
+		case "forget":
+			w.api.Compact()
+		case "away", "back":
+			w.setAway(verb == "away")
+		case "wait":
+			d, err := time.ParseDuration(about)
+			must(w.t, err)
+			w.pass(d)
+		case "want":
+			w.want(about)
+		case "lists": // so many were set
+			if got := strconv.Itoa(w.told()); got != about {
+				w.t.Errorf("set was called %s times, want %s", got, about)
+			}
+		case "asked":
+			w.wantAsked(about)
+		case "logged":
+			w.wantLog(about)
+		default:
+			panic(verb)
+		}
+	}
 }
 
 func discardLogger() *slog.Logger { return slog.New(slog.DiscardHandler) }

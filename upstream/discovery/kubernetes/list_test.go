@@ -20,7 +20,7 @@ import (
 // manyPods puts so many decode pods.
 func manyPods(api *kubetest.Server, n int) {
 	for i := range n {
-		api.Put(decodePod(fmt.Sprintf("d-%05d", i), fmt.Sprintf("10.1.%d.%d", i/250, i%250+1)))
+		api.Put(kubetest.Pod{Name: fmt.Sprintf("d-%05d", i), IP: fmt.Sprintf("10.1.%d.%d", i/250, i%250+1), Labels: map[string]string{"model": "decode"}})
 	}
 }
 
@@ -36,7 +36,7 @@ func TestSource_PagesAreOfOneVersion(t *testing.T) {
 		manyPods(api, 600)
 		api.Before(func(r kubetest.Request) {
 			if r.Query["continue"] != nil {
-				api.Put(decodePod("a-new", "10.3.0.1")) // it would be on the first page
+				api.Put(kubetest.Pod{Name: "a-new", IP: "10.3.0.1", Labels: map[string]string{"model": "decode"}}) // it would be on the first page
 			}
 		})
 	}, func(w *world) {
@@ -72,7 +72,7 @@ func onePage(n int) kubetest.Refusal {
 }
 
 func TestSource_KeepsItsListWhereTooMuchMatches(t *testing.T) {
-	inCluster(t, onePair, func(w *world) {
+	inCluster(t, before(onePair), func(w *world) {
 		w.want("p:p-1 d:d-1")
 		w.api.Refuse(onePage(maxObjects + 1))
 		w.api.Fail()
@@ -85,7 +85,7 @@ func TestSource_KeepsItsListWhereTooMuchMatches(t *testing.T) {
 func TestSource_KeepsItsListWhereEventsAddTooMany(t *testing.T) {
 	inCluster(t, func(api *kubetest.Server, _ *Config) { api.Refuse(onePage(maxObjects)) }, func(w *world) {
 		w.api.Refuse(onePage(maxObjects + 1))
-		w.api.Put(decodePod("more", "10.0.0.2"))
+		w.play("put p-1")
 		w.pass(firstWait)
 		if got := len(w.last()); got != maxObjects {
 			t.Errorf("got %d instances, want the %d of the last list that was small enough", got, maxObjects)
@@ -96,7 +96,7 @@ func TestSource_KeepsItsListWhereEventsAddTooMany(t *testing.T) {
 
 func TestSource_RefusesAPageThatIsTooLarge(t *testing.T) {
 	inCluster(t, func(api *kubetest.Server, cfg *Config) {
-		onePair(api, cfg)
+		before(onePair)(api, cfg)
 		api.Refuse(kubetest.Refusal{Status: 200, Body: `{"items":["` + strings.Repeat("x", maxPage)})
 	}, func(w *world) {
 		w.wantLog("more than 16 MiB")
@@ -107,7 +107,7 @@ func TestSource_RefusesAPageThatIsTooLarge(t *testing.T) {
 
 func TestSource_RefusesPagesThatAreNone(t *testing.T) {
 	inCluster(t, func(api *kubetest.Server, cfg *Config) {
-		onePair(api, cfg)
+		before(onePair)(api, cfg)
 		for _, body := range []string{
 			`<html>`, `{}`, `{"metadata":{"resourceVersion":"7","continue":"x"}}`, `{"metadata":{"resourceVersion":"7"},"items":[{}]}`,
 			`{"metadata":{"resourceVersion":"7"},"items":["p-1"]}`,
@@ -123,23 +123,11 @@ func TestSource_RefusesPagesThatAreNone(t *testing.T) {
 	})
 }
 
-func TestSource_RefusesAnEventThatIsTooLarge(t *testing.T) {
-	inCluster(t, onePair, func(w *world) {
-		large := prefillPod("p-2", "10.0.0.3")
-		large.Annotations = map[string]string{"x": strings.Repeat("x", maxEvent)}
-		w.api.Put(large)
-		w.want("p:p-1 d:d-1")
-		w.wantLog("more than 2 MiB")
-		w.pass(firstWait)
-		w.want("p:p-1 p:p-2 d:d-1") // by the list
-	})
-}
-
 func TestSource_OverARealSocket(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
 	api := kubetest.Start(t, listener)
-	onePair(api, nil)
+	before(onePair)(api, nil)
 	cfg := valid()
 	if cfg.APIHost, cfg.APIPort, err = net.SplitHostPort(listener.Addr().String()); err != nil {
 		t.Fatal(err)
@@ -164,7 +152,7 @@ func TestSource_OverARealSocket(t *testing.T) {
 			t.Fatal("no list")
 		}
 		if want == 2 {
-			api.Put(prefillPod("p-2", "10.0.0.3"))
+			api.Put(podNamed("p-2"))
 		}
 	}
 	cancel()

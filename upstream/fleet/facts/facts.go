@@ -26,6 +26,7 @@ import (
 	"crypto/sha256"
 	"log/slog"
 	"strconv"
+	"sync"
 	"time"
 
 	"carryover/upstream"
@@ -61,7 +62,7 @@ type Shared struct {
 	Now      func() time.Time
 
 	fleetRenderer *renderer // nil if prefill engines render
-	buffers       promptBuffers
+	buffers       sync.Pool // of *promptBuffer
 }
 
 // Render makes a server render the prompts for all incarnations, in place of the engines.
@@ -71,14 +72,14 @@ func (s *Shared) Render(at *upstream.Instance) { s.fleetRenderer = &renderer{at:
 func New(shared *Shared, engine Engine, known bool) *All {
 	a := &asker{shared: shared, engine: engine, known: known}
 	all := &All{
-		Capability:  Capability{asker: a, limit: idsLimit},
+		Capability:  Capability{asker: a, limit: idsLimit, open: map[[sha256.Size]byte]*question{}},
 		Keys:        Keys{asker: a},
 		Prompts:     Prompts{asker: a},
 		Parity:      Parity{known: known, taught: newFindings(), seen: newFindings()},
 		PlugIn:      PlugIn{known: known},
 		PrefixCache: PrefixCache{now: shared.Now},
 	}
-	all.Lessons = Lessons{asker: a, capability: &all.Capability, parity: &all.Parity, prompts: &all.Prompts}
+	all.Lessons = Lessons{asker: a, capability: &all.Capability, parity: &all.Parity, prompts: &all.Prompts, given: map[string]int{}}
 	return all
 }
 

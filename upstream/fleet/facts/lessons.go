@@ -47,54 +47,49 @@ type Taught struct {
 	Unknown   int      // lessons that the engine refused: to a turn of the shape it would do the same
 }
 
-// Teach gives the lessons that are left for these models, one after the other, with our own key, and reports whether any were left. It gives
-// none while another call does. It ends early if ready returns false before a lesson, or ctx ends. After an answer that makes no sense no
-// lesson is given for 30 s, and after three for good. An engine that refuses our key, or does not report ids, is taught by turns alone.
-func (l *Lessons) Teach(ctx context.Context, models []Model, ready func() bool) (shown Taught, began bool) {
+// Teach gives the lessons that are left for these models, one after the other, with our own key. It gives none while another call does. It ends
+// early if ready returns false before a lesson, or ctx ends. After an answer that makes no sense no lesson is given for 30 s, and after three
+// for good. An engine that refuses our key, or does not report ids, is taught by turns alone.
+func (l *Lessons) Teach(ctx context.Context, models []Model, ready func() bool) (shown Taught) {
 	if !l.known || !l.mu.TryLock() {
-		return Taught{}, false
+		return shown
 	}
 	defer l.mu.Unlock()
 	models = models[:min(len(models), maxTaughtModels)]
 	maps.DeleteFunc(l.given, func(model string, _ int) bool { // its lessons are given again if it comes back
 		return !slices.ContainsFunc(models, func(m Model) bool { return m.ID == model })
 	})
-	began = l.failures < maxFailures && !l.shared.Now().Before(l.rests) &&
-		slices.ContainsFunc(models, func(m Model) bool { return l.given[m.ID] < lessonCount })
-	if !began || l.capability.settled(body.Chat) && l.capability.UsesIDs(body.Chat) != Yes {
-		return Taught{}, false
-	}
-	if l.capability.Probe(ctx, body.Chat, "") != Yes {
-		return Taught{}, true // parity is of no use yet
-	}
-	if l.given == nil {
-		l.given = map[string]int{}
+	switch {
+	case l.failures >= maxFailures, l.shared.Now().Before(l.rests), !slices.ContainsFunc(models, func(m Model) bool { return l.given[m.ID] < lessonCount }),
+		l.capability.settled(body.Chat) && l.capability.UsesIDs(body.Chat) != Yes, // parity is of no use yet
+		l.capability.Probe(ctx, body.Chat, "") != Yes:
+		return shown
 	}
 	all := allLessons()
 	for _, m := range models {
 		for l.given[m.ID] < lessonCount {
 			if ctx.Err() != nil || !ready() {
-				return shown, true
+				return shown
 			}
 			err := l.give(ctx, all[l.given[m.ID]], m.ID, &shown)
 			switch {
 			case ctx.Err() != nil:
-				return shown, true
+				return shown
 			case err == nil:
 				l.given[m.ID]++
 			case errors.Is(err, errNoModel):
 				l.given[m.ID] = lessonCount
 			case errors.Is(err, errNoLessons):
 				l.failures = maxFailures
-				return shown, true
+				return shown
 			default:
 				l.failures++
 				l.rests = l.shared.Now().Add(lessonRetry)
-				return shown, true
+				return shown
 			}
 		}
 	}
-	return shown, true
+	return shown
 }
 
 var (

@@ -80,7 +80,7 @@ func TestLessons_CoverSecondTurnsOfClients(t *testing.T) {
 func always() bool { return true }
 
 // teach gives the lessons of an incarnation that uses ids.
-func (i *incarnation) teach(ctx context.Context, ready func() bool) (shown Taught, began bool) {
+func (i *incarnation) teach(ctx context.Context, ready func() bool) Taught {
 	return i.Lessons.Teach(ctx, i.engine.models, ready)
 }
 
@@ -94,7 +94,7 @@ func TestLessons_TeachAnIncarnationOnce(t *testing.T) {
 		s := e.Current(t.Context())
 		s.Capability.Probe(t.Context(), body.Chat, "")
 		before := len(sim.Requests())
-		shown, _ := s.teach(t.Context(), always)
+		shown := s.teach(t.Context(), always)
 		if shown.Equal != lessonCount || len(shown.Different) != 0 || shown.Unknown != 0 {
 			t.Errorf("got %+v, want %d equal", shown, lessonCount)
 		}
@@ -110,7 +110,8 @@ func TestLessons_TeachAnIncarnationOnce(t *testing.T) {
 		if legs != lessonCount || len(sim.Pinned()) != 0 {
 			t.Errorf("%d legs and %d pins, want %d and none", legs, len(sim.Pinned()), lessonCount)
 		}
-		if _, again := s.teach(t.Context(), always); again {
+		asked := len(sim.Requests())
+		if s.teach(t.Context(), always); len(sim.Requests()) != asked {
 			t.Error("an incarnation was taught twice")
 		}
 	}
@@ -166,7 +167,7 @@ func TestLessons_ADifferenceExcludesItsShapesOnly(t *testing.T) {
 		}
 		return 200, toldIDs
 	})
-	shown, _ := s.teach(t.Context(), always)
+	shown := s.teach(t.Context(), always)
 	with, without := s.shapes(t, true), s.shapes(t, false)
 	if len(with) != 1 || len(without) != 1 || with[No] != len(shown.Different) || without[Yes] != shown.Equal || shown.Equal == 0 {
 		t.Errorf("got %v with tools, %v without, shown %+v", with, without, shown)
@@ -175,7 +176,7 @@ func TestLessons_ADifferenceExcludesItsShapesOnly(t *testing.T) {
 
 func TestLessons_ARefusalLeavesItsShapesToTurns(t *testing.T) {
 	refusal := `{"error":{"message":"\"auto\" tool choice requires --enable-auto-tool-choice","type":"BadRequestError","param":null,"code":400}}`
-	s, _ := lectured(t, func(path string, tools bool) (int, string) {
+	s, legs := lectured(t, func(path string, tools bool) (int, string) {
 		switch {
 		case path == "/tokenize":
 			return 200, toldIDs
@@ -184,12 +185,13 @@ func TestLessons_ARefusalLeavesItsShapesToTurns(t *testing.T) {
 		}
 		return 200, renderedIDs
 	})
-	shown, _ := s.teach(t.Context(), always)
+	shown := s.teach(t.Context(), always)
 	with, without := s.shapes(t, true), s.shapes(t, false)
 	if len(with) != 1 || with[Unknown] != shown.Unknown || len(without) != 1 || without[Yes] != shown.Equal {
 		t.Errorf("got %v with tools, %v without, shown %+v", with, without, shown)
 	}
-	if _, again := s.teach(t.Context(), always); again {
+	asked := len(*legs)
+	if s.teach(t.Context(), always); len(*legs) != asked {
 		t.Error("what an engine has refused was asked again")
 	}
 }
@@ -206,9 +208,9 @@ func TestLessons_EndWithAnEngineThatCannotBeTaught(t *testing.T) {
 		"without /tokenize": func(string, bool) (int, string) { return 404, `{"detail":"Not Found"}` },
 	} {
 		s, legs := lectured(t, answer)
-		shown, _ := s.teach(t.Context(), always)
-		if _, again := s.teach(t.Context(), always); again || len(*legs) > 1 || shown.Equal+len(shown.Different) != 0 {
-			t.Errorf("%s: %d legs, shown %+v, taught again %t", name, len(*legs), shown, again)
+		shown := s.teach(t.Context(), always)
+		if s.teach(t.Context(), always); len(*legs) > 1 || shown.Equal+len(shown.Different) != 0 {
+			t.Errorf("%s: %d legs, shown %+v", name, len(*legs), shown)
 		}
 	}
 }
@@ -221,15 +223,15 @@ func TestLessons_AnEngineThatFailsIsLeftAloneForAWhile(t *testing.T) {
 		return 503, `{"error":"paused"}`
 	})
 	for n := range maxFailures {
-		if _, began := s.teach(t.Context(), always); !began || len(*legs) != n+1 {
-			t.Fatalf("failure %d: began %t, %d legs", n+1, began, len(*legs))
+		if s.teach(t.Context(), always); len(*legs) != n+1 {
+			t.Fatalf("failure %d: %d legs", n+1, len(*legs))
 		}
-		if _, began := s.teach(t.Context(), always); began {
+		if s.teach(t.Context(), always); len(*legs) != n+1 {
 			t.Error("asked again at once")
 		}
 		s.engine.rig.pass(lessonRetry)
 	}
-	if _, began := s.teach(t.Context(), always); began {
+	if s.teach(t.Context(), always); len(*legs) != maxFailures {
 		t.Error("asked for ever")
 	}
 }
@@ -241,7 +243,7 @@ func TestLessons_GoOnWhereTheyWereInterrupted(t *testing.T) {
 		}
 		return 200, renderedIDs
 	})
-	if shown, _ := s.teach(t.Context(), func() bool { return len(*legs) < 5 }); shown.Equal != 5 || len(*legs) != 5 {
+	if shown := s.teach(t.Context(), func() bool { return len(*legs) < 5 }); shown.Equal != 5 || len(*legs) != 5 {
 		t.Errorf("%d legs, shown %+v, want 5", len(*legs), shown)
 	}
 	over, end := context.WithCancel(t.Context())
@@ -277,7 +279,7 @@ func TestLessons_AreGivenForEachModel(t *testing.T) {
 		}
 	})
 	s.Capability.usesIDs[body.Chat] = Yes
-	if _, began := s.teach(t.Context(), always); began {
+	if s.teach(t.Context(), always); len(asked) != 0 {
 		t.Error("lessons without a model")
 	}
 	s.engine.models = []Model{{ID: "gone"}, {ID: `a "model"`}}

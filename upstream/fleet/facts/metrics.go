@@ -50,22 +50,32 @@ func ReadMetrics(text []byte, rank string) (Metrics, error) {
 	if len(text) > 0 && text[len(text)-1] != '\n' {
 		return Metrics{}, fmt.Errorf("read metrics: %w", io.ErrUnexpectedEOF)
 	}
-	m := samples{rank: rank}
+	m := samples{rank: rank, started: map[string]bool{}, sizes: map[string]bool{}}
 	for line := range bytes.Lines(text) {
 		m.line(bytes.TrimRight(line, "\r\n"))
 	}
-	told := m.told
-	seconds, err := strconv.ParseFloat(m.started, 64)
-	if err == nil && seconds > 0 && !math.IsInf(seconds, 0) && !m.manyIncarnations && len(m.started) <= 32 {
-		told.Incarnation = m.started
+	told, started, size := m.told, only(m.started), only(m.sizes)
+	seconds, err := strconv.ParseFloat(started, 64)
+	if err == nil && seconds > 0 && !math.IsInf(seconds, 0) && len(started) <= 32 {
+		told.Incarnation = started
 	}
-	if size, ok := count(m.size); ok && size <= maxBlockSize && !m.manySizes && strconv.Itoa(size) == m.size {
-		told.BlockSize = size
+	if n, ok := count(size); ok && n <= maxBlockSize && strconv.Itoa(n) == size {
+		told.BlockSize = n
 	}
 	if !told.Use.reasons {
 		told.Use.Short = told.Use.Waiting
 	}
 	return told, nil
+}
+
+// only returns the only value that samples had, "" if they have several or none.
+func only(values map[string]bool) (value string) {
+	for value = range values {
+		if len(values) > 1 {
+			return ""
+		}
+	}
+	return value
 }
 
 // Bounds of believable values. Those of loads are far above any engine, and far below an overflow of their sums.
@@ -91,10 +101,9 @@ const (
 // samples collects Metrics from the lines of a Prometheus text. Several samples of the start or the block size, as of several engines or
 // processes, must agree. Requests and tokens of several engines are summed; the highest usage counts.
 type samples struct {
-	told                        Metrics
-	rank                        string // only this rank counts; "" counts all
-	started, size               string
-	manyIncarnations, manySizes bool
+	told           Metrics
+	rank           string          // only this rank counts; "" counts all
+	started, sizes map[string]bool // the values of samples, "" for one that makes no sense or has none
 }
 
 func (s *samples) line(line []byte) {
@@ -105,13 +114,12 @@ func (s *samples) line(line []byte) {
 	rest, use := line[at:], &s.told.Use
 	switch string(line[:at]) {
 	case startMetric:
-		value, _, ok := sample(string(rest))
-		s.manyIncarnations = s.manyIncarnations || !ok || s.started != "" && s.started != value
-		s.started = value
+		value, _ := sample(string(rest))
+		s.started[value] = true
 	case cacheMetric:
-		_, l, ok := sample(string(rest))
-		s.manySizes = s.manySizes || !ok || s.size != "" && s.size != l.blockSize
-		if s.size = l.blockSize; ok && s.counts(l) {
+		_, l := sample(string(rest))
+		s.sizes[l["block_size"]] = true
+		if s.counts(l) {
 			s.cache(l)
 		}
 	case runningMetric:
@@ -122,7 +130,7 @@ func (s *samples) line(line []byte) {
 		add(&use.Waiting, n)
 	case reasonMetric:
 		n, l, found := s.gauge(rest)
-		if use.reasons = use.reasons || found; l.reason == forRoom {
+		if use.reasons = use.reasons || found; l["reason"] == forRoom {
 			add(&use.Short, n)
 		}
 	case usageMetric:
@@ -133,23 +141,23 @@ func (s *samples) line(line []byte) {
 		use.Generated += n
 	case sleepMetric:
 		n, l, found := s.gauge(rest)
-		s.told.Asleep = s.told.Asleep || found && n == 0 && l.state == "awake"
+		s.told.Asleep = s.told.Asleep || found && n == 0 && l["sleep_state"] == "awake"
 	}
 }
 
 // cache reads how many tokens an engine's cache holds, and whether it has prefix caching on (enable_prefix_caching of vLLM's CacheConfig).
 // Engines name the number of tokens or only that of blocks; both are in vLLM 0.32.
-func (s *samples) cache(l labels) {
+func (s *samples) cache(l map[string]string) {
 	switch {
-	case l.prefixes == "False":
+	case l["enable_prefix_caching"] == "False":
 		s.told.Caching = No
-	case l.prefixes == "True" && s.told.Caching == Unknown:
+	case l["enable_prefix_caching"] == "True" && s.told.Caching == Unknown:
 		s.told.Caching = Yes
 	}
-	tokens, ok := count(l.tokens)
+	tokens, ok := count(l["kv_cache_size_tokens"])
 	if !ok {
-		size, sized := count(l.blockSize)
-		blocks, counted := count(l.blocks)
+		size, sized := count(l["block_size"])
+		blocks, counted := count(l["num_gpu_blocks"])
 		if !sized || !counted || size > maxBlockSize {
 			return
 		}
@@ -158,13 +166,13 @@ func (s *samples) cache(l labels) {
 	s.told.Use.KVTokens = min(s.told.Use.KVTokens+tokens, maxTokens)
 }
 
-func (s *samples) counts(l labels) bool { return s.rank == "" || s.rank == l.engine }
+func (s *samples) counts(l map[string]string) bool { return s.rank == "" || s.rank == l["engine"] }
 
 // gauge parses a sample of a gauge: its value, which is 0 if the sample is negative, makes no sense or is that of another rank.
-func (s *samples) gauge(rest []byte) (n float64, l labels, found bool) {
-	value, l, ok := sample(string(rest))
+func (s *samples) gauge(rest []byte) (n float64, l map[string]string, found bool) {
+	value, l := sample(string(rest))
 	n, err := strconv.ParseFloat(value, 64)
-	if !ok || err != nil || !(n >= 0) || math.IsInf(n, 0) || !s.counts(l) {
+	if err != nil || !(n >= 0) || math.IsInf(n, 0) || !s.counts(l) {
 		return 0, l, false
 	}
 	return n, l, true
@@ -179,32 +187,10 @@ func count(text string) (n int, ok bool) {
 	return n, err == nil && n > 0 && n <= maxTokens
 }
 
-// labels are the labels of a sample that are used here.
-type labels struct{ engine, reason, state, blockSize, blocks, tokens, prefixes string }
-
-func (l *labels) set(name, text string) {
-	switch name {
-	case "engine":
-		l.engine = text
-	case "reason":
-		l.reason = text
-	case "sleep_state":
-		l.state = text
-	case "block_size":
-		l.blockSize = text
-	case "num_gpu_blocks":
-		l.blocks = text
-	case "kv_cache_size_tokens":
-		l.tokens = text
-	case "enable_prefix_caching":
-		l.prefixes = text
-	}
-}
-
-// sample parses the rest of a sample line: labels in braces, the value, an optional time stamp. A sample without a block size has "?". Escapes in
-// a label stay as they are: none of the values that are used has any.
-func sample(rest string) (value string, l labels, ok bool) {
-	l.blockSize = "?"
+// sample parses the rest of a sample line: labels in braces, the value, an optional time stamp. It returns nothing for what is no such line.
+// Escapes in a label stay as they are: none of the values that are used has any.
+func sample(rest string) (value string, l map[string]string) {
+	l = map[string]string{}
 	rest = strings.TrimLeft(rest, " \t")
 	if inside, found := strings.CutPrefix(rest, "{"); found {
 		rest = strings.TrimLeft(inside, " \t")
@@ -213,12 +199,12 @@ func sample(rest string) (value string, l labels, ok bool) {
 			text = strings.TrimLeft(text, " \t")
 			quoted, err := strconv.QuotedPrefix(text)
 			if err != nil || quoted[0] != '"' {
-				return "", l, false
+				return "", nil
 			}
-			l.set(strings.TrimSpace(name), quoted[1:len(quoted)-1])
+			l[strings.TrimSpace(name)] = quoted[1 : len(quoted)-1]
 			text = strings.TrimLeft(text[len(quoted):], " \t")
 			if rest, found = strings.CutPrefix(text, ","); !found && !strings.HasPrefix(text, "}") {
-				return "", l, false
+				return "", nil
 			}
 			rest = strings.TrimLeft(rest, " \t")
 		}
@@ -226,7 +212,7 @@ func sample(rest string) (value string, l labels, ok bool) {
 	}
 	fields := strings.Fields(rest)
 	if len(fields) < 1 || len(fields) > 2 {
-		return "", l, false
+		return "", nil
 	}
-	return fields[0], l, true
+	return fields[0], l
 }

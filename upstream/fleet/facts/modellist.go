@@ -2,7 +2,6 @@ package facts
 
 import (
 	"bytes"
-	"errors"
 
 	"carryover/sse/rawjson"
 )
@@ -21,24 +20,21 @@ type Model struct {
 	length int    // max_model_len, 0 if the entry has none
 }
 
-// ErrModelList says that an answer is no list of models within the bounds.
-var ErrModelList = errors.New("not a list of models")
-
 // ParseModels parses the answer of /v1/models: {"object": "list", "data": [{"id": …}, …]}. Of entries with equal ids
-// the first counts. Any other text, or one beyond the bounds, is ErrModelList as a whole: with half of a list, turns
+// the first counts. Any other text, or one beyond the bounds, is nil as a whole: with half of a list, turns
 // would be refused.
-func ParseModels(list []byte) ([]Model, error) {
+func ParseModels(list []byte) []Model {
 	answer, err := rawjson.ParseObject(list)
 	data := answer.Get("data")
 	if err != nil || rawjson.Kind(data) != '[' {
-		return nil, ErrModelList
+		return nil
 	}
 	models, seen := []Model{}, map[string]bool{}
 	for raw := range rawjson.Elements(data) {
 		card, err := rawjson.ParseObject(raw)
 		id, ok := rawjson.Text(card.Get("id"))
 		if err != nil || !ok || id == "" || len(id) > maxModelID || len(seen) == maxListedModels {
-			return nil, ErrModelList
+			return nil
 		}
 		if !seen[id] {
 			seen[id] = true
@@ -46,5 +42,5 @@ func ParseModels(list []byte) ([]Model, error) {
 			models = append(models, Model{ID: id, Card: bytes.Clone(raw), length: max(length, 0)})
 		}
 	}
-	return models, nil
+	return models
 }

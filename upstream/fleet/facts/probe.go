@@ -113,9 +113,6 @@ func (c *Capability) ask(ctx context.Context, api body.API, authorization string
 	if len(c.open) >= maxLearnt {
 		c.forget()
 	}
-	if c.open == nil {
-		c.open = map[[sha256.Size]byte]*question{}
-	}
 	asked := &question{over: make(chan struct{})}
 	c.open[key] = asked
 	go func() { // ends within the limit

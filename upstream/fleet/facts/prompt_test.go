@@ -13,7 +13,7 @@ func TestReadPrompt_KeepsTheListAsItWasTold(t *testing.T) {
 		` { "tokens" : [ 1 , 20 ] } `:                                       `[ 1 , 20 ]`,
 		`{"t\u006fkens":[1,20],"max_model_len":null}`:                       `[1,20]`,
 	} {
-		prompt, err := readPrompt([]byte(answer), "tokens", nil)
+		prompt, err := (&promptBuffer{text: []byte(answer)}).read("tokens")
 		if err != nil || string(prompt.List) != want || !slices.Equal(prompt.IDs, []uint32{1, 20}) || prompt.ContextLength != 512 && prompt.ContextLength != 0 {
 			t.Errorf("%s: got %+v, %v, want %s", answer, prompt, err, want)
 		}
@@ -31,7 +31,7 @@ func FuzzReadPrompt(f *testing.F) {
 
 func fuzzReadPrompt(t *testing.T, answer []byte, name string) {
 	t.Helper()
-	prompt, err := readPrompt(answer, name, nil)
+	prompt, err := (&promptBuffer{text: answer}).read(name)
 	if err != nil {
 		if prompt.IDs != nil || prompt.List != nil {
 			t.Fatalf("%q: got %+v with %v", answer, prompt, err)

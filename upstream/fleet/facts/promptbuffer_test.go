@@ -105,8 +105,8 @@ func TestPrompt_DoneKeepsABoundedMemory(t *testing.T) {
 	for range 20 {
 		p := mustPrompt(t, s, maxPromptBuffer/4, 123456)
 		p.Done()
-		if buffer := s.engine.rig.buffers.take(); cap(buffer.ids) >= maxPromptBuffer/4 || cap(buffer.answer) > maxPromptBuffer {
-			t.Fatalf("kept room for %d ids, %d bytes", cap(buffer.ids), cap(buffer.answer))
+		if buffer := s.engine.rig.buffer(); cap(buffer.ids) >= maxPromptBuffer/4 || cap(buffer.text) > maxPromptBuffer {
+			t.Fatalf("kept room for %d ids, %d bytes", cap(buffer.ids), cap(buffer.text))
 		}
 	}
 }
@@ -116,8 +116,8 @@ func TestPrompt_QuestionServesAnotherOnceItIsAnswered(t *testing.T) {
 	s := tellsPrompts(newRig(t))
 	served := func() int {
 		for range 40 { // a pool may lose what it gets
-			if question := s.engine.rig.buffers.ask(); cap(question.body) > 0 {
-				return cap(question.body)
+			if question := s.engine.rig.buffer(); cap(question.text) > 0 {
+				return cap(question.text)
 			}
 			held := mustPrompt(t, s, 2, 9)
 			defer func() { held.Done() }()
@@ -127,11 +127,11 @@ func TestPrompt_QuestionServesAnotherOnceItIsAnswered(t *testing.T) {
 	if served() == 0 {
 		t.Error("no question's memory came back")
 	}
-	buffers := promptBuffers{}
+	shared := Shared{}
 	for range 40 {
-		buffers.done(&questionBuffer{body: make([]byte, maxPromptBuffer+1)})
-		if question := buffers.ask(); cap(question.body) > 0 {
-			t.Fatalf("kept %d bytes of a question", cap(question.body))
+		(&promptBuffer{of: &shared.buffers, text: make([]byte, maxPromptBuffer+1)}).done()
+		if question := shared.buffer(); cap(question.text) > 0 {
+			t.Fatalf("kept %d bytes of a question", cap(question.text))
 		}
 	}
 }

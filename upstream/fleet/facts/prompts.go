@@ -88,28 +88,28 @@ func (p *Prompts) ask(ctx context.Context, req *body.Request, authorization stri
 	if req.API().Rendered() {
 		return p.rendered(ctx, req, authorization)
 	}
-	buffers := &p.shared.buffers
-	buffer, question := buffers.take(), buffers.ask()
-	raw, why, ok := req.TokenizeBody(question.body)
+	question, buffer := p.shared.buffer(), p.shared.buffer()
+	raw, why, ok := req.TokenizeBody(question.text)
 	if !ok {
 		return Prompt{}, fmt.Errorf("tokenize: %w: %s", ErrNotComparable, why)
 	}
-	question.body = raw
+	question.text = raw
 	if req.API() == body.Chat && p.known && p.own.renders(body.Chat, p.shared.Now()) != No {
 		// Only a missing endpoint leads on to /tokenize. After another failure, /tokenize's ids would be trusted by
 		// the parity that was learnt with the render endpoint's.
 		if prompt, err := p.askRender(ctx, &p.own, req, authorization, buffer); !errors.Is(err, ErrNoRender) {
 			prompt.ContextLength = ContextLength(p.engine.Models(), req.Model())
-			buffers.done(question) // the question was not sent
+			question.done() // the question was not sent
 			return prompt, err
 		}
 	}
 	at := p.instance()
-	status, err := buffer.post(ctx, p.shared.Client, at, "/tokenize", raw, authorization)
+	status, answer, err := p.shared.Client.Post(ctx, at, "/tokenize", raw, authorization, buffer.text)
 	if err != nil || status != http.StatusOK {
-		return Prompt{}, askFailed(at, "tokenize", status, buffer.answer, err)
+		return Prompt{}, askFailed(at, "tokenize", status, answer, err)
 	}
-	buffers.done(question)
+	question.done() // it is written by then, and net/http has its own copy of what it may still write
+	buffer.text = answer
 	prompt, err := buffer.read("tokens")
 	if err != nil {
 		return Prompt{}, askFailed(at, "tokenize", status, nil, err)
@@ -145,35 +145,6 @@ func askFailed(at *upstream.Instance, what string, status int, answer []byte, er
 		failed.Err = fmt.Errorf("%s: %w", what, err)
 	}
 	return failed
-}
-
-// readPrompt parses an answer whose member name is the list of ids. If the answer has a count, it must agree. The list
-// is validated and read in one pass; the ids are stored in into if they fit.
-func readPrompt(answer []byte, name string, into []uint32) (prompt Prompt, err error) {
-	found := false
-	o, err := rawjson.ParseObjectFunc(answer, func(s *rawjson.Scanner, member []byte) error {
-		if string(member) != name {
-			return s.Skip()
-		}
-		from := s.Pos
-		if prompt.IDs, found = s.IDsInto(into); !found {
-			return s.Fault("expected a list of token ids")
-		}
-		prompt.List = answer[from:s.Pos]
-		return nil
-	})
-	if err != nil {
-		return Prompt{}, fmt.Errorf("read answer: %w", err)
-	}
-	if !found || len(prompt.IDs) == 0 {
-		return Prompt{}, errors.New("answer without ids")
-	}
-	if n, given := rawjson.Integer(o.Get("count")); given && n != len(prompt.IDs) {
-		return Prompt{}, errors.New("answer with another count than its ids")
-	}
-	length, _ := rawjson.Integer(o.Get("max_model_len"))
-	prompt.ContextLength = max(length, 0)
-	return prompt, nil
 }
 
 // ErrLate says that an engine is not asked for the ids of a prompt, because it was late with one that is no longer.
@@ -235,76 +206,66 @@ func (l *late) took(bytes int, inTime bool, now time.Time) (first bool) {
 	return false
 }
 
-// promptBuffer is reusable memory for an engine's answer about a prompt. With that for the question, it is most of
-// what a short turn under the token proof would allocate: 37 of 55 kB, for prompts of 2,600 tokens.
+// promptBuffer is reusable memory for a question about a prompt, which is as large as the request, or for an engine's answer to one. Together
+// they are most of what a short turn under the token proof would allocate: 37 of 55 kB, for prompts of 2,600 tokens.
 type promptBuffer struct {
-	of     *promptBuffers
-	answer []byte
-	ids    []uint32
+	of   *sync.Pool
+	text []byte
+	ids  []uint32
 }
 
-// questionBuffer is reusable memory for a question about a prompt. It is as large as the request, and is needed only
-// until the engine has answered.
-type questionBuffer struct{ body []byte }
-
-// maxPromptBuffer is the largest buffer of either kind that is kept, in bytes: an answer with some 60,000 tokens.
+// maxPromptBuffer is the largest buffer that is kept, in bytes: an answer with some 60,000 tokens.
 const maxPromptBuffer = 1 << 20
 
-// promptBuffers are the buffers that are free.
-type promptBuffers struct{ pool, asked sync.Pool }
-
-func (p *promptBuffers) take() *promptBuffer {
-	if buffer, ok := p.pool.Get().(*promptBuffer); ok {
+// buffer returns a buffer that is free.
+func (s *Shared) buffer() *promptBuffer {
+	if buffer, ok := s.buffers.Get().(*promptBuffer); ok {
 		return buffer
 	}
-	return &promptBuffer{of: p}
+	return &promptBuffer{of: &s.buffers}
 }
 
-// ask returns a buffer for a question.
-func (p *promptBuffers) ask() *questionBuffer {
-	if a, ok := p.asked.Get().(*questionBuffer); ok {
-		return a
-	}
-	return &questionBuffer{}
-}
-
-// done takes back the buffer of a question that was answered: the question is written by then, and net/http has its
-// own copy of what it may still write.
-func (p *promptBuffers) done(a *questionBuffer) {
-	if cap(a.body) <= maxPromptBuffer {
-		p.asked.Put(a)
+// done gives the buffer back.
+func (p *promptBuffer) done() {
+	if cap(p.text)+4*cap(p.ids) <= maxPromptBuffer {
+		p.of.Put(p)
 	}
 }
 
-// post sends a question to an instance and reads the answer into the buffer.
-func (p *promptBuffer) post(
-	ctx context.Context, client *upstream.Client, at *upstream.Instance, path string, body []byte, authorization string,
-) (status int, err error) {
-	status, answer, err := client.Post(ctx, at, path, body, authorization, p.answer)
-	if err == nil {
-		p.answer = answer
-	} else {
-		p.answer = p.answer[:0]
+// read parses an answer whose member name is the list of ids. If the answer has a count, it must agree. The list
+// is validated and read in one pass.
+func (p *promptBuffer) read(name string) (prompt Prompt, err error) {
+	found := false
+	o, err := rawjson.ParseObjectFunc(p.text, func(s *rawjson.Scanner, member []byte) error {
+		if string(member) != name {
+			return s.Skip()
+		}
+		from := s.Pos
+		if prompt.IDs, found = s.IDsInto(p.ids); !found {
+			return s.Fault("expected a list of token ids")
+		}
+		prompt.List = p.text[from:s.Pos]
+		return nil
+	})
+	if err != nil {
+		return Prompt{}, fmt.Errorf("read answer: %w", err)
 	}
-	return status, err
-}
-
-// read parses the answer, see readPrompt.
-func (p *promptBuffer) read(name string) (Prompt, error) {
-	prompt, err := readPrompt(p.answer, name, p.ids)
-	if err == nil {
-		p.ids, prompt.buffer = prompt.IDs, p
+	if !found || len(prompt.IDs) == 0 {
+		return Prompt{}, errors.New("answer without ids")
 	}
-	return prompt, err
+	if n, given := rawjson.Integer(o.Get("count")); given && n != len(prompt.IDs) {
+		return Prompt{}, errors.New("answer with another count than its ids")
+	}
+	length, _ := rawjson.Integer(o.Get("max_model_len"))
+	p.ids, prompt.buffer, prompt.ContextLength = prompt.IDs, p, max(length, 0)
+	return prompt, nil
 }
 
 // Done gives the prompt's buffer back for other prompts. Nothing may use IDs, List or a copy of the Prompt afterwards.
 // A caller that is not certain of that does not call Done, and the memory stays the prompt's.
 func (p *Prompt) Done() {
-	buffer := p.buffer
-	*p = Prompt{}
-	if buffer == nil || cap(buffer.answer)+4*cap(buffer.ids) > maxPromptBuffer {
-		return
+	if p.buffer != nil {
+		p.buffer.done()
 	}
-	buffer.of.pool.Put(buffer)
+	*p = Prompt{}
 }

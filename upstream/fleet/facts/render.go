@@ -1,6 +1,7 @@
 package facts
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -53,7 +54,7 @@ func (p *Prompts) rendered(ctx context.Context, req *body.Request, authorization
 	if p.renderer().renders(req.API(), p.shared.Now()) == No {
 		return Prompt{}, ErrNoRender
 	}
-	prompt, err := p.askRender(ctx, p.renderer(), req, authorization, p.shared.buffers.take())
+	prompt, err := p.askRender(ctx, p.renderer(), req, authorization, p.shared.buffer())
 	if err == nil && disablesThinking(req) {
 		err = p.agree(ctx, req, authorization, len(prompt.IDs))
 	}
@@ -67,11 +68,9 @@ func (p *Prompts) rendered(ctx context.Context, req *body.Request, authorization
 
 // askRender calls a render endpoint. Errors are ErrNoRender if it does not exist, and *upstream.LegError.
 func (p *Prompts) askRender(ctx context.Context, r *renderer, req *body.Request, authorization string, buffer *promptBuffer) (prompt Prompt, err error) {
-	at, api, found := r.at, req.API(), Unknown
-	if at == nil {
-		at = p.instance()
-	}
-	status, err := buffer.post(ctx, p.shared.Client, at, api.Path()+"/render", req.RenderBody(), authorization)
+	at, api, found := cmp.Or(r.at, p.instance()), req.API(), Unknown
+	status, answer, err := p.shared.Client.Post(ctx, at, api.Path()+"/render", req.RenderBody(), authorization, buffer.text)
+	buffer.text = answer
 	switch {
 	case err != nil:
 		err = askFailed(at, "render", status, nil, err)
@@ -81,10 +80,10 @@ func (p *Prompts) askRender(ctx context.Context, r *renderer, req *body.Request,
 		} else {
 			found = Yes
 		}
-	case unserved(status, buffer.answer) || switchedOff(status, buffer.answer, authorization):
+	case unserved(status, answer) || switchedOff(status, answer, authorization):
 		found, err = No, ErrNoRender
 	default:
-		err = askFailed(at, "render", status, buffer.answer, nil)
+		err = askFailed(at, "render", status, answer, nil)
 	}
 	if found != Unknown && (p.known || r.at != nil) {
 		r.mu.Lock()

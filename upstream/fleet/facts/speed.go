@@ -1,6 +1,7 @@
 package facts
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"sync"
@@ -62,10 +63,7 @@ func (s *Speed) Learn(now time.Duration, tokens int, took time.Duration) (comput
 	}
 	s.spent = s.spent*speedWeight + float64(now-began)
 	s.computed = s.computed*speedWeight + float64(work)
-	typical := s.Typical()
-	if typical == 0 {
-		typical = float64(tokens)
-	}
+	typical := cmp.Or(s.Typical(), float64(tokens))
 	s.typical.Store(math.Float64bits(typical + (float64(tokens)-typical)/5))
 	s.perToken.Store(math.Float64bits(s.spent / s.computed))
 	s.until.Store(int64(now + SpeedFor))

@@ -88,7 +88,7 @@ func (h *Health) Served() {
 		}
 	})
 	if closed {
-		h.cfg.Log().Info("engine closes its circuit")
+		h.cfg.Log.Info("engine closes its circuit")
 		h.cfg.Tell("closes its circuit: it has served a leg")
 	}
 }
@@ -115,7 +115,7 @@ func (h *Health) Failed(leg *upstream.LegError) {
 		}
 	})
 	if opened.pause > 0 {
-		h.cfg.Log().Warn("engine opens its circuit", "failures", opened.failures, "last", opened.last, "tried_again_in", opened.pause.String())
+		h.cfg.Log.Warn("engine opens its circuit", "failures", opened.failures, "last", opened.last, "tried_again_in", opened.pause.String())
 		h.cfg.Tell(fmt.Sprintf("opens its circuit for %s: %d legs in a row have failed, the last with %s", opened.pause, opened.failures, opened.last))
 	}
 }
@@ -160,7 +160,7 @@ func (h *Health) Unanswered(began time.Time) {
 		}
 	})
 	if pause > 0 {
-		h.cfg.Log().Warn("engine answers no leg and opens its circuit", "unanswered_since", began, "tried_again_in", pause.String())
+		h.cfg.Log.Warn("engine answers no leg and opens its circuit", "unanswered_since", began, "tried_again_in", pause.String())
 		h.cfg.Tell(fmt.Sprintf("opens its circuit for %s: it has let a leg reach its time limit, and has answered no other", pause))
 	}
 }

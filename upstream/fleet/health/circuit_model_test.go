@@ -78,7 +78,7 @@ func playCircuit(events []string) (seen seenOf) {
 	began := now
 	h := &Health{}
 	h.Init(Config{
-		Now: func() time.Time { return now }, Born: now, Log: func() *slog.Logger { return slog.New(slog.DiscardHandler) },
+		Now: func() time.Time { return now }, Born: now, Log: slog.New(slog.DiscardHandler),
 		Heard: func() {}, Back: func() {}, Down: func(string) {}, Tell: func(string) {},
 	})
 	attempts := uint64(0)

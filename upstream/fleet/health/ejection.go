@@ -145,7 +145,7 @@ func (h *Health) judge(c *compared, allowed bool) (ejected bool) {
 		as = *j
 	})
 	if ejected {
-		h.cfg.Log().Warn("engine is ejected", "times_slower", math.Round(10*as.factor)/10, "times_in_a_row", as.times, "for", as.until.Sub(as.since).String())
+		h.cfg.Log.Warn("engine is ejected", "times_slower", math.Round(10*as.factor)/10, "times_in_a_row", as.times, "for", as.until.Sub(as.since).String())
 		h.cfg.Tell(fmt.Sprintf("is ejected for %s, for time %d in a row: it is %.1f times slower than the median of its role", as.until.Sub(as.since), as.times, as.factor))
 	}
 	return ejected
@@ -160,7 +160,7 @@ func (h *Health) readmit() {
 		}
 	})
 	if back {
-		h.cfg.Log().Info("engine is ejected no more")
+		h.cfg.Log.Info("engine is ejected no more")
 		h.cfg.Tell("is ejected no more, and is compared anew")
 	}
 }

@@ -26,7 +26,7 @@ func newRole(t *testing.T, engines int) *role {
 		log := slog.New(slog.NewTextHandler(&r.log, nil)).With("instance", string(rune('a'+i)))
 		r.members = append(r.members, Member{Health: &Health{}})
 		r.members[i].Health.Init(Config{
-			Now: func() time.Time { return r.now }, Born: began, Log: func() *slog.Logger { return log },
+			Now: func() time.Time { return r.now }, Born: began, Log: log,
 			Heard: func() {}, Back: func() {}, Down: func(string) {}, Tell: func(what string) { r.told = append(r.told, string(rune('a'+i))+" "+what) },
 		})
 	}

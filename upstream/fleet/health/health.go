@@ -25,8 +25,8 @@ import (
 // Config says of which engine a Health is, and whom it tells. All of it is required.
 type Config struct {
 	Now  func() time.Time
-	Born time.Time           // what picks read counts from there
-	Log  func() *slog.Logger // with the engine's role and name
+	Born time.Time    // what picks read counts from there
+	Log  *slog.Logger // with the engine's role and name
 	// Heard is called when the engine has answered for the first time, or for the first time since it refused a
 	// connection; Down when its outage is worth a line in the log; Back when that outage is over.
 	Heard, Back func()

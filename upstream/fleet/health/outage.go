@@ -73,7 +73,7 @@ func (h *Health) comeBack(leg bool) {
 		is.outage = outage{}
 	})
 	if told {
-		h.cfg.Log().Info("engine answers again")
+		h.cfg.Log.Info("engine answers again")
 		h.cfg.Back()
 	}
 }
@@ -84,9 +84,9 @@ func (h *Health) Unreached() bool { return h.read().outage.told }
 // Probed records the result of a health probe. A good one does not close the circuit: the circuit is for engines whose
 // health is fine while their completions fail.
 func (h *Health) Probed(healthy bool) {
+	defer h.tellSilence()
 	if healthy {
 		h.comeBack(false)
-		h.tellSilence()
 		return
 	}
 	first := false
@@ -100,7 +100,6 @@ func (h *Health) Probed(healthy bool) {
 	if first {
 		h.cfg.Down("health probes fail")
 	}
-	h.tellSilence()
 }
 
 // Paused records that the engine refused a request because it is paused. Picks avoid it for DownFor. Its health is

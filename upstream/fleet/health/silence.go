@@ -137,7 +137,7 @@ func (h *Health) speaks(also func(is *condition)) (told bool) {
 		told, is.silence.told = is.silence.told, false
 	})
 	if told {
-		h.cfg.Log().Info("engine is silent no more")
+		h.cfg.Log.Info("engine is silent no more")
 		h.cfg.Tell("is silent no more")
 	}
 	return told
@@ -153,7 +153,7 @@ func (h *Health) tellSilence() {
 		since = is.silence.since
 	})
 	if first {
-		h.cfg.Log().Warn("engine is silent to streams that wait, and gets no turns until it answers", "since", since)
+		h.cfg.Log.Warn("engine is silent to streams that wait, and gets no turns until it answers", "since", since)
 		h.cfg.Tell("is silent to streams that wait, and gets no turns until it answers")
 	}
 }

@@ -39,14 +39,13 @@ import (
 // It is safe for concurrent use. The methods of a nil State do nothing, and it allows no reuse.
 type State struct {
 	now   func() time.Time
-	over  bool            // one of the incarnations had ended when it was made; only its caller has it
 	stops []*atomic.Int64 // the counts of stopped pairs that it belongs to
 
 	mu        sync.Mutex // guards the rest; no other lock is taken under it
 	tickets   trials
 	loads     trials
 	counted   bool      // it is among the stopped pairs
-	dropped   bool      // the incarnations do not share it any more
+	dropped   bool      // one of the incarnations has ended, so that they do not share it any more
 	exchanged bool      // decode has read KV of prefill, ever
 	paused    time.Time // no release on this pair before
 	spares    time.Time // turns' legs on this pair carry no release before
@@ -60,7 +59,9 @@ func New(now func() time.Time, stops ...*atomic.Int64) *State {
 // Over returns the state of a pair of which an incarnation has ended: it allows no reuse, because a state that is not
 // shared would allow one trial per caller.
 func Over(now func() time.Time) *State {
-	return &State{now: now, over: true, loads: trials{proven: true}}
+	s := New(now)
+	s.dropped = true
+	return s
 }
 
 // Begin asks for permission to offer a ticket of decode to prefill, for a turn of a client or, with "", for a leg of our
@@ -71,7 +72,7 @@ func (s *State) Begin(client string) Status {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.over {
+	if s.dropped {
 		return Busy
 	}
 	return s.tickets.begin(client, s.now())
@@ -81,7 +82,7 @@ func (s *State) Begin(client string) Status {
 func (s *State) Status() Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.over {
+	if s.dropped {
 		return Busy
 	}
 	return s.tickets.status("", s.now())
@@ -111,7 +112,7 @@ func (s *State) End(outcome Outcome, client string) (pause time.Duration, resume
 // count adds the pair to the stopped ones while it is stopped, or removes it. It needs s.mu.
 func (s *State) count() {
 	stopped := !s.dropped && s.tickets.pause+s.loads.pause > 0
-	if stopped == s.counted || s.over {
+	if stopped == s.counted {
 		return
 	}
 	s.counted = stopped

@@ -91,7 +91,7 @@ func trialEvents() map[string]Outcome {
 // play runs events from the start and returns what was said of the last.
 func play(events []string) said {
 	now := time.Unix(0, 0)
-	ps := &State{now: func() time.Time { return now }, dropped: true}
+	ps := &State{now: func() time.Time { return now }}
 	var s said
 	for _, event := range events {
 		s = said{}

@@ -27,8 +27,8 @@ func blocksOf(ids []uint32, size int) Blocks {
 
 // What an engine publishes at once must not keep picks waiting until it is all noted: a batch may have the blocks of millions of tokens.
 func TestCache_PicksGetTheirTurnWithinAnEvent(t *testing.T) {
-	var index Index
-	cache := newCache(&index)
+	index := New()
+	cache := newCache(index)
 	ids := make([]uint32, 1<<18*UsualBlock)
 	for i := range ids {
 		ids[i] = uint32(i)
@@ -75,8 +75,8 @@ func TestCache_PicksGetTheirTurnWithinAnEvent(t *testing.T) {
 
 // An engine that publishes more than is kept of it takes no more memory than that.
 func TestCache_TooMuchAtOnce(t *testing.T) {
-	var index Index
-	cache := newCache(&index)
+	index := New()
+	cache := newCache(index)
 	all := Blocks{Root: true, Size: 1, Hashes: make([]uint64, MaxCachedBlocks+2), Tokens: make([]uint32, MaxCachedBlocks+2)}
 	for i := range all.Hashes {
 		all.Hashes[i] = uint64(i)

@@ -1,8 +1,8 @@
 package prefixindex
 
 import (
+	"cmp"
 	"math/bits"
-	"math/rand/v2"
 	"slices"
 
 	"carryover/upstream/body"
@@ -21,23 +21,12 @@ const (
 	MaxCredits = 256
 )
 
-// root returns the hash with which prompts for an adapter begin.
+// root returns the hash with which prompts for an adapter begin, and notes that engines have computed blocks with it.
 func (p *Index) root(adapter string) uint64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if adapter != "" && len(p.adapters) < maxAdapters {
-		if p.adapters == nil {
-			p.adapters = map[string]bool{}
-		}
 		p.adapters[adapter] = true
-	}
-	return p.begin(adapter)
-}
-
-// begin needs p.mu.
-func (p *Index) begin(adapter string) uint64 {
-	if p.seed == 0 { // without it a client can't construct prompts whose hashes collide with those of others
-		p.seed = rand.Uint64() | 1
 	}
 	return mixText(p.seed, adapter)
 }
@@ -57,15 +46,12 @@ func (p *Index) forget(e *Cache, blocks map[uint64]cachedBlock, known bool) {
 	switch {
 	case known && e.slot == 0:
 		p.told++
-		for i, other := range p.caches {
-			if other == nil {
-				p.caches[i], e.slot = e, i+1
-				return
-			}
+		free := slices.Index(p.caches, nil)
+		if free < 0 {
+			free, p.caches = len(p.caches), append(p.caches, nil)
+			p.credited = make([]uint64, (len(p.caches)+63)/64)
 		}
-		p.caches = append(p.caches, e)
-		e.slot = len(p.caches)
-		p.credited = make([]uint64, (len(p.caches)+63)/64)
+		p.caches[free], e.slot = e, free+1
 	case !known && e.slot != 0:
 		p.told--
 		p.caches[e.slot-1], e.slot = nil, 0
@@ -89,9 +75,6 @@ func (p *Index) set(e *Cache, marks []uint64, holds bool) {
 	if e.slot == 0 {
 		return
 	}
-	if p.marks == nil {
-		p.marks = map[uint64][]uint64{}
-	}
 	word, bit := e.slotBit()
 	for _, mark := range marks {
 		slots, found := p.marks[mark]
@@ -106,7 +89,7 @@ func (p *Index) set(e *Cache, marks []uint64, holds bool) {
 			slots[word] |= bit
 		case !holds && word < len(slots):
 			slots[word] &^= bit
-			if !slices.ContainsFunc(slots, func(word uint64) bool { return word != 0 }) {
+			if slices.Max(slots) == 0 {
 				delete(p.marks, mark)
 			}
 		}
@@ -141,19 +124,15 @@ const UsualBlock = 16
 // to hold a piece less than it does.
 func (p *Index) IndexPrompt(prompt ComputedPrompt) {
 	p.mu.Lock()
-	told, begin := p.told > 0, uint64(0)
-	if told {
-		adapter := ""
-		if p.adapters[prompt.Model] {
-			adapter = prompt.Model
-		}
-		begin = p.begin(adapter)
+	told, adapter := p.told, ""
+	if p.adapters[prompt.Model] {
+		adapter = prompt.Model
 	}
 	p.mu.Unlock()
-	if !told || len(prompt.Chain) == 0 || prompt.Bytes <= 0 {
+	if told == 0 || len(prompt.Chain) == 0 || prompt.Bytes <= 0 {
 		return
 	}
-	places := prompt.blockMarks(begin)
+	places := prompt.blockMarks(mixText(p.seed, adapter))
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for i, hash := range prompt.Chain {
@@ -171,10 +150,7 @@ func (p *Index) IndexPrompt(prompt ComputedPrompt) {
 
 // blockMarks returns for each piece the hash of the prompt up to the last mark within it, 0 if there is none.
 func (p *ComputedPrompt) blockMarks(prefix uint64) []uint64 {
-	size := p.BlockSize
-	if size <= 0 {
-		size = UsualBlock
-	}
+	size := cmp.Or(max(p.BlockSize, 0), UsualBlock)
 	if p.Salt != "" {
 		prefix = mixText(prefix, p.Salt)
 	}
@@ -209,9 +185,7 @@ func (p *Index) creditHolders(mark, round uint64, credits Credits, pieces int, l
 				*left--
 			}
 		}
-		if word++; word == len(slots) {
-			word = 0
-		}
+		word = (word + 1) % len(slots)
 	}
 }
 

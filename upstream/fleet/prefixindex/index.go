@@ -11,6 +11,7 @@
 package prefixindex
 
 import (
+	"math/rand/v2"
 	"sync"
 )
 
@@ -37,12 +38,20 @@ type Index struct {
 	last       uint32 // the number that was given last
 
 	// Which engines hold prompts up to which marks (holders.go).
-	seed     uint64
+	seed     uint64              // of hashes, so that no client can construct prompts that count as those of others; it never changes
 	caches   []*Cache            // by slot, the engines whose cached blocks are known; nil for a free slot
 	told     int                 // how many engines that are
 	marks    map[uint64][]uint64 // by mark, a bit set of the slots whose engines hold the prompt up to there
 	credited []uint64            // a bit set of the slots that the current pick has credited
 	adapters map[string]bool     // LoRA adapters that engines have computed blocks with
+}
+
+// New returns an index of which nothing is known.
+func New() *Index {
+	return &Index{
+		young: map[uint64]piece{}, old: map[uint64]piece{}, computed: map[uint32]*Computed{}, marks: map[uint64][]uint64{}, adapters: map[string]bool{},
+		seed: rand.Uint64(),
+	}
 }
 
 // piece is what the index has about a piece of a prompt.
@@ -86,9 +95,6 @@ func (c *Computed) Record(chain []uint64) {
 		return
 	}
 	if c.number == 0 {
-		if p.computed == nil {
-			p.computed = map[uint32]*Computed{}
-		}
 		p.last++
 		c.number = p.last
 		p.computed[c.number] = c
@@ -116,9 +122,6 @@ func (p *Index) put(hash uint64, known piece, young bool) {
 	if !young && len(p.young) >= MaxPieces {
 		p.young, p.old = p.old, p.young
 		clear(p.young)
-	}
-	if p.young == nil {
-		p.young, p.old = map[uint64]piece{}, map[uint64]piece{}
 	}
 	p.young[hash] = known
 }

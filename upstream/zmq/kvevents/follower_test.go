@@ -4,6 +4,9 @@ import (
 	"errors"
 	"hash/maphash"
 	"log/slog"
+	"math/rand/v2"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 )
@@ -50,153 +53,96 @@ func (e *engine) follow(replays bool) (*follower, *notes) {
 // hears has the follower hear a batch as it is published.
 func (e *engine) hears(f *follower, seq uint64) { f.batch(seq, e.batches[seq]) }
 
-func TestFollower_FromTheBeginning(t *testing.T) {
-	e := &engine{}
-	f, n := e.follow(false)
-	f.up()
-	n.want(t, "up")
-	for hash := range uint64(3) {
-		e.hears(f, e.publish(hash))
+// Steps of an engine and its follower, and what the sink is told at each "told": the numbers of blocks, "lost" and "started".
+//
+//	follow N    another follower, with a replay endpoint if N is not 0
+//	up          its connection is up
+//	publish N   the engine publishes a batch that stores block N, and it is heard; "drop N" is not
+//	hear S      batch S is heard, late or once more; "hear S N" is a batch S with block N, of whatever engine
+//	from S      what was before S is not replayed any more
+//	restart     the engine has published nothing yet
+//	refuse      its replay endpoint does, until "answer", a while later
+//	forget      what was told before
+func TestFollower_TellsWhatTheEngineHolds(t *testing.T) {
+	for name, steps := range map[string]string{
+		"from the beginning":              "follow 0; up; told; publish 0; publish 1; publish 2; told started 0 1 2",
+		"it joins late":                   "drop 1; follow 0; up; publish 2; told lost 2",
+		"it joins late, with replay":      "drop 1; drop 2; follow 1; up; told started 1 2; hear 1; publish 3; told 3", // one was on its way
+		"it joins later than is replayed": "drop 1; drop 2; drop 3; from 1; follow 1; up; told lost 2 3; publish 4; told 4",
+		"an engine that is fresh":         "follow 1; up; told started; publish 1; told 1", // which holds nothing
+		"a gap":                           "follow 0; up; publish 0; drop 1; publish 2; told started 0 lost 2",
+		"a gap, with replay": "drop 0; drop 1; drop 2; follow 1; up; drop 3; drop 4; drop 5; drop 6; hear 5; told started 0 1 2 3 4 5 6; hear 6;" + // one was published meanwhile
+			"drop 7; from 8; publish 8; told lost 8; drop 9; refuse; publish 10; told lost 10",
+		"a connection that breaks": "follow 1; up; publish 0; publish 1; told started 0 1; drop 2; up; told 2; publish 3; told 3;" +
+			"from 4; drop 4; up; told lost lost 4", // the one that was heard last is not replayed any more
+		"one without replay": "follow 0; hear 0 5; forget; up; told lost; hear 1 6; told lost 6",
+		"a restart": "follow 1; up; publish 0; publish 1; publish 2; forget; restart; up; told lost started; drop 10; drop 11; drop 12;" +
+			"up; told started 10 11 12;" + // a break before anything was heard
+			"restart; drop 20; drop 21; drop 22; drop 23; drop 24; up; told lost started 20 21 22 23 24", // by one that has published as many
+		"a restart without replay": "drop 0; drop 1; follow 0; up; hear 0; hear 1; forget; up; hear 0 30; told lost started 30",
+		// What forwards events may change its publisher behind our connection.
+		"numbers that begin anew": "follow 0; up; publish 0; publish 1; forget; hear 0 7; told lost started 7; hear 5 8; told lost 8; hear 3 9; told lost lost 9",
+		// A replay endpoint that does not answer is not asked for each batch, and asked again after a while.
+		"a replay that fails": "refuse; follow 1; drop 0; up; publish 1; publish 2; publish 3; publish 4; publish 5; asked 1; told lost lost 1 2 3 4 5;" +
+			"answer; publish 6; told started 0 1 2 3 4 5 6; publish 7; told 7; asked 2",
+	} {
+		t.Run(name, func(t *testing.T) { (&engine{}).play(t, steps) })
 	}
-	n.want(t, "three batches", "started", says(0), says(1), says(2))
 }
 
-func TestFollower_JoinsLate(t *testing.T) {
-	e := &engine{}
-	e.publish(1)
-	f, n := e.follow(false)
-	f.up()
-	e.hears(f, e.publish(2))
-	n.want(t, "without replay", "lost", says(2))
-
-	f, n = e.follow(true)
-	f.up()
-	n.want(t, "with replay", "started", says(1), says(2))
-	e.hears(f, 1) // was on its way
-	e.hears(f, e.publish(3))
-	n.want(t, "what follows", says(3))
-
-	e.first = 1
-	f, n = e.follow(true)
-	f.up()
-	n.want(t, "with a replay that does not reach back", "lost", says(2), says(3))
-	e.hears(f, e.publish(4))
-	n.want(t, "what follows", says(4))
-}
-
-// An engine that has published nothing holds nothing.
-func TestFollower_FreshEngine(t *testing.T) {
-	e := &engine{}
-	f, n := e.follow(true)
-	f.up()
-	n.want(t, "up", "started")
-	e.hears(f, e.publish(1))
-	n.want(t, "the first batch", says(1))
-}
-
-func TestFollower_Gaps(t *testing.T) {
-	e := &engine{}
-	f, n := e.follow(false)
-	f.up()
-	e.hears(f, e.publish(0))
-	e.publish(1)
-	e.hears(f, e.publish(2))
-	n.want(t, "without replay", "started", says(0), "lost", says(2))
-
-	f, n = e.follow(true)
-	f.up()
-	e.publish(3)
-	e.publish(4)
-	last := e.publish(5)
-	e.publish(6) // published meanwhile
-	e.hears(f, last)
-	n.want(t, "with replay", "started", says(0), says(1), says(2), says(3), says(4), says(5), says(6))
-	e.hears(f, 6)
-	e.publish(7)
-	e.first = 8
-	e.hears(f, e.publish(8))
-	n.want(t, "a replay that does not reach back", "lost", says(8))
-	e.publish(9)
-	e.fault = errors.New("refused")
-	e.hears(f, e.publish(10))
-	n.want(t, "no replay", "lost", says(10))
-}
-
-// The connection may break without the engine's end.
-func TestFollower_ConnectionBreaks(t *testing.T) {
-	e := &engine{}
-	f, n := e.follow(true)
-	f.up()
-	e.hears(f, e.publish(0))
-	e.hears(f, e.publish(1))
-	n.want(t, "two batches", "started", says(0), says(1))
-	e.publish(2)
-	f.up()
-	n.want(t, "up again", says(2))
-	e.hears(f, e.publish(3))
-	n.want(t, "what follows", says(3))
-	e.first = 4 // the one that was heard last is not replayed any more
-	e.publish(4)
-	f.up()
-	n.want(t, "up after long", "lost", "lost", says(4))
-
-	f, n = e.follow(false)
-	f.batch(0, stored(5))
-	n.said = nil
-	f.up()
-	n.want(t, "up again without replay", "lost")
-	f.batch(1, stored(6))
-	n.want(t, "the next batch", "lost", says(6))
-}
-
-func TestFollower_EngineRestarts(t *testing.T) {
-	e := &engine{}
-	f, n := e.follow(true)
-	f.up()
-	for hash := range uint64(3) {
-		e.hears(f, e.publish(hash))
+func (e *engine) play(t *testing.T, steps string) {
+	t.Helper()
+	var f *follower
+	var n *notes
+	for step := range strings.SplitSeq(steps, ";") {
+		words := strings.Fields(step)
+		var numbers []int
+		for _, word := range words[1:] {
+			number, _ := strconv.Atoi(word)
+			numbers = append(numbers, number)
+		}
+		switch words[0] {
+		case "follow":
+			f, n = e.follow(numbers[0] > 0)
+		case "up":
+			f.up()
+		case "drop":
+			e.publish(uint64(numbers[0]))
+		case "publish":
+			e.hears(f, e.publish(uint64(numbers[0])))
+		case "hear":
+			seq := uint64(numbers[0])
+			if len(numbers) > 1 {
+				f.batch(seq, stored(uint64(numbers[1])))
+			} else {
+				e.hears(f, seq)
+			}
+		case "from":
+			e.first = numbers[0]
+		case "restart":
+			*e = engine{now: e.now}
+		case "refuse":
+			e.fault = errors.New("refused")
+		case "answer":
+			e.now, e.fault = e.now.Add(retryReplay), nil
+		case "forget":
+			n.said = nil
+		case "told":
+			want := words[1:]
+			for i, word := range want {
+				if number, err := strconv.Atoi(word); err == nil {
+					want[i] = says(uint64(number))
+				}
+			}
+			n.want(t, step, want...)
+		case "asked":
+			if len(e.asked) != numbers[0] {
+				t.Errorf("the replay was asked for %d times, want %d", len(e.asked), numbers[0])
+			}
+		default:
+			t.Fatalf("no step is called %q", words[0])
+		}
 	}
-	n.said = nil
-	*e = engine{now: e.now}
-	f.up()
-	n.want(t, "a restart", "lost", "started")
-	e.publish(10)
-	e.publish(11)
-	e.publish(12)
-	f.up()
-	n.want(t, "a break before anything was heard", "started", says(10), says(11), says(12))
-	// Another process that has published as many.
-	*e = engine{now: e.now}
-	for hash := range uint64(5) {
-		e.publish(20 + hash)
-	}
-	f.up()
-	n.want(t, "another restart", "lost", "started", says(20), says(21), says(22), says(23), says(24))
-
-	f, n = e.follow(false)
-	f.up()
-	e.hears(f, 0)
-	e.hears(f, 1)
-	n.said = nil
-	f.up()
-	f.batch(0, stored(30))
-	n.want(t, "a restart without replay", "lost", "started", says(30))
-}
-
-// What forwards events may change its publisher behind our connection.
-func TestFollower_CountsAnew(t *testing.T) {
-	e := &engine{}
-	f, n := e.follow(false)
-	f.up()
-	e.hears(f, e.publish(0))
-	e.hears(f, e.publish(1))
-	n.said = nil
-	f.batch(0, stored(7))
-	n.want(t, "zero again", "lost", "started", says(7))
-	f.batch(5, stored(8))
-	n.want(t, "a gap", "lost", says(8))
-	f.batch(3, stored(9))
-	n.want(t, "back, not to zero", "lost", "lost", says(9))
 }
 
 func TestFollower_UnreadableBatchIsLost(t *testing.T) {
@@ -212,39 +158,16 @@ func TestFollower_UnreadableBatchIsLost(t *testing.T) {
 	}
 }
 
-// A replay endpoint that does not answer is not asked for each batch, and asked again after a while.
-func TestFollower_ReplayThatFailsIsLeftAlone(t *testing.T) {
-	e := &engine{fault: errors.New("refused")}
-	f, n := e.follow(true)
-	e.publish(0)
-	f.up()
-	for hash := range uint64(5) {
-		e.hears(f, e.publish(1+hash))
-	}
-	if len(e.asked) != 1 {
-		t.Errorf("asked %d times, want once", len(e.asked))
-	}
-	n.want(t, "batches", "lost", "lost", says(1), says(2), says(3), says(4), says(5))
-	e.now, e.fault = e.now.Add(retryReplay), nil
-	e.hears(f, e.publish(6))
-	n.want(t, "the endpoint is back", "started", says(0), says(1), says(2), says(3), says(4), says(5), says(6))
-	e.hears(f, e.publish(7))
-	n.want(t, "what follows", says(7))
-	if len(e.asked) != 2 {
-		t.Errorf("asked %d times, want twice", len(e.asked))
-	}
-}
-
 // Whatever is lost, doubled, restarted or cut: while the follower says that it knows what the engine holds, it does.
 func TestFollower_KnowsOrSaysThatItDoesNot(t *testing.T) {
 	for seed := range uint64(150) {
-		random := newRandom(seed)
+		random := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // reproducible
 		e := &engine{}
-		f, n := e.follow(random.intn(3) > 0)
+		f, n := e.follow(random.IntN(3) > 0)
 		f.up()
 		heard := 0
 		for range 60 {
-			switch random.intn(10) {
+			switch random.IntN(10) {
 			case 0: // a connection breaks
 				heard = len(e.batches)
 				f.up()
@@ -253,18 +176,18 @@ func TestFollower_KnowsOrSaysThatItDoesNot(t *testing.T) {
 				heard = 0
 				f.up()
 			case 2: // a batch is dropped
-				e.publish(random.next())
+				e.publish(random.Uint64())
 				heard = len(e.batches)
 			case 3:
-				e.first = random.intn(len(e.batches) + 1)
+				e.first = random.IntN(len(e.batches) + 1)
 			case 4:
 				e.fault = nil
-				if random.intn(2) == 0 {
+				if random.IntN(2) == 0 {
 					e.fault = errors.New("refused")
 				}
 				e.now = e.now.Add(retryReplay / 2)
 			default:
-				e.publish(random.next())
+				e.publish(random.Uint64())
 				for ; heard < len(e.batches); heard++ {
 					e.hears(f, uint64(heard))
 				}
@@ -287,18 +210,3 @@ func TestFollower_KnowsOrSaysThatItDoesNot(t *testing.T) {
 		}
 	}
 }
-
-// random is a generator of numbers (splitmix64).
-type random struct{ state uint64 }
-
-func newRandom(seed uint64) *random { return &random{seed} }
-
-func (r *random) next() uint64 {
-	r.state += 0x9e3779b97f4a7c15
-	x := r.state
-	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
-	x = (x ^ x>>27) * 0x94d049bb133111eb
-	return x ^ x>>31
-}
-
-func (r *random) intn(n int) int { return int(r.next() % uint64(n)) }

@@ -94,28 +94,22 @@ func follows(tb testing.TB, s Subscription) (n *notes, stop func()) {
 // await waits until a sink knows that the engine holds exactly these blocks.
 func (n *notes) await(tb testing.TB, want ...uint64) {
 	tb.Helper()
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.Now().Add(limit); time.Now().Before(deadline); <-tick.C {
-		if held, known := n.holds(); known && slices.Equal(held, want) {
-			return
-		}
-	}
-	held, known := n.holds()
-	tb.Fatalf("holds %v, known %v; want %v; told %q", held, known, want, n.all())
+	n.eventually(tb, fmt.Sprint("holds ", want), func() bool {
+		held, known := n.holds()
+		return known && slices.Equal(held, want)
+	})
 }
 
-// awaitLost waits until what the engine holds is not known.
-func (n *notes) awaitLost(tb testing.TB) {
+// eventually waits until what a sink was told has come so far.
+func (n *notes) eventually(tb testing.TB, what string, come func() bool) {
 	tb.Helper()
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()
-	for deadline := time.Now().Add(limit); time.Now().Before(deadline); <-tick.C {
-		if _, known := n.holds(); !known {
-			return
+	for deadline := time.Now().Add(limit); !come(); <-tick.C {
+		if time.Now().After(deadline) {
+			tb.Fatalf("%s: not within %v; told %q", what, limit, n.all())
 		}
 	}
-	tb.Fatalf("it is still known what the engine holds: %q", n.all())
 }
 
 func TestSubscription_Libzmq(t *testing.T) {
@@ -152,7 +146,7 @@ func TestSubscription_Libzmq(t *testing.T) {
 		second.Say(fmt.Sprint("drop ", 100+i))
 	}
 	second.Say("store 8")
-	n.awaitLost(t)
+	n.eventually(t, "what the engine holds is not known", func() bool { _, known := n.holds(); return !known })
 }
 
 // Without a replay endpoint what is known lasts until the first gap.
@@ -162,13 +156,7 @@ func TestSubscription_LibzmqWithoutReplay(t *testing.T) {
 	n, _ := follows(t, Subscription{Endpoint: endpoint}) // before the engine
 	heard := func(text string) {
 		t.Helper()
-		tick := time.NewTicker(2 * time.Millisecond)
-		defer tick.Stop()
-		for deadline := time.Now().Add(limit); !slices.Contains(n.all(), text); <-tick.C {
-			if time.Now().After(deadline) {
-				t.Fatalf("told %q, want %q", n.all(), text)
-			}
-		}
+		n.eventually(t, text, func() bool { return slices.Contains(n.all(), text) })
 	}
 	p := zmqtest.Start(t, publisher, endpoint, "", "", "10")
 	p.Want("bound")

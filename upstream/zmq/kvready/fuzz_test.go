@@ -1,9 +1,7 @@
-package kvready_test
+package kvready
 
 import (
 	"testing"
-
-	"carryover/upstream/zmq/kvready"
 )
 
 // FuzzNotify takes any bytes, as a frame and as a message of a replica: nothing panics, each counts as one thing, and what
@@ -17,7 +15,7 @@ func FuzzNotify(f *testing.F) {
 	f.Add(status("1", "FAILED", 0))
 	f.Add([]byte("1"))
 	f.Fuzz(func(t *testing.T, frame []byte) {
-		w := kvready.New(kvready.Config{})
+		w := New(Config{})
 		a := w.Expect("1", 1)
 		w.Notify(frame)
 		_, err := isReady(a)
@@ -33,8 +31,8 @@ func FuzzNotify(f *testing.F) {
 		if s.Counted+s.Failed+s.Unknown == 0 {
 			return
 		}
-		message := kvready.MessageOf(frame)
-		there := kvready.New(kvready.Config{})
+		message := read(frame).message()
+		there := New(Config{})
 		a = there.Expect("1", 1)
 		there.Relayed(message)
 		got := there.Stats()

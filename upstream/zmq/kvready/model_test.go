@@ -1,4 +1,4 @@
-package kvready_test
+package kvready
 
 import (
 	"context"
@@ -13,7 +13,6 @@ import (
 	"testing"
 
 	"carryover/upstream"
-	"carryover/upstream/zmq/kvready"
 )
 
 // modelWait is what a wait is, in the simplest words.
@@ -31,7 +30,7 @@ func (m *modelWait) over() bool { return m.failed || m.got >= m.want }
 func TestWaits_AgreeWithAModel(t *testing.T) {
 	for seed := range uint64(200) {
 		random := rand.New(rand.NewPCG(seed, 1))
-		w := kvready.New(kvready.Config{})
+		w := New(Config{})
 		model := map[string]*modelWait{}
 		for step := range 60 {
 			id := fmt.Sprint("id ", random.IntN(4))
@@ -82,7 +81,7 @@ func TestWaits_AgreeWithAModel(t *testing.T) {
 // Many turns at once, with stale notifications, double ones and turns that give up: each that stays becomes ready, and none
 // before the last of its own notifications was sent.
 func TestWaits_ManyAtOnce(t *testing.T) {
-	w := kvready.New(kvready.Config{})
+	w := New(Config{})
 	const turns, workers = 64, 3
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
@@ -135,7 +134,7 @@ func liveHeap() int64 {
 // Ids that nobody expects leave nothing behind.
 func TestWaits_UnknownIDsTakeNoMemory(t *testing.T) {
 	const count = 100_000
-	w := kvready.New(kvready.Config{Relay: relayTo(nil)}) // whose queue is full soon
+	w := New(Config{Relay: relayTo(nil)}) // whose queue is full soon
 	a := w.Expect("mine", 1)
 	random := rand.New(rand.NewPCG(1, 2))
 	frame := notif("ProxyNotif", "12345678901234567890123456789012")

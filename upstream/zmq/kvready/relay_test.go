@@ -1,6 +1,7 @@
-package kvready_test
+package kvready
 
 import (
+	"carryover/logtest"
 	"context"
 	"fmt"
 	"strings"
@@ -8,8 +9,6 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"carryover/upstream/zmq/kvready"
 )
 
 // relayTo is a relay that a function is.
@@ -18,9 +17,9 @@ type relayTo func(ctx context.Context, message string) error
 func (f relayTo) Publish(ctx context.Context, message string) error { return f(ctx, message) }
 
 // replicas are waits that share a relay, which reaches its sender too, as Redis does.
-func replicas(tb testing.TB, n int) []*kvready.Waits {
+func replicas(tb testing.TB, n int) []*Waits {
 	tb.Helper()
-	all := make([]*kvready.Waits, n)
+	all := make([]*Waits, n)
 	relay := relayTo(func(_ context.Context, message string) error {
 		for _, w := range all {
 			w.Relayed(message)
@@ -28,7 +27,7 @@ func replicas(tb testing.TB, n int) []*kvready.Waits {
 		return nil
 	})
 	for i := range all {
-		all[i] = kvready.New(kvready.Config{Relay: relay})
+		all[i] = New(Config{Relay: relay})
 	}
 	for _, w := range all {
 		run(tb, w.Run)
@@ -67,7 +66,7 @@ func TestRelay_ReachesTheReplicaThatWaits(t *testing.T) {
 func TestRelay_PublishesNothingThatWasPublished(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var published atomic.Int64
-		w := kvready.New(kvready.Config{Relay: relayTo(func(context.Context, string) error { published.Add(1); return nil })})
+		w := New(Config{Relay: relayTo(func(context.Context, string) error { published.Add(1); return nil })})
 		stop := run(t, w.Run)
 		a := w.Expect("mine", 1)
 		w.Relayed("nobody's")
@@ -89,7 +88,7 @@ func TestRelay_PublishesNothingThatWasPublished(t *testing.T) {
 			t.Errorf("published %d messages, want 1", n)
 		}
 		a.Close()
-		wantStats(t, w, kvready.Stats{Received: 9, Counted: 1, Surplus: 1, Unknown: 3, Ignored: 1, Malformed: 3, Relayed: 5, Published: 1})
+		wantStats(t, w, Stats{Received: 9, Counted: 1, Surplus: 1, Unknown: 3, Ignored: 1, Malformed: 3, Relayed: 5, Published: 1})
 		stop()
 	})
 }
@@ -97,9 +96,9 @@ func TestRelay_PublishesNothingThatWasPublished(t *testing.T) {
 // A relay that hangs or fails costs nobody time: what comes beyond the queue is dropped and counted, nothing is sent twice.
 func TestRelay_ThatHangsBlocksNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var log logLines
+		var log logtest.Log
 		calls := map[string]int{}
-		w := kvready.New(kvready.Config{Logger: log.logger(), Relay: relayTo(func(ctx context.Context, message string) error {
+		w := New(Config{Logger: log.Logger(), Relay: relayTo(func(ctx context.Context, message string) error {
 			calls[message]++
 			<-ctx.Done()
 			return ctx.Err()
@@ -115,7 +114,7 @@ func TestRelay_ThatHangsBlocksNobody(t *testing.T) {
 		}
 		<-time.After(time.Hour)
 		synctest.Wait()
-		wantStats(t, w, kvready.Stats{Received: count, Unknown: count, Unpublished: count})
+		wantStats(t, w, Stats{Received: count, Unknown: count, Unpublished: count})
 		if n := len(calls); n < 1000 || n > 1100 {
 			t.Errorf("%d messages were tried, want those of the queue", n)
 		}
@@ -124,7 +123,7 @@ func TestRelay_ThatHangsBlocksNobody(t *testing.T) {
 				t.Errorf("%q was sent %d times", message, n)
 			}
 		}
-		if n := log.count("do not reach"); n < 1 || n > 30 {
+		if n := log.Count("do not reach"); n < 1 || n > 30 {
 			t.Errorf("got %d lines in 17 minutes of failures, want 1 a minute", n)
 		}
 		stop()
@@ -132,9 +131,9 @@ func TestRelay_ThatHangsBlocksNobody(t *testing.T) {
 }
 
 func TestRelay_RunEndsWithoutARelay(t *testing.T) {
-	w := kvready.New(kvready.Config{})
+	w := New(Config{})
 	stop := run(t, w.Run)
 	w.Notify(notif("ProxyNotif", "x"))
 	stop()
-	wantStats(t, w, kvready.Stats{Received: 1, Unknown: 1})
+	wantStats(t, w, Stats{Received: 1, Unknown: 1})
 }

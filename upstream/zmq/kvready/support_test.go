@@ -1,10 +1,8 @@
-package kvready_test
+package kvready
 
 import (
 	"context"
 	"errors"
-	"log/slog"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -13,7 +11,6 @@ import (
 	"go.uber.org/goleak"
 
 	"carryover/upstream"
-	"carryover/upstream/zmq/kvready"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -70,7 +67,7 @@ func await(tb testing.TB, a upstream.Arrival) {
 }
 
 // wantStats compares the counts, without those of relays where want has none.
-func wantStats(tb testing.TB, w *kvready.Waits, want kvready.Stats) {
+func wantStats(tb testing.TB, w *Waits, want Stats) {
 	tb.Helper()
 	if got := w.Stats(); got != want {
 		tb.Errorf("stats:\ngot  %+v\nwant %+v", got, want)
@@ -78,30 +75,21 @@ func wantStats(tb testing.TB, w *kvready.Waits, want kvready.Stats) {
 }
 
 // balanced checks that each note has been counted as one thing.
-func balanced(tb testing.TB, s kvready.Stats) {
+func balanced(tb testing.TB, s Stats) {
 	tb.Helper()
 	if !addsUp(s) {
 		tb.Errorf("the counts don't add up: %+v", s)
 	}
 }
 
-func addsUp(s kvready.Stats) bool {
+func addsUp(s Stats) bool {
 	return s.Received == s.Counted+s.Failed+s.Surplus+s.Unknown+s.Ignored+s.Malformed
 }
 
 // settled is balanced while messages of other replicas may still be on their way: each is counted as received first.
-func settled(tb testing.TB, w *kvready.Waits) {
+func settled(tb testing.TB, w *Waits) {
 	tb.Helper()
-	deadline, tick := time.NewTimer(limit), time.NewTicker(time.Millisecond)
-	defer deadline.Stop()
-	defer tick.Stop()
-	for !addsUp(w.Stats()) {
-		select {
-		case <-tick.C:
-		case <-deadline.C:
-			tb.Fatalf("the counts don't add up: %+v", w.Stats())
-		}
-	}
+	eventually(tb, "counts that add up", func() bool { return addsUp(w.Stats()) })
 }
 
 // run runs until the test or the returned function ends it, and checks that it returns the cause then.
@@ -133,26 +121,6 @@ func eventually(tb testing.TB, what string, holds func() bool) {
 			tb.Fatalf("%s: not within %v", what, limit)
 		}
 	}
-}
-
-// logLines is a log that can be looked at.
-type logLines struct {
-	mu   sync.Mutex // guards text
-	text strings.Builder
-}
-
-func (l *logLines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *logLines) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
-
-func (l *logLines) count(part string) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.Count(l.text.String(), part)
 }
 
 // must ends the test at an error.

@@ -1,6 +1,7 @@
-package kvready_test
+package kvready
 
 import (
+	"carryover/logtest"
 	"context"
 	"encoding/hex"
 	"encoding/json"
@@ -15,7 +16,6 @@ import (
 	"github.com/tinylib/msgp/msgp"
 
 	"carryover/upstream"
-	"carryover/upstream/zmq/kvready"
 )
 
 // What LMCache 0.5.6 has sent itself (testdata/lmcache-notification.json), and the bytes of msgspec's rules for its classes.
@@ -42,12 +42,12 @@ func TestWaits_ReadsWhatLMCacheSends(t *testing.T) {
 	} {
 		frame, err := hex.DecodeString(digits)
 		must(t, err)
-		w := kvready.New(kvready.Config{})
+		w := New(Config{})
 		a := w.Expect(id, 1)
 		wantReady(t, a, false)
 		w.Notify(frame)
 		wantReady(t, a, true)
-		wantStats(t, w, kvready.Stats{Received: 1, Counted: 1, Waiting: 1})
+		wantStats(t, w, Stats{Received: 1, Counted: 1, Waiting: 1})
 		a.Close()
 	}
 }
@@ -69,7 +69,7 @@ func TestWaits_RefusesEverythingElse(t *testing.T) {
 	mapOf := func(key string, value []byte) []byte {
 		return append(msgp.AppendString(msgp.AppendMapHeader(nil, 1), key), value...)
 	}
-	for want, frames := range map[kvready.Stats]map[string][]byte{
+	for want, frames := range map[Stats]map[string][]byte{
 		{Received: 1, Ignored: 1, Waiting: 1}: {
 			"CancelNotif":               typed(class("CancelNotif"), "keys", "some"),
 			"AllocRequest":              typed(class("AllocRequest")),
@@ -101,15 +101,15 @@ func TestWaits_RefusesEverythingElse(t *testing.T) {
 	} {
 		for name, frame := range frames {
 			t.Run(name, func(t *testing.T) {
-				var log logLines
-				w := kvready.New(kvready.Config{Logger: log.logger(), Relay: relayTo(nil)})
+				var log logtest.Log
+				w := New(Config{Logger: log.Logger(), Relay: relayTo(nil)})
 				a := w.Expect(id, 1)
 				defer a.Close()
 				w.Notify(frame)
 				wantReady(t, a, false)
 				wantStats(t, w, want)
 				w.Notify(frame)
-				if got := log.count("none of their messages"); got != int(want.Malformed) {
+				if got := log.Count("none of their messages"); got != int(want.Malformed) {
 					t.Errorf("got %d lines, want %d, and 1 a minute", got, want.Malformed)
 				}
 			})
@@ -119,8 +119,8 @@ func TestWaits_RefusesEverythingElse(t *testing.T) {
 
 // Workers can't be told apart, so their notifications are counted.
 func TestWaits_WaitsForEachWorker(t *testing.T) {
-	var log logLines
-	w := kvready.New(kvready.Config{Logger: log.logger()})
+	var log logtest.Log
+	w := New(Config{Logger: log.Logger()})
 	a, other := w.Expect("a", 4), w.Expect("b", 2)
 	for range 3 {
 		w.Notify(notif("ProxyNotif", "a"))
@@ -131,18 +131,18 @@ func TestWaits_WaitsForEachWorker(t *testing.T) {
 	wantReady(t, a, true)
 	wantReady(t, a, true)
 	wantReady(t, other, false)
-	if log.count("too early") != 0 {
+	if log.Count("too early") != 0 {
 		t.Error("a warning before there is one too many")
 	}
 	w.Notify(notif("ProxyNotif", "a"))
 	w.Notify(notif("ProxyNotif", "a"))
-	if got := log.count("too early"); got != 1 {
+	if got := log.Count("too early"); got != 1 {
 		t.Errorf("got %d warnings of one too many, want 1 a minute", got)
 	}
-	wantStats(t, w, kvready.Stats{Received: 7, Counted: 5, Surplus: 2, Waiting: 2})
+	wantStats(t, w, Stats{Received: 7, Counted: 5, Surplus: 2, Waiting: 2})
 	a.Close()
 	w.Notify(notif("ProxyNotif", "a"))
-	wantStats(t, w, kvready.Stats{Received: 8, Counted: 5, Surplus: 2, Unknown: 1, Waiting: 1})
+	wantStats(t, w, Stats{Received: 8, Counted: 5, Surplus: 2, Unknown: 1, Waiting: 1})
 	other.Close()
 	less := w.Expect("a", -1) // is one
 	wantReady(t, less, false)
@@ -151,35 +151,10 @@ func TestWaits_WaitsForEachWorker(t *testing.T) {
 	less.Close()
 }
 
-func TestWaits_StatusesCountPerRank(t *testing.T) {
-	w := kvready.New(kvready.Config{})
-	a := w.Expect("a", 2)
-	for range 3 {
-		w.Notify(status("a", "READY", 1))
-		wantReady(t, a, false)
-	}
-	w.Notify(status("a", "READY", 0))
-	wantReady(t, a, true)
-	w.Notify(status("a", "FAILED", 1)) // too late to matter
-	wantReady(t, a, true)
-	wantStats(t, w, kvready.Stats{Received: 5, Counted: 2, Surplus: 3, Waiting: 1})
-	a.Close()
-	for _, state := range []string{"FAILED", "CANCELLED"} {
-		a := w.Expect("a", 3)
-		w.Notify(status("a", "READY", 0))
-		w.Notify(status("a", state, 2))
-		w.Notify(status("a", "READY", 1))
-		if _, err := isReady(a); err == nil || !strings.HasSuffix(err.Error(), state) {
-			t.Errorf("got %v, want a failure with %s", err, state)
-		}
-		a.Close()
-	}
-}
-
 // A wait may be over before it is asked for, or long after; then the context ends it.
 func TestWaits_ReadyBeforeAndAfter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := kvready.New(kvready.Config{})
+		w := New(Config{})
 		early := w.Expect("early", 1)
 		w.Notify(notif("ProxyNotif", "early"))
 		if err := early.Ready(t.Context()); err != nil {
@@ -221,15 +196,15 @@ func TestWaits_ReadyBeforeAndAfter(t *testing.T) {
 			t.Error("ready after it was closed")
 		}
 		w.Notify(notif("ProxyNotif", "closed"))
-		wantStats(t, w, kvready.Stats{Received: 5, Counted: 4, Unknown: 1})
+		wantStats(t, w, Stats{Received: 5, Counted: 4, Unknown: 1})
 	})
 }
 
 func TestWaits_RefusesWhatItCannotWaitFor(t *testing.T) {
-	w := kvready.New(kvready.Config{})
+	w := New(Config{})
 	first, second := w.Expect("1", 1), w.Expect("2", 1)
 	var others []upstream.Arrival
-	for n := range kvready.MaxWaits - 2 {
+	for n := range maxWaits - 2 {
 		others = append(others, w.Expect(fmt.Sprint("other-", n), 1))
 	}
 	for name, a := range map[string]upstream.Arrival{
@@ -257,7 +232,7 @@ func TestWaits_RefusesWhatItCannotWaitFor(t *testing.T) {
 }
 
 func TestWaits_ClosingAnOldWaitLeavesTheNewOne(t *testing.T) {
-	w := kvready.New(kvready.Config{})
+	w := New(Config{})
 	old := w.Expect("1", 1)
 	old.Close()
 	fresh := w.Expect("1", 1)

@@ -1,6 +1,7 @@
-package zmtp_test
+package zmtp
 
 import (
+	"carryover/logtest"
 	"context"
 	"errors"
 	"net"
@@ -9,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"carryover/upstream/zmq/zmtp"
 	"carryover/upstream/zmq/zmtp/zmqtest"
 )
 
@@ -64,7 +64,7 @@ type subscription struct {
 func subscribe(tb testing.TB, endpoint string) *subscription {
 	tb.Helper()
 	s := &subscription{inbox: newInbox()}
-	run(tb, (&zmtp.Subscriber{
+	run(tb, (&Subscriber{
 		Endpoint: endpoint,
 		Handle: func(frames [][]byte) {
 			if strings.HasPrefix(string(frames[0]), "kv") {
@@ -96,27 +96,10 @@ func TestSubscriber_FindsARestartedPublisher(t *testing.T) {
 	s.has(t, "first")
 	first.Kill()
 	<-time.After(5 * time.Second) // an outage that the sockets of zmq4 don't survive
-	zmqtest.Start(t, publish, endpoint, "second", "")
+	zmqtest.Start(t, publish, endpoint, "second", "heartbeats")
 	s.has(t, "second")
 	if ups := s.ups.Load(); ups != 2 {
 		t.Errorf("up %d times, want 2", ups)
-	}
-}
-
-// Each endpoint has a connection of its own, so that the restart of one changes nothing for the other.
-func TestSubscriber_TwoPublishers(t *testing.T) {
-	t.Parallel()
-	endpoints := []string{freeEndpoint(t), freeEndpoint(t)}
-	one, two := subscribe(t, endpoints[0]), subscribe(t, endpoints[1])
-	restarted := zmqtest.Start(t, publish, endpoints[0], "one", "")
-	zmqtest.Start(t, publish, endpoints[1], "two", "heartbeats")
-	two.has(t, "two")
-	one.atLeast(t, 2)
-	restarted.Kill()
-	zmqtest.Start(t, publish, endpoints[0], "one again", "")
-	one.await(t, "messages after the restart", func(all []string) bool { return strings.HasSuffix(all[len(all)-1], "one again") })
-	if ups := two.ups.Load(); ups != 1 {
-		t.Errorf("the other was subscribed to %d times, want 1", ups)
 	}
 }
 
@@ -126,8 +109,8 @@ func TestSubscriber_BadPublisher(t *testing.T) {
 	l, endpoint := listen(t)
 	defer l.Close()
 	got := newInbox()
-	var log logLines
-	run(t, (&zmtp.Subscriber{Endpoint: endpoint, Logger: log.logger(), Up: func() {}, Handle: func(frames [][]byte) {
+	var log logtest.Log
+	run(t, (&Subscriber{Endpoint: endpoint, Logger: log.Logger(), Up: func() {}, Handle: func(frames [][]byte) {
 		switch string(frames[0]) {
 		case "other":
 			return
@@ -159,7 +142,7 @@ func TestSubscriber_BadPublisher(t *testing.T) {
 	if all := got.atLeast(t, 1); all[0] != "kv good" {
 		t.Errorf("got %q", all)
 	}
-	if log.count("no good") != 1 {
+	if log.Count("no good") != 1 {
 		t.Error("the log does not say that the handler panicked")
 	}
 }
@@ -182,7 +165,7 @@ func TestAsk_ReplaysEvents(t *testing.T) {
 	endpoint := "tcp://127.0.0.1:" + zmqtest.Start(t, replay).Line()
 	for range 2 {
 		got := newInbox()
-		err := zmtp.Ask(t.Context(), endpoint, zmtp.Limits{}, [][]byte{{0, 0, 0, 0, 0, 0, 0, 2}}, func(frames [][]byte) (bool, error) {
+		err := Ask(t.Context(), endpoint, Limits{}, [][]byte{{0, 0, 0, 0, 0, 0, 0, 2}}, func(frames [][]byte) (bool, error) {
 			got.handle(frames)
 			return len(frames[0]) > 0, nil
 		})
@@ -193,7 +176,7 @@ func TestAsk_ReplaysEvents(t *testing.T) {
 		}
 	}
 	errMine := errors.New("mine")
-	err := zmtp.Ask(t.Context(), endpoint, zmtp.Limits{}, [][]byte{{0}}, func([][]byte) (bool, error) { return true, errMine })
+	err := Ask(t.Context(), endpoint, Limits{}, [][]byte{{0}}, func([][]byte) (bool, error) { return true, errMine })
 	if !errors.Is(err, errMine) {
 		t.Errorf("got %v, want %v", err, errMine)
 	}
@@ -203,14 +186,14 @@ func TestAsk_EndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	endpoint := "tcp://127.0.0.1:" + zmqtest.Start(t, replay).Line()
 	ctx, cancel := context.WithCancelCause(t.Context())
-	err := zmtp.Ask(ctx, endpoint, zmtp.Limits{}, [][]byte{make([]byte, 8)}, func([][]byte) (bool, error) {
+	err := Ask(ctx, endpoint, Limits{}, [][]byte{make([]byte, 8)}, func([][]byte) (bool, error) {
 		cancel(errTestEnds)
 		return true, nil
 	})
 	if !errors.Is(err, errTestEnds) {
 		t.Errorf("got %v, want %v", err, errTestEnds)
 	}
-	if err := zmtp.Ask(t.Context(), freeEndpoint(t), zmtp.Limits{}, nil, nil); err == nil {
+	if err := Ask(t.Context(), freeEndpoint(t), Limits{}, nil, nil); err == nil {
 		t.Error("no error of an endpoint where nobody listens")
 	}
 }
@@ -228,7 +211,7 @@ func TestAsk_RefusesAnswersWithoutADelimiter(t *testing.T) {
 		_, _ = conn.Write(append(append(greeting(), ready("ROUTER")...), frame("no delimiter")...))
 		(&rawPeer{conn, t}).wantClosed("after a bad answer")
 	}()
-	if err := zmtp.Ask(t.Context(), endpoint, zmtp.Limits{}, [][]byte{{1}}, nil); err == nil || !strings.Contains(err.Error(), "empty first frame") {
+	if err := Ask(t.Context(), endpoint, Limits{}, [][]byte{{1}}, nil); err == nil || !strings.Contains(err.Error(), "empty first frame") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -1,8 +1,10 @@
-package zmtp_test
+package zmtp
 
 import (
+	"carryover/logtest"
 	"context"
 	"errors"
+	"log/slog"
 	"math"
 	"net"
 	"os"
@@ -12,8 +14,6 @@ import (
 	"syscall"
 	"testing"
 	"time"
-
-	"carryover/upstream/zmq/zmtp"
 )
 
 // heapGrowth returns by how much the bytes that were ever allocated grow while f runs.
@@ -29,8 +29,8 @@ func heapGrowth(f func()) uint64 {
 func TestServer_ClosesConnectionsThatBreakTheProtocol(t *testing.T) {
 	l, _ := listen(t)
 	got := newInbox()
-	var log logLines
-	serve(t, &zmtp.Server{Handle: got.handle, Logger: log.logger(), Limits: zmtp.Limits{MaxFrame: 1000, MaxParts: 3}}, l)
+	var log logtest.Log
+	serve(t, &Server{Handle: got.handle, Logger: log.Logger(), Limits: Limits{MaxFrame: 1000, MaxParts: 3}}, l)
 	bystander := connectPush(t, l)
 
 	badGreeting := func(at int, to byte) []byte {
@@ -83,10 +83,10 @@ func TestServer_ClosesConnectionsThatBreakTheProtocol(t *testing.T) {
 	bystander.say(frame("still here"))
 	connectPush(t, l, frame("and served"))
 	got.await(t, "messages of others", func(all []string) bool { return len(all) == 2 })
-	if n := log.count("speak the protocol"); n != 1 {
+	if n := log.Count("speak the protocol"); n != 1 {
 		t.Errorf("got %d lines about it, want 1 a minute", n)
 	}
-	if n := log.count("level=ERROR"); n != 0 {
+	if n := log.Count("level=ERROR"); n != 0 {
 		t.Errorf("got %d errors in the log", n)
 	}
 }
@@ -94,7 +94,7 @@ func TestServer_ClosesConnectionsThatBreakTheProtocol(t *testing.T) {
 // Frames at the limits pass, a long header for a short frame too.
 func TestServer_TakesFramesAtTheLimits(t *testing.T) {
 	t.Parallel()
-	l, _, got := served(t, zmtp.Limits{MaxFrame: 1000, MaxParts: 3})
+	l, _, got := served(t, Limits{MaxFrame: 1000, MaxParts: 3})
 	connectPush(t, l, long(0, 1000), make([]byte, 1000), long(0, 3), []byte("abc"), []byte{1, 1, 'a', 1, 0, 0, 1, 'b'}, frame("end"))
 	all := got.atLeast(t, 4)
 	if len(all[0]) != 1000 || all[1] != "abc" || all[2] != "a||b" || all[3] != "end" {
@@ -111,7 +111,7 @@ func TestServer_TakesFramesAtTheLimits(t *testing.T) {
 // Connections that say nothing, or a part of a greeting, keep nobody out, however many they are, and are gone in time.
 func TestServer_SilentConnectionsKeepNobodyOut(t *testing.T) {
 	const most = 8
-	l, endpoint, got := served(t, zmtp.Limits{MaxPeers: most, Handshake: 5 * time.Second})
+	l, endpoint, got := served(t, Limits{MaxPeers: most, Handshake: 5 * time.Second})
 	var silent []*rawPeer
 	for i := range 3 * most {
 		silent = append(silent, connect(t, l, greeting()[:i*2]))
@@ -131,7 +131,7 @@ func TestServer_SilentConnectionsKeepNobodyOut(t *testing.T) {
 // Long before their time is over: of more silent connections than there may be peers the oldest are closed.
 func TestServer_BoundsSilentConnections(t *testing.T) {
 	t.Parallel()
-	l, _, got := served(t, zmtp.Limits{MaxPeers: 2, Handshake: time.Hour})
+	l, _, got := served(t, Limits{MaxPeers: 2, Handshake: time.Hour})
 	var silent []*rawPeer
 	for range 6 {
 		silent = append(silent, connect(t, l))
@@ -148,8 +148,8 @@ func TestServer_RefusesPeersBeyondItsLimit(t *testing.T) {
 	t.Parallel()
 	l, _ := listen(t)
 	got := newInbox()
-	var log logLines
-	serve(t, &zmtp.Server{Handle: got.handle, Logger: log.logger(), Limits: zmtp.Limits{MaxPeers: 2}}, l)
+	var log logtest.Log
+	serve(t, &Server{Handle: got.handle, Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})), Limits: Limits{MaxPeers: 2}}, l)
 	first := connectPush(t, l, frame("first"))
 	got.atLeast(t, 1)
 	connectPush(t, l, frame("second"))
@@ -157,11 +157,11 @@ func TestServer_RefusesPeersBeyondItsLimit(t *testing.T) {
 	for range 3 {
 		connectPush(t, l, frame("third")).wantClosed("a third peer")
 	}
-	if n := log.count("too many"); n != 1 {
+	if n := log.Count("too many"); n != 1 {
 		t.Errorf("got %d lines, want 1 a minute", n)
 	}
 	first.Close()
-	eventually(t, "a place for another", func() bool { return log.count("peer has left") > 0 })
+	eventually(t, "a place for another", func() bool { return log.Count("peer has left") > 0 })
 	connectPush(t, l, frame("fourth"))
 	if all := got.atLeast(t, 3); all[2] != "fourth" {
 		t.Errorf("got %q", all)
@@ -189,15 +189,15 @@ func TestServer_PausesWhenItCannotAccept(t *testing.T) {
 	l := &failingListener{Listener: inner}
 	l.fails.Store(6) // 5 + 10 + 20 + 40 + 80 + 160 ms
 	got := newInbox()
-	var log logLines
+	var log logtest.Log
 	begin := time.Now()
-	serve(t, &zmtp.Server{Handle: got.handle, Logger: log.logger()}, l)
+	serve(t, &Server{Handle: got.handle, Logger: log.Logger()}, l)
 	connectPush(t, inner, frame("hello"))
 	got.atLeast(t, 1)
 	if took := time.Since(begin); took < 315*time.Millisecond {
 		t.Errorf("six failures took %v, want growing pauses", took)
 	}
-	if n := log.count("can't accept"); n != 1 {
+	if n := log.Count("can't accept"); n != 1 {
 		t.Errorf("got %d lines, want 1 a minute", n)
 	}
 	// And ends within a pause.
@@ -207,7 +207,7 @@ func TestServer_PausesWhenItCannotAccept(t *testing.T) {
 func TestServer_EndsWithItsListener(t *testing.T) {
 	t.Parallel()
 	l, _ := listen(t)
-	s := zmtp.Server{Handle: func([][]byte) {}}
+	s := Server{Handle: func([][]byte) {}}
 	done := make(chan error, 1)
 	go func() { done <- s.Serve(context.Background(), l) }()
 	p := connectPush(t, l)
@@ -222,8 +222,8 @@ func TestServer_OutlivesAPanickingHandler(t *testing.T) {
 	t.Parallel()
 	l, _ := listen(t)
 	got := newInbox()
-	var log logLines
-	serve(t, &zmtp.Server{Logger: log.logger(), Handle: func(frames [][]byte) {
+	var log logtest.Log
+	serve(t, &Server{Logger: log.Logger(), Handle: func(frames [][]byte) {
 		if string(frames[0]) == "panic" {
 			panic("no good")
 		}
@@ -232,7 +232,7 @@ func TestServer_OutlivesAPanickingHandler(t *testing.T) {
 	connectPush(t, l, frame("panic")).wantClosed("a peer whose message panics")
 	connectPush(t, l, frame("hello"))
 	got.atLeast(t, 1)
-	if log.count("no good") != 1 || log.count("hostile_test.go") == 0 {
+	if log.Count("no good") != 1 || log.Count("hostile_test.go") == 0 {
 		t.Error("the log doesn't say where the handler panicked")
 	}
 }
@@ -240,7 +240,7 @@ func TestServer_OutlivesAPanickingHandler(t *testing.T) {
 // A peer that sends heartbeats and reads no answer is given up.
 func TestServer_GivesUpPeersThatDoNotRead(t *testing.T) {
 	t.Parallel()
-	l, _, got := served(t, zmtp.Limits{Handshake: 5 * time.Second})
+	l, _, got := served(t, Limits{Handshake: 5 * time.Second})
 	p := connectPush(t, l)
 	ping := command("PING", make([]byte, 2))
 	pings := make([]byte, 0, 1000*len(ping))

@@ -1,4 +1,4 @@
-package zmtp_test
+package zmtp
 
 import (
 	"context"
@@ -7,8 +7,6 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"carryover/upstream/zmq/zmtp"
 )
 
 // oneConn is a listener with one connection.
@@ -41,7 +39,7 @@ func TestServer_BearsAMachineThatStandsStill(t *testing.T) {
 		got := make(chan string, 1)
 		served := make(chan error, 1)
 		go func() {
-			served <- (&zmtp.Server{Handle: func(frames [][]byte) { got <- string(frames[0]) }}).Serve(ctx, l)
+			served <- (&Server{Handle: func(frames [][]byte) { got <- string(frames[0]) }}).Serve(ctx, l)
 		}()
 		go func() { _, _ = io.Copy(io.Discard, peer) }()
 		go func() {

@@ -1,4 +1,4 @@
-package zmtp_test
+package zmtp
 
 import (
 	"bytes"
@@ -6,16 +6,12 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
-	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
-
-	"carryover/upstream/zmq/zmtp"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -57,7 +53,7 @@ func run(tb testing.TB, f func(context.Context) error) (stop func()) {
 }
 
 // serve runs a server on l. Peers have as long for their introduction as a test waits for anything, unless it says otherwise.
-func serve(tb testing.TB, s *zmtp.Server, l net.Listener) (stop func()) {
+func serve(tb testing.TB, s *Server, l net.Listener) (stop func()) {
 	tb.Helper()
 	if s.Limits.Handshake == 0 {
 		s.Limits.Handshake = limit
@@ -66,11 +62,11 @@ func serve(tb testing.TB, s *zmtp.Server, l net.Listener) (stop func()) {
 }
 
 // served runs a server on a free port, whose messages an inbox keeps.
-func served(tb testing.TB, limits zmtp.Limits) (net.Listener, string, *inbox) {
+func served(tb testing.TB, limits Limits) (net.Listener, string, *inbox) {
 	tb.Helper()
 	l, endpoint := listen(tb)
 	got := newInbox()
-	serve(tb, &zmtp.Server{Handle: got.handle, Limits: limits}, l)
+	serve(tb, &Server{Handle: got.handle, Limits: limits}, l)
 	return l, endpoint, got
 }
 
@@ -115,28 +111,6 @@ func (i *inbox) await(tb testing.TB, what string, holds func(all []string) bool)
 func (i *inbox) atLeast(tb testing.TB, n int) []string {
 	tb.Helper()
 	return i.await(tb, fmt.Sprintf("%d messages", n), func(all []string) bool { return len(all) >= n })
-}
-
-// logLines is a log that can be looked at.
-type logLines struct {
-	mu   sync.Mutex // guards text
-	text strings.Builder
-}
-
-func (l *logLines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *logLines) logger() *slog.Logger {
-	return slog.New(slog.NewTextHandler(l, &slog.HandlerOptions{Level: slog.LevelDebug}))
-}
-
-func (l *logLines) count(part string) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.Count(l.text.String(), part)
 }
 
 // eventually waits until holds says yes.

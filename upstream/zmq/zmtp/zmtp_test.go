@@ -1,9 +1,7 @@
-package zmtp_test
+package zmtp
 
 import (
 	"testing"
-
-	"carryover/upstream/zmq/zmtp"
 )
 
 func TestParseEndpoint(t *testing.T) {
@@ -14,7 +12,7 @@ func TestParseEndpoint(t *testing.T) {
 		"tcp://127.0.0.1:http": "", "tcp://127.0.0.1:7500/": "", "tcp://user@host:1": "", "tcp://a b:1": "", "tcp://::1:5557": "",
 		"ipc:///tmp/socket": "", "http://127.0.0.1:1": "", "": "", "tcp://": "",
 	} {
-		got, err := zmtp.ParseEndpoint(text)
+		got, err := ParseEndpoint(text)
 		if got != want || (err == nil) != (want != "") {
 			t.Errorf("%q: got %q, error %v, want %q", text, got, err, want)
 		}
@@ -23,11 +21,11 @@ func TestParseEndpoint(t *testing.T) {
 
 func TestSubscriber_RefusesEndpointsThatAreNone(t *testing.T) {
 	for _, endpoint := range []string{"", "ipc:///tmp/x", "tcp://*:5557", "tcp://127.0.0.1:0"} {
-		s := zmtp.Subscriber{Endpoint: endpoint}
+		s := Subscriber{Endpoint: endpoint}
 		if err := s.Run(t.Context()); err == nil {
 			t.Errorf("%q: no error", endpoint)
 		}
-		if err := zmtp.Ask(t.Context(), endpoint, zmtp.Limits{}, nil, nil); err == nil {
+		if err := Ask(t.Context(), endpoint, Limits{}, nil, nil); err == nil {
 			t.Errorf("%q: no error of a question", endpoint)
 		}
 	}

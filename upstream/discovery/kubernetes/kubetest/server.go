@@ -75,7 +75,7 @@ func Start(tb testing.TB, l net.Listener) *Server {
 	tb.Helper()
 	s := &Server{Folder: tb.TempDir(), tb: tb, store: newStore(), forbidden: map[string]bool{}}
 	s.write("namespace", Namespace)
-	s.RotateCA()
+	s.write("ca.crt", string(s.ReplaceCA()))
 	s.RotateToken()
 	server := &http.Server{Handler: s, ErrorLog: log.New(discard{}, "", 0)}
 	config := &tls.Config{
@@ -119,12 +119,6 @@ func (s *Server) RevokeToken() string {
 	s.tokens++
 	s.token = fmt.Sprintf("very-secret-token-%d", s.tokens)
 	return s.token
-}
-
-// RotateCA replaces the CA and the certificate, and writes the new CA file.
-func (s *Server) RotateCA() {
-	s.tb.Helper()
-	s.write("ca.crt", string(s.ReplaceCA()))
 }
 
 // ReplaceCA replaces the CA and the certificate and returns what a CA file should have.

@@ -144,13 +144,6 @@ type openWatches struct {
 	open map[*watch]struct{}
 }
 
-// Watches is how many are open.
-func (o *openWatches) Watches() int {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return len(o.open)
-}
-
 // Bookmark sends every open watch that wants them a bookmark of the current version.
 func (o *openWatches) Bookmark() { o.each(func(w *watch) { put(w.marks, struct{}{}) }) }
 
