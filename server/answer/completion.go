@@ -29,7 +29,6 @@ func (a *Reader) judge(ev sse.Event) sse.Verdict {
 	}
 	if string(ev.Data) == "[DONE]" {
 		a.done, a.over = true, true
-		a.turn.Ended()
 		return sse.Forward
 	}
 	if rawjson.Begins(ev.Data, `{"error":`) {

@@ -55,7 +55,6 @@ func (a *Reader) breaks(failure []byte) sse.Verdict {
 func (a *Reader) finishes() {
 	a.first, a.done = true, true
 	a.ends()
-	a.turn.Ended()
 }
 
 // judgeMessage decides on an event of the Messages API (vllm/entrypoints/anthropic/serving.py, 0.32). A stream has message_start, which comes

@@ -20,7 +20,6 @@ import (
 type told struct {
 	begun, passed, failed int
 	restart               bool
-	atEnd                 func()
 }
 
 // FreshAsOf implements Turn.
@@ -35,13 +34,6 @@ func (t *told) Passed() { t.passed++ }
 // Failed implements Turn.
 func (t *told) Failed() { t.failed++ }
 
-// Ended implements Turn.
-func (t *told) Ended() {
-	if t.atEnd != nil {
-		t.atEnd()
-	}
-}
-
 // MayRestart implements Turn.
 func (t *told) MayRestart() bool { return t.restart }
 
@@ -49,7 +41,7 @@ func (t *told) MayRestart() bool { return t.restart }
 type agentStream struct {
 	*Reader
 	out   strings.Builder
-	ended []string // what the client had whenever the ticket was to be put
+	ended []string // what the client had whenever decode's end of the answer had been read
 }
 
 // agentAnswer is an answer of an API to a leg, of which nothing has come.
@@ -63,8 +55,17 @@ func agentAnswer(answerIDs *facts.AnswerIDs, api body.API, leg string, asks Asks
 func relayAgents(answerIDs *facts.AnswerIDs, api body.API, leg string, asks Asks, restart bool, from io.Reader) (*agentStream, error) {
 	asks.UsageDue = true // their answers all have a usage
 	s := &agentStream{}
-	s.Reader = agentAnswer(answerIDs, api, leg, asks, &told{restart: restart, atEnd: func() { s.ended = append(s.ended, s.out.String()) }})
-	err := sse.New(&s.out, nil, s.Relay()).Run(from)
+	s.Reader = agentAnswer(answerIDs, api, leg, asks, &told{restart: restart})
+	cfg := s.Relay()
+	observe := cfg.Observe
+	cfg.Observe = func(ev sse.Event) sse.Verdict {
+		verdict := observe(ev)
+		if s.Done() {
+			s.ended = append(s.ended, s.out.String())
+		}
+		return verdict
+	}
+	err := sse.New(&s.out, nil, cfg).Run(from)
 	return s, err
 }
 

@@ -79,8 +79,6 @@ type Turn interface {
 	Begun()
 	// Passed says that decode works on the answer, and that its first event is about to be forwarded to the client.
 	Passed()
-	// Ended says that decode's end of the answer has been read, before the client can see it. It may be called more than once.
-	Ended()
 	// MayRestart reports whether the turn can be tried again if decode fails at once.
 	MayRestart() bool
 }
@@ -120,6 +118,9 @@ type progress struct {
 // Seen reports whether an event has been seen that shows that decode works on the answer. An event that opens an answer of Messages or
 // Responses does not: it comes before the KV is loaded.
 func (p *progress) Seen() bool { return p.first }
+
+// Done reports whether decode's end of the answer has been read. [Reader.Observe] reads it before the client can see it.
+func (p *progress) Done() bool { return p.done }
 
 // Foreign reports whether the answer belongs to another request.
 func (p *progress) Foreign() bool { return p.foreign }

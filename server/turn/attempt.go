@@ -18,72 +18,74 @@ import (
 	"carryover/upstream/fleet/facts"
 )
 
-// attempt is one try of a turn: its engines, the ticket that it has claimed, and what its legs have come to.
+// attempt is one try of a turn: what its legs need, and what they have come to.
 type attempt struct {
-	*turn
-	pair   *pick.Pair
-	claim  reuse.Claim
-	epoch  int64 // of the fleet when the first leg was about to be sent
-	plan   upstream.Plan
-	handed handed // the zero value is nothing
-}
-
-// find proves how much of a ticket may be used, and claims it. A miss is a claim without a ticket.
-func (a *attempt) find() {
-	a.proof = a.admitted.Prove(a.ctx, a.pair.Prefill, a.pair.Decode, a.pair.Quarantined, a.record.ID())
-	a.claim, a.found = a.deps.Tickets.Find(a.ctx, &a.proof, a.found, a.without)
-	a.reuses(reuse.Told{Cached: -1})
+	h            *Handler
+	pick.Attempt        // what its engines were picked for
+	legID        string // X-Request-Id of the legs
+	releases     bool   // the prefill leg may carry a release
+	pair         *pick.Pair
+	proof        reuse.Proof
+	found        reuse.Found
+	claim        reuse.Claim
+	epoch        int64   // of the fleet when the first leg was about to be sent
+	doubts       *doubts // of the request
+	failed       failure // what the attempt leaves if it fails
 }
 
 // reuses records what the attempt reuses, by what prefill has told.
 func (a *attempt) reuses(told reuse.Told) reuse.Outcome {
 	o := reuse.OutcomeOf(&a.proof, &a.found, &a.claim.Choice, told)
 	a.failed.reused = o.Reuse
-	a.record.Reuses(o.Reuse)
+	a.Record.Reuses(o.Reuse)
 	return o
 }
 
 // settle ends the claim.
-func (a *attempt) settle() {
-	if a.deps.Tickets.Settle(a.ctx, &a.proof, &a.claim, &a.record) {
+func (a *attempt) settle(ctx context.Context) {
+	if a.h.deps.Tickets.Settle(ctx, &a.proof, &a.claim, a.Record) {
 		a.reuses(reuse.Told{Cached: -1})
 	}
 }
 
 // run runs the legs of an attempt as the connector has planned them, until decode's headers have arrived. Every exit settles the claimed
 // ticket, and has a hand-over rescued that decode has not taken.
-func (a *attempt) run() (r *reading, err error) {
-	defer a.settle()
-	if err = a.makePlan(); err != nil {
+func (a *attempt) run(ctx context.Context) (r *reading, err error) {
+	defer a.settle(ctx)
+	plan, err := a.plan(ctx)
+	if err != nil {
 		return nil, err
 	}
-	defer func() { a.rescue(r) }()
+	var h handed
+	defer func() { a.rescue(plan, h, r) }()
 	switch {
 	case a.pair.Prefill == nil:
-	case a.plan.Alone != "":
+	case plan.Alone != "":
 		a.pair.Prefilled()
-		a.record.Alone(a.plan.Alone)
-	case a.plan.Together != nil:
-		return a.together()
+		a.Record.Alone(plan.Alone)
+	case plan.Together != nil:
+		r, h, err = a.together(ctx, plan)
+		return r, err
 	default:
-		if err = a.prefill(); err != nil {
+		if h, err = a.prefill(ctx, plan); err != nil {
 			return nil, err
 		}
-		a.settle() // decode may take minutes
-		if err = a.ready(); err != nil {
+		a.settle(ctx) // decode may take minutes
+		if err = a.ready(ctx, plan, &h); err != nil {
 			return nil, err
 		}
 	}
-	return a.decode(a.ctx)
+	return a.decode(ctx, h)
 }
 
 // together sends both legs at once, and waits for prefill's answer and decode's headers. The failure of one leg ends the other: without
 // prefill's KV decode would wait for minutes. A client that leaves ends decode's leg at once, and prefill's after ten seconds, because decode
 // keeps the blocks until prefill has written them (Mooncake: both are free within 2 s of prefill's answer, measured, and without an answer
 // after 480 s).
-func (a *attempt) together() (r *reading, err error) {
-	ctx, leg := a.ctx, a.prefillLeg()
-	a.hand(a.plan.Together)
+func (a *attempt) together(ctx context.Context, plan upstream.Plan) (r *reading, h handed, err error) {
+	leg := a.prefillLeg(plan)
+	h = a.handed(plan.Together)
+	h.together = true
 	both, fail := context.WithCancelCause(ctx)
 	own, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer end(nil)
@@ -91,17 +93,17 @@ func (a *attempt) together() (r *reading, err error) {
 	var prefills sync.WaitGroup
 	prefills.Go(func() {
 		defer a.pair.Prefilled()
-		if a.send(own, leg); leg.err != nil && own.Err() == nil {
+		if a.send(own, plan, leg); leg.err != nil && own.Err() == nil {
 			fail(leg.err)
 		}
 	})
-	if r, err = a.decode(both); err != nil && (ctx.Err() == nil || !legOf(err).Sent) {
+	if r, err = a.decode(both, h); err != nil && (ctx.Err() == nil || !legOf(err).Sent) {
 		end(err)
 	}
 	prefills.Wait() // both errors are known
-	failed := a.conclude(leg)
+	h, failed := a.conclude(plan, leg)
 	if leg.err == nil {
-		a.record.Cached(leg.answer.Cached)
+		a.Record.Cached(leg.answer.Cached)
 	}
 	if prefill := legOf(context.Cause(both)); prefill != nil {
 		err = prefill // decode's leg ended because prefill's failed
@@ -112,70 +114,68 @@ func (a *attempt) together() (r *reading, err error) {
 		r.Close()
 		r = nil
 	}
-	return r, err
+	return r, h, err
 }
 
-// makePlan asks the connector how this attempt's legs run, with the prompt's ids if the connector wants them. It offers the claimed ticket as
-// far as it was proven. Without a claimed ticket it may add an unused ticket, whose blocks the leg then releases.
-func (a *attempt) makePlan() (err error) {
-	a.epoch = a.deps.Epoch.Now()
+// plan asks the connector how this attempt's legs run, with the prompt's ids if the connector wants them. It offers the claimed ticket as far
+// as it was proven. Without a claimed ticket it may add an unused ticket, whose blocks the leg then releases.
+func (a *attempt) plan(ctx context.Context) (upstream.Plan, error) {
+	a.epoch = a.h.deps.Epoch.Now()
 	if a.pair.Prefill == nil {
-		return nil
+		return upstream.Plan{}, nil
 	}
-	connector, prefill, decode := a.deps.Connector, a.pair.Prefill.Engine(), a.pair.Decode.Engine()
+	connector, prefill, decode := a.h.deps.Connector, a.pair.Prefill.Engine(), a.pair.Decode.Engine()
 	transfer := upstream.Transfer{
-		Request: a.body, RequestID: a.legID, Prefill: prefill.Instance(), Decode: decode.Instance(),
-		AsText: a.API.Rendered() && a.proof.IDs.ForPrefill() != nil,
+		Request: a.Body, RequestID: a.legID, Prefill: prefill.Instance(), Decode: decode.Instance(),
+		AsText: a.Request.API.Rendered() && a.proof.IDs.ForPrefill() != nil,
 	}
 	if connector.Traits().IDs {
-		prompt, err := a.pair.Prefill.Prompts.Read(a.ctx, a.body, a.Authorization)
+		prompt, err := a.pair.Prefill.Prompts.Read(ctx, a.Body, a.Request.Authorization)
 		switch {
 		case errors.Is(err, facts.ErrNotComparable): // the prompt can't be sent to prefill as ids
-			a.plan.Alone = record.WhyConnector
-			return nil
+			return upstream.Plan{Alone: record.WhyConnector}, nil
 		case err != nil:
 			Blame(prefill, err, true)
-			return err
+			return upstream.Plan{}, err
 		}
 		transfer.PromptIDs, transfer.ContextLength = prompt.IDs, prompt.ContextLength
 		a.indexPrompt(prompt.IDs)
 	}
-	if prompt := len(a.proof.IDs.Prompt()); !pick.Fits(a.body, prompt, prefill) || !pick.Fits(a.body, prompt, decode) {
-		a.plan.Alone = record.WhyLimits
-		return nil
+	if prompt := len(a.proof.IDs.Prompt()); !pick.Fits(a.Body, prompt, prefill) || !pick.Fits(a.Body, prompt, decode) {
+		return upstream.Plan{Alone: record.WhyLimits}, nil
 	}
 	if !a.pair.Quarantined && prefill.Quarantined() { // after it had been picked
 		failed := legError(a.pair.Prefill, upstream.IDEcho, proof.ErrIDs)
 		failed.Sent = false
-		return failed
+		return upstream.Plan{}, failed
 	}
-	a.epoch = a.deps.Epoch.Now()
-	plan := func(offer upstream.TicketOffer) error {
+	a.epoch = a.h.deps.Epoch.Now()
+	offering := func(offer upstream.TicketOffer) (upstream.Plan, error) {
 		transfer.Offer = offer
-		a.plan, err = connector.Plan(a.ctx, transfer)
-		return err
+		return connector.Plan(ctx, transfer)
 	}
-	switch ticket := a.claim.Ticket; {
-	case ticket == nil:
-	case ticket.Epoch != a.epoch: // it has ended since the ticket was taken
-		a.abandon(record.ReasonQuarantined)
-	case plan(a.claim.TicketOffer(&a.proof)) == nil:
-		return nil
-	default: // an older or a foreign version has made the ticket, which is given up
-		a.log().Error("ticket can't be used", "error", err)
+	if ticket := a.claim.Ticket; ticket != nil && ticket.Epoch == a.epoch {
+		plan, err := offering(a.claim.TicketOffer(&a.proof))
+		if err == nil {
+			return plan, nil
+		}
+		// An older or a foreign version has made the ticket, which is given up.
+		a.h.log(a.Record).Error("ticket can't be used", "error", err)
 		a.abandon(record.ReasonRewritten)
+	} else if ticket != nil {
+		a.abandon(record.ReasonQuarantined) // the epoch has ended since it was taken
 	}
-	if a.cfg.Release && a.without.Why == "" {
-		a.claim.Piggyback = a.deps.Pins.Piggyback(a.pair.Prefill)
+	if a.releases {
+		a.claim.Piggyback = a.h.deps.Pins.Piggyback(a.pair.Prefill)
 	}
 	if unused := a.claim.Piggyback; unused != nil {
-		if plan(unused.Offer()) == nil {
-			return nil
+		if plan, err := offering(unused.Offer()); err == nil {
+			return plan, nil
 		}
 		unused.Malformed()
 		a.claim.Piggyback = nil
 	}
-	return plan(upstream.TicketOffer{})
+	return offering(upstream.TicketOffer{})
 }
 
 // abandon goes on without a claimed ticket that can't be used.
@@ -186,24 +186,24 @@ func (a *attempt) abandon(why record.Reason) {
 
 // ready waits until the KV has arrived at decode, where decode can't wait by itself, at most until the hand-over budget ends. KV that does
 // not arrive is a failure of prefill's leg.
-func (a *attempt) ready() error {
-	if cause := context.Cause(a.ctx); cause != nil || a.handed.Leg == nil {
+func (a *attempt) ready(ctx context.Context, plan upstream.Plan, h *handed) error {
+	if cause := context.Cause(ctx); cause != nil || h.Leg == nil {
 		return cause
 	}
 	var err error
-	step := a.record.Step(record.StepHandover)
-	if a.plan.Ready != nil {
-		bounded, cancel := context.WithDeadlineCause(a.ctx, a.handed.until, upstream.ErrNotReady)
+	step := a.Record.Step(record.StepHandover)
+	if plan.Ready != nil {
+		bounded, cancel := context.WithDeadlineCause(ctx, h.until, upstream.ErrNotReady)
 		defer cancel()
-		err = a.plan.Ready(bounded)
-		a.handed.arrived = err == nil
+		err = plan.Ready(bounded)
+		h.arrived = err == nil
 	}
 	step.Ended(err == nil)
 	switch {
 	case err == nil:
 		return nil
-	case a.ctx.Err() != nil:
-		return context.Cause(a.ctx)
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
 	}
 	kind := upstream.Broken
 	if errors.Is(err, upstream.ErrNotReady) {
@@ -217,13 +217,14 @@ func (a *attempt) ready() error {
 // leg makes a leg that sends a body to an engine.
 func (a *attempt) leg(to *fleet.Incarnation, plan upstream.LegPlan, body rawjson.Pieces) upstream.Leg {
 	return upstream.Leg{
-		Instance: to.Engine().Instance(), API: plan.API, Body: body, RequestID: a.legID, Rank: plan.Rank, Authorization: a.Authorization,
+		Instance: to.Engine().Instance(), API: plan.API, Body: body, RequestID: a.legID, Rank: plan.Rank,
+		Authorization: a.Request.Authorization,
 	}
 }
 
 // answerID returns the id that the answers to the attempt's legs must have, "" for APIs whose engines take it from X-Request-Id.
 func (a *attempt) answerID() string {
-	if a.API != body.Responses {
+	if a.Request.API != body.Responses {
 		return ""
 	}
 	return answer.ResponseID(a.legID)
@@ -235,11 +236,11 @@ func (a *attempt) cacheSalt(decode *fleet.Incarnation) string {
 	if a.pair.Salt != "" {
 		return a.pair.Salt
 	}
-	salt, own := a.deps.Epoch.Salt(a.epoch, a.pair.Prefill, decode), a.proof.Salt
+	salt, own := a.h.deps.Epoch.Salt(a.epoch, a.pair.Prefill, decode), a.proof.Salt
 	if salt == "" {
-		return a.TenantSalt
+		return a.Request.TenantSalt
 	}
-	if raw, _ := a.body.Member("cache_salt"); own == "" && !rawjson.IsNull(raw) {
+	if raw, _ := a.Body.Member("cache_salt"); own == "" && !rawjson.IsNull(raw) {
 		return ""
 	}
 	return upstream.Salted(salt, own)

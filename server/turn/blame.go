@@ -145,21 +145,19 @@ func loadFailed(leg *upstream.LegError, api body.API, begun bool) (failed, only 
 	return only || leg.Kind == upstream.Timeout && atFault(leg), only
 }
 
-// blame tells the fleet how the decode leg has ended, once per leg, and the next attempt whose KV decode may have failed to load. A failed
+// blame tells the fleet how the decode leg has ended, once per leg, and returns whose KV decode may have failed to load, nil for none. A failed
 // load is a fact about the pair: neither engine can be told to be at fault, and decode may serve alone well. A leg is spared that only took
-// long: how long an answer takes that is no stream, the client says, and a well engine sends nothing of it before its end.
-func (r *reading) blame(err error) {
-	decode, from, leg, doubts := r.origin.Decode.Engine(), r.origin.Prefill, legOf(err), &r.doubts
-	if r.Stream != nil { // no leg follows that could show more
-		doubts = nil
-	}
-	spared := !r.turn.Stream && errors.Is(err, upstream.ErrFirstByteTimeout)
+// long: how long an answer takes that is no stream, the client says, and a well engine sends nothing of it before its end. doubts are nil if no
+// leg follows that could show more.
+func (r *reading) blame(err error, doubts *doubts, prefillError bool) (unread *fleet.Incarnation) {
+	decode, from, leg := r.origin.Decode.Engine(), r.origin.Prefill, legOf(err)
+	spared := r.whole && errors.Is(err, upstream.ErrFirstByteTimeout)
 	if leg != nil && !spared {
 		doubts.failed(decode, leg)
-		failed, only := loadFailed(leg, r.API, r.Stream != nil)
+		failed, only := loadFailed(leg, r.leg.API, r.Stream != nil)
 		if failed && r.unread {
-			spared, r.failed.unread = only, from
-			if r.asked.PrefillError || from.ApartFrom(r.origin.Decode) {
+			spared, unread = only, from
+			if prefillError || from.ApartFrom(r.origin.Decode) {
 				doubts = nil // no leg goes without a hand-over; or the attempt is the trial of the pair, which ends with it
 			}
 			doubts.carried(leg, func(spared bool) {
@@ -172,6 +170,7 @@ func (r *reading) blame(err error) {
 		}
 	}
 	Blame(decode, err, spared)
+	return unread
 }
 
 // loads tells the state of the pair how a hand-over has ended, and logs what follows from it.
@@ -181,7 +180,7 @@ func (r *reading) loads(outcome pairs.Outcome, err error) {
 	if pause == 0 && !resumed {
 		return
 	}
-	from, to, log := prefill.Engine().Name, decode.Engine().Name, r.log()
+	from, to, log := prefill.Engine().Name, decode.Engine().Name, r.h.log(r.record)
 	attrs, sentence := []any{"prefill", from, "decode", to, "tried_again_in", pause.String(), "error", err}, ""
 	switch {
 	case resumed:
@@ -194,7 +193,7 @@ func (r *reading) loads(outcome pairs.Outcome, err error) {
 		log.Warn("decode fails to load prefill's KV; the pair is left alone", attrs...)
 		sentence = fmt.Sprintf("Prefill %s and decode %s are left alone for %s: decode fails to load what prefill hands over.", from, to, pause)
 	}
-	if r.cfg.Tell != nil {
-		r.cfg.Tell(sentence)
+	if r.h.cfg.Tell != nil {
+		r.h.cfg.Tell(sentence)
 	}
 }

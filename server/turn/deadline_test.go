@@ -9,6 +9,7 @@ import (
 	"carryover/convcache"
 	"carryover/server/pick"
 	"carryover/server/pins"
+	"carryover/server/request"
 	"carryover/server/reuse"
 	"carryover/upstream"
 	"carryover/upstream/fleet"
@@ -28,7 +29,7 @@ func TestPrefillLimit_ALegEndsBeforeDecodeMayFreeItsTicket(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				h := &Handler{cfg: Config{LegConfig: LegConfig{PrefillTimeout: 120 * time.Second}, ReuseTrialTimeout: tc.trial}}
-				a := &attempt{turn: &turn{Handler: h}, pair: &pick.Pair{Prefill: lone(upstream.RolePrefill).Last()}}
+				a := &attempt{h: h, Attempt: pick.Attempt{Request: &request.Request{}}, pair: &pick.Pair{Prefill: lone(upstream.RolePrefill).Last()}}
 				a.failed.added = true
 				began := time.Now()
 				for _, deadline := range []time.Time{began.Add(tc.life), began.Add(tc.life).Round(0)} { // of this process, and of another

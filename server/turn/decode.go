@@ -23,11 +23,11 @@ const oneStep = 2048
 // decode sends the hand-over to exactly one decode instance, and returns when the headers of its answer have arrived. If an instance refuses
 // the connection, nothing was sent, and the same hand-over may go to another instance within the hand-over budget, unless it is bound to
 // the first: in pull mode any decode instance can read prefill's blocks.
-func (a *attempt) decode(ctx context.Context) (*reading, error) {
-	h, f, incarnation := &a.handed, &a.failed, a.pair.Decode
+func (a *attempt) decode(ctx context.Context, h handed) (*reading, error) {
+	f, incarnation := &a.failed, a.pair.Decode
 	var refused []*fleet.Engine
 	for {
-		r, err := a.decodeOn(ctx, incarnation)
+		r, err := a.decodeOn(ctx, incarnation, h)
 		if leg := legOf(err); leg == nil || leg.Kind != upstream.Dial { // else nothing was sent
 			return r, err
 		}
@@ -36,7 +36,7 @@ func (a *attempt) decode(ctx context.Context) (*reading, error) {
 		if len(refused) == pick.MaxDials || f.bound || f.tied || h.Leg != nil && time.Now().After(h.until) {
 			return nil, err
 		}
-		next, noneErr := a.deps.Picker.AnotherDecode(a.asked, a.pair, refused)
+		next, noneErr := a.h.deps.Picker.AnotherDecode(a.Attempt, a.pair, refused)
 		if noneErr != nil {
 			// Prefill's blocks can't wait until an instance has a free slot. A new attempt can.
 			f.bound = errors.Is(noneErr, upstream.ErrBusy)
@@ -49,21 +49,21 @@ func (a *attempt) decode(ctx context.Context) (*reading, error) {
 // decodeOn runs the decode leg on one engine. It adds to the client's request the hand-over, and the ids that prefill computed, so that decode
 // can't render another prompt and need not tokenise again. It is an error if the hand-over's epoch has ended. The leg does not end at once if
 // the client leaves: when decode has got the hand-over, the leg must reach its first event (upstream.Client.Decode).
-func (a *attempt) decodeOn(ctx context.Context, incarnation *fleet.Incarnation) (*reading, error) {
-	h, ids, engine, together := &a.handed, a.proof.IDs, incarnation.Engine(), a.plan.Together != nil
+func (a *attempt) decodeOn(ctx context.Context, incarnation *fleet.Incarnation, h handed) (*reading, error) {
+	api, stream, ids, engine := a.Request.API, a.Request.Stream, a.proof.IDs, incarnation.Engine()
 	if h.Leg != nil && a.inDoubt() {
 		return nil, legError(a.pair.Prefill, upstream.IDEcho, proof.ErrIDs)
 	}
-	prompt, usage, plan := ids.ForDecode(incarnation), a.body.WantsUsage(), upstream.LegPlan{API: a.API}
+	prompt, usage, plan := ids.ForDecode(incarnation), a.Body.WantsUsage(), upstream.LegPlan{API: api}
 	wanted := ids.Wanted()
-	asked := wanted && asksIDs(a.API, incarnation.PlugIn.Found())
+	asked := wanted && asksIDs(api, incarnation.PlugIn.Found())
 	r := &reading{
-		turn: a.turn,
-		leg: answer.Leg{API: a.API, AnswerIDs: &engine.AnswerIDs, Choices: a.body.Choices(), Asks: answer.Asks{
-			IDs: asked, Hidden: asked && !a.body.WantsTokenIDs(),
-			Usage: wanted && a.Stream && !usage, UsageDue: wanted || usage || !a.Stream, Stops: a.body.Has("stop"),
+		h: a.h, record: a.Record, whole: !stream,
+		leg: answer.Leg{API: api, AnswerIDs: &engine.AnswerIDs, Choices: a.Body.Choices(), Asks: answer.Asks{
+			IDs: asked, Hidden: asked && !a.Body.WantsTokenIDs(),
+			Usage: wanted && stream && !usage, UsageDue: wanted || usage || !stream, Stops: a.Body.Has("stop"),
 		}},
-		origin: reuse.Origin{Proof: &a.proof, Decode: incarnation, BlockSize: incarnation.BlockSize(), Epoch: a.epoch, Caches: h.caches},
+		origin: reuse.Origin{Decode: incarnation, BlockSize: incarnation.BlockSize(), Epoch: a.epoch, Caches: h.caches},
 	}
 	if h.Leg != nil {
 		plan = h.Leg(prompt)
@@ -71,17 +71,17 @@ func (a *attempt) decodeOn(ctx context.Context, incarnation *fleet.Incarnation) 
 		r.origin.Prefill, r.origin.State, r.leg.Rewrite = a.pair.Prefill, a.pair.Prefill.PairWith(incarnation), h.Rewrite
 		r.head, r.leg.Cached = h.Head, answer.CachedTokens{Told: h.Cached >= 0, Tokens: h.Cached}
 	}
-	leg := a.leg(incarnation, plan, a.body.DecodeBody(body.DecodeEdit{
+	leg := a.leg(incarnation, plan, a.Body.DecodeBody(body.DecodeEdit{
 		CacheSalt: a.cacheSalt(incarnation), PromptIDs: prompt, Members: plan.Members, AnswerID: a.answerID(), ReturnTokenIDs: asked, Usage: r.leg.Asks.Usage,
 	}))
 	r.leg.RequestID, r.leg.Size = leg.RequestID, leg.Body.Len()
-	limits := upstream.Limits{FirstByte: a.cfg.begins(a.Stream), Idle: a.cfg.IdleTimeout, Gone: gone}
-	if together {
+	limits := upstream.Limits{FirstByte: a.h.cfg.begins(stream), Idle: a.h.cfg.IdleTimeout, Gone: gone}
+	if h.together {
 		limits.Gone = nil // end at once: prefill's leg may fail, and decode would wait for KV that never comes
 	}
-	r.sent = a.record.Sent(&leg, incarnation.ID())
+	r.sent = a.Record.Sent(&leg, incarnation.ID())
 	owed := limits.FirstByte
-	if !a.Stream || together || h.Leg == nil && a.pair.Uncached > oneStep || r.unread && (r.origin.State == nil || !r.origin.State.Loaded()) {
+	if !stream || h.together || h.Leg == nil && a.pair.Uncached > oneStep || r.unread && (r.origin.State == nil || !r.origin.State.Loaded()) {
 		owed = 0 // a pair that has never exchanged KV may not be able to, which says nothing of decode
 	}
 	r.origin.Began = time.Now()
@@ -91,10 +91,10 @@ func (a *attempt) decodeOn(ctx context.Context, incarnation *fleet.Incarnation) 
 			r.wait.Over()
 		}
 	}()
-	answered, err := a.deps.Legs.Decode(ctx, leg, limits)
+	answered, err := a.h.deps.Legs.Decode(ctx, leg, limits)
 	r.sent.Answered(time.Since(r.origin.Began), err)
 	if err != nil {
-		r.blame(err)
+		a.failed.unread = r.blame(err, a.doubts, a.PrefillError)
 		return nil, err
 	}
 	engine.Health.Answered() // told now, because the stream may last for minutes
@@ -117,4 +117,4 @@ func gone(cause error) time.Duration {
 }
 
 // inDoubt reports whether the KV that prefill hands over is in doubt: the fleet's epoch has ended.
-func (a *attempt) inDoubt() bool { return a.pair.Salt == "" && a.epoch != a.deps.Epoch.Now() }
+func (a *attempt) inDoubt() bool { return a.pair.Salt == "" && a.epoch != a.h.deps.Epoch.Now() }

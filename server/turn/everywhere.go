@@ -68,15 +68,15 @@ func (h *hopeless) fails(account string, req *body.Request, everywhere bool, now
 // isHopeless reports whether the failure of an attempt is the answer, because its request is at fault: the body has failed everywhere a while
 // ago, or has done so now. last says that no attempt follows; a decode leg behind prefill's failure has nothing but the request to fail for,
 // so that none need follow.
-func (t *turn) isHopeless(err error, last bool) bool {
+func (h *Handler) isHopeless(t *turn, err error, last bool) bool {
 	leg, all := legOf(err), t.doubts.legs
 	if !slices.Contains(all, leg) {
 		return false
 	}
 	last = last || leg.Role == upstream.RoleDecode && t.asked.NoPrefill
-	if !t.hopeless.fails(t.Account, t.body, last && everywhere(all), time.Now()) {
+	if !h.hopeless.fails(t.Account, t.body, last && everywhere(all), time.Now()) {
 		return false
 	}
-	t.log().Info("a request fails everywhere, which opens no circuit", "error", err)
+	h.log(&t.record).Info("a request fails everywhere, which opens no circuit", "error", err)
 	return true
 }

@@ -7,6 +7,7 @@ import (
 	"hash/maphash"
 	"net/http"
 	"runtime/debug"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -43,13 +44,13 @@ func New(cfg Config, deps Deps) *Handler {
 // Serve runs the turn of a request to an API. It panics with http.ErrAbortHandler where the connection must be aborted.
 func (h *Handler) Serve(w http.ResponseWriter, r *http.Request, api body.API) {
 	t := h.begin(w, r, api)
-	t.end(t.guarded(r))
+	h.end(t, h.guarded(r, t))
 }
 
 // begin makes the turn of a request. It is a function of its own, as end is, so that its frame is not on the stack of open streams.
 func (h *Handler) begin(w http.ResponseWriter, r *http.Request, api body.API) *turn {
 	t := &turn{
-		Handler: h, Request: request.Request{API: api}, ctx: r.Context(), began: time.Now(), routing: h.Routing.Load(), legID: upstream.NewID(),
+		Request: request.Request{API: api}, began: time.Now(), routing: h.Routing.Load(), legID: upstream.NewID(),
 	}
 	t.record = record.NewBuilder(cmp.Or(request.ID(r.Header), t.legID), api, request.Trace(r.Header, h.deps.Sample), t.began)
 	// Server.exact has set the first deadline of the writes when the request came in.
@@ -59,28 +60,28 @@ func (h *Handler) begin(w http.ResponseWriter, r *http.Request, api body.API) *t
 
 // guarded runs a turn within the limits of the server. It turns a panic into an error, so that a defect costs one turn only, and the
 // turn's ticket is settled as after any other failure.
-func (t *turn) guarded(r *http.Request) (err error) {
+func (h *Handler) guarded(r *http.Request, t *turn) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			t.log().Error("panic in a turn", "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+			h.log(&t.record).Error("panic in a turn", "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 			err = fmt.Errorf("panic: %v", p)
 		}
 	}()
 	defer t.lease.GiveBack()
 	defer t.share.GiveBack()
 	defer func() { t.proof.IDs.Discard() }() // which the last attempt has kept for a hand-back that will not happen
-	if err = t.take(r); err != nil {
+	if err = h.take(r, t); err != nil {
 		return err
 	}
-	if every := t.cfg.Heartbeat; t.Stream && every > 0 {
+	if every := h.cfg.Heartbeat; t.Stream && every > 0 {
 		t.out.beat(t.API, every)
 	}
-	return t.run() // which ends when the client leaves, and when the server abandons its turns (Run of package server)
+	return h.run(r.Context(), t) // which ends when the client leaves, and when the server abandons its turns (Run of package server)
 }
 
 // take reads a request into its turn, and gets the turn a slot. It needs neither an engine nor the store.
-func (t *turn) take(r *http.Request) error {
-	names, requests := t.deps.Names, t.deps.Requests
+func (h *Handler) take(r *http.Request, t *turn) error {
+	names, requests := h.deps.Names, h.deps.Requests
 	tenant, err := requests.Tenant(r)
 	t.record.From(names.Address(r), names.Tenant(tenant))
 	if err != nil {
@@ -88,7 +89,7 @@ func (t *turn) take(r *http.Request) error {
 	}
 	t.share = requests.Reserve(r, tenant)
 	raw, err := requests.Receive(t.out.w, r, &t.share, func() (err error) {
-		t.lease, t.asked.Queued, err = t.deps.Slots.Take(t.ctx, t.share.Account)
+		t.lease, t.asked.Queued, err = h.deps.Slots.Take(r.Context(), t.share.Account)
 		t.record.Waited(t.asked.Queued, err == nil)
 		return err
 	})
@@ -99,11 +100,11 @@ func (t *turn) take(r *http.Request) error {
 	if err != nil {
 		var wrong *request.Error
 		if errors.As(err, &wrong) && wrong.Cause != nil {
-			t.log().Warn("request names a prefill instance that is not permitted", "error", wrong.Cause)
+			h.log(&t.record).Warn("request names a prefill instance that is not permitted", "error", wrong.Cause)
 		}
 		return err
 	}
-	t.admitted = t.deps.Tickets.Admit(&t.Request, t.body, t.began)
+	t.admitted = h.deps.Tickets.Admit(&t.Request, t.body, t.began)
 	t.record.Asks(t.Model, t.Conversation.Name, t.Conversation.Source, t.Conversation.ID)
 	t.record.Reuses(t.admitted.Nothing(&t.found))
 	t.asked.Request, t.asked.Body, t.asked.Tickets, t.asked.Record = &t.Request, t.body, t.admitted.TakesPart(), &t.record
@@ -111,13 +112,16 @@ func (t *turn) take(r *http.Request) error {
 	return nil
 }
 
+// maxFinish bounds a finish_reason, which is text from an engine. Those of vLLM have at most fourteen bytes.
+const maxFinish = 64
+
 // end sends the error of a turn that failed before it was committed, and passes the record of every turn to the observers.
-func (t *turn) end(err error) {
+func (h *Handler) end(t *turn, err error) {
 	if err != nil {
-		problem := t.deps.Errors.Map(err)
+		problem := h.deps.Errors.Map(err)
 		if began := t.out.committed; began || t.out.stop() {
 			if !began {
-				t.lastWords(err, 0)
+				h.lastWords(t, err, 0)
 			}
 			t.record.Broke(err, problem.Code)
 			err = &record.AbortError{Err: err}
@@ -128,13 +132,13 @@ func (t *turn) end(err error) {
 	}
 	r := t.record.End(err)
 	if r.Path.Way == record.WayDecodeOnly && r.End.Status == http.StatusOK {
-		t.deps.Ratios.Learn(&t.Request, r.Answer.PromptTokens) // on the other ways prefill's answer has given the number
+		h.deps.Ratios.Learn(&t.Request, r.Answer.PromptTokens) // on the other ways prefill's answer has given the number
 	}
-	r.Unserved = r.Model != "" && !t.deps.Fleet.Catalogue.Serves(r.Model)
-	// The finish_reason is text from an engine, and a part of the answer, all of which observers would keep in memory. Those of vLLM have at
-	// most fourteen characters.
-	r.Answer.Finish = fmt.Sprintf("%.64s", r.Answer.Finish)
-	for _, observe := range t.deps.Observers {
+	r.Unserved = r.Model != "" && !h.deps.Fleet.Catalogue.Serves(r.Model)
+	finish := r.Answer.Finish
+	finish = strings.ToValidUTF8(finish[:min(len(finish), maxFinish)], "")
+	r.Answer.Finish = strings.Clone(finish) // it is a part of the whole answer, which observers would keep in memory
+	for _, observe := range h.deps.Observers {
 		observe(r)
 	}
 	if r.Aborted() || r.End.Status == record.StatusClientGone {
@@ -146,8 +150,8 @@ func (t *turn) end(err error) {
 
 // lastWords sends the client of a stream an error event that says what broke the stream, behind so many events. No [DONE] follows, and the
 // connection is aborted, so that no client takes the answer for a complete one.
-func (t *turn) lastWords(err error, events int64) {
-	if _, err := t.out.Write(t.deps.Errors.Map(err).Event(t.API, events)); err == nil {
+func (h *Handler) lastWords(t *turn, err error, events int64) {
+	if _, err := t.out.Write(h.deps.Errors.Map(err).Event(t.API, events)); err == nil {
 		_ = t.out.Flush()
 	}
 }

@@ -45,7 +45,7 @@ func TestMayTryAgain_WithoutAnotherInstance(t *testing.T) {
 	} {
 		h := New(Config{LegConfig: LegConfig{AnswerTimeout: 10 * time.Minute}}, Deps{Fleet: fleet.New(fleet.Config{})})
 		r := &turn{
-			Handler: h, Request: request.Request{Account: "t"}, ctx: t.Context(), routing: &RoutingConfig{PrefillFailure: row.policy},
+			Request: request.Request{Account: "t"}, routing: &RoutingConfig{PrefillFailure: row.policy},
 			began: time.Now().Add(row.until - 5*time.Minute),
 		}
 		r.asked.PrefillError = row.policy == PrefillError
@@ -53,7 +53,7 @@ func TestMayTryAgain_WithoutAnotherInstance(t *testing.T) {
 		if errors.Is(row.err, upstream.ErrPrefillTimeout) {
 			leg.Kind = upstream.Timeout
 		}
-		got := r.mayTryAgain(leg)
+		got := h.mayTryAgain(t.Context(), r, leg)
 		if got != row.want || r.asked.NoPrefill != row.alone {
 			t.Errorf("%s: got %t, decode alone: %t; want %t, %t", name, got, r.asked.NoPrefill, row.want, row.alone)
 		}

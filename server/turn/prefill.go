@@ -23,13 +23,14 @@ import (
 type handed struct {
 	upstream.Handover           // its Leg is nil if decode gets nothing, and prefills by itself
 	until             time.Time // end of the hand-over budget
+	together          bool      // prefill's leg runs at the same time as decode's
 	arrived           bool      // the KV is at decode already, where no lease ends
 	caches            reuse.Caches
 }
 
-// hand begins the hand-over of the attempt, and its budget.
-func (a *attempt) hand(h *upstream.Handover) {
-	a.handed = handed{Handover: *h, until: time.Now().Add(a.cfg.HandoverBudget)}
+// handed returns a hand-over of prefill, whose budget begins.
+func (a *attempt) handed(h *upstream.Handover) handed {
+	return handed{Handover: *h, until: time.Now().Add(a.h.cfg.HandoverBudget)}
 }
 
 // prefillLeg is a prefill leg, and what its engine has answered.
@@ -45,107 +46,106 @@ type prefillLeg struct {
 }
 
 // prefillLeg makes the prefill leg of an attempt, which is about to be sent.
-func (a *attempt) prefillLeg() *prefillLeg {
-	plan, ids := &a.plan.Prefill, a.proof.IDs
-	p := &prefillLeg{Leg: a.leg(a.pair.Prefill, *plan, a.body.PrefillBody(body.PrefillEdit{
-		Members: plan.Members, CacheSalt: a.cacheSalt(a.pair.Decode), ReturnTokenIDs: ids.Wanted(), PromptIDs: ids.ForPrefill(), AnswerID: a.answerID(),
+func (a *attempt) prefillLeg(plan upstream.Plan) *prefillLeg {
+	ids := a.proof.IDs
+	p := &prefillLeg{Leg: a.leg(a.pair.Prefill, plan.Prefill, a.Body.PrefillBody(body.PrefillEdit{
+		Members: plan.Prefill.Members, CacheSalt: a.cacheSalt(a.pair.Decode), ReturnTokenIDs: ids.Wanted(), PromptIDs: ids.ForPrefill(), AnswerID: a.answerID(),
 	}))}
 	a.failed.added = a.claim.Ticket != nil || a.claim.Piggyback != nil
 	a.claim.Sent()
-	p.sent = a.record.Sent(&p.Leg, a.pair.Prefill.ID())
+	p.sent = a.Record.Sent(&p.Leg, a.pair.Prefill.ID())
 	return p
 }
 
 // prefill runs the prefill leg. If prefill answers no usable hand-over, decode gets no kv_transfer_params at all and prefills by itself:
 // an incomplete object would make it act as a prefill instance (vLLM nixl/base_scheduler.py).
-func (a *attempt) prefill() error {
+func (a *attempt) prefill(ctx context.Context, plan upstream.Plan) (handed, error) {
 	defer a.pair.Prefilled()
-	leg := a.prefillLeg()
-	a.proof.IDs.Learn(a.ctx)
-	a.send(a.ctx, leg)
-	return a.conclude(leg)
+	leg := a.prefillLeg(plan)
+	a.proof.IDs.Learn(ctx)
+	a.send(ctx, plan, leg)
+	return a.conclude(plan, leg)
 }
 
 // send sends the leg and waits for its answer. It changes nothing of the attempt.
-func (a *attempt) send(ctx context.Context, p *prefillLeg) {
+func (a *attempt) send(ctx context.Context, plan upstream.Plan, p *prefillLeg) {
 	limit, cause := a.prefillLimit()
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, cause)
 	defer cancel()
 	leg := p.Leg
 	p.Body, p.began = nil, time.Now() // the body is freed as soon as it is written
-	p.answer, p.err = a.deps.Legs.Prefill(ctx, leg)
+	p.answer, p.err = a.h.deps.Legs.Prefill(ctx, leg)
 	p.took = time.Since(p.began)
 	switch prefill := a.pair.Prefill; {
 	case p.err != nil:
 	case prefill.Engine().AnswerIDs.Foreign(leg.RequestID, p.answer.ID):
-		p.answer, p.err = upstream.PrefillAnswer{}, a.foreign(prefill) // its ids belong to another prompt
+		p.answer, p.err = upstream.PrefillAnswer{}, a.h.foreign(prefill) // its ids belong to another prompt
 	default:
-		if p.handover, p.unusable = a.plan.Handover(p.answer); p.unusable != nil && a.plan.Together != nil {
+		if p.handover, p.unusable = plan.Handover(p.answer); p.unusable != nil && plan.Together != nil {
 			p.err, p.unusable = legError(prefill, upstream.KVLoad, p.unusable), nil // decode has got it already
 		}
 	}
 }
 
-// conclude notes how a prefill leg has ended, and what it hands over. Where prefill has answered with a good status and the rest can't be
+// conclude notes how a prefill leg has ended, and returns what it hands over. Where prefill has answered with a good status and the rest can't be
 // used, the turn goes on with decode alone, unless the operator wants errors.
-func (a *attempt) conclude(p *prefillLeg) error {
+func (a *attempt) conclude(plan upstream.Plan, p *prefillLeg) (handed, error) {
 	prefill, ids, answer := a.pair.Prefill, a.proof.IDs, p.answer
 	engine := prefill.Engine()
 	p.sent.Answered(p.took, p.err)
 	ids.Rendered(answer.PromptIDs)
-	a.handed = handed{Handover: upstream.Handover{Bound: true, Rescue: a.plan.Lost, Left: true}} // unless it is known to be less or more
-	if p.err != nil {
-		if a.prefillFailed(engine, p); p.unusable == nil {
-			return p.err
+	lost := handed{Handover: upstream.Handover{Bound: true, Rescue: plan.Lost, Left: true}} // KV of which nothing more is known
+	if leg := legOf(p.err); p.err != nil {
+		if !leg.Sent || leg.Kind == upstream.Status {
+			lost = handed{} // the engine has not begun to send KV
+		}
+		if a.prefillFailed(engine, p, leg); p.unusable == nil {
+			return lost, p.err
 		}
 		ids.Lost()
 	} else {
 		Blame(engine, nil, false)
-		a.deps.Ratios.Learn(&a.Request, answer.PromptTokens)
+		a.h.deps.Ratios.Learn(a.Request, answer.PromptTokens)
 		a.claim.Conclude(pairs.Answered)
 		a.doubts.without(upstream.RolePrefill)
 		if ids.CheckEcho(answer.PromptIDs) != nil { // the incarnation does not compute the ids that it is sent
-			a.deps.Epoch.Caught(prefill, a.epoch, a.record.ID())
-			return legError(prefill, upstream.IDEcho, proof.ErrIDs)
+			a.h.deps.Epoch.Caught(prefill, a.epoch, a.Record.ID())
+			return lost, legError(prefill, upstream.IDEcho, proof.ErrIDs)
 		}
 		a.indexPrompt(ids.Prompt())
 	}
 	switch {
 	case p.handover != nil:
 	case p.unusable == nil:
-		a.record.Alone(record.WhyConnector)
-		return nil
-	case a.asked.PrefillError:
-		return legError(prefill, upstream.Garbage, p.unusable)
+		a.Record.Alone(record.WhyConnector)
+		return lost, nil
+	case a.PrefillError:
+		return lost, legError(prefill, upstream.Garbage, p.unusable)
 	default:
-		a.log().Error("prefill's answer can't be used; decode prefills by itself", "prefill", engine.Name, "error", p.unusable)
-		a.record.Alone(record.WhyFailed)
-		return nil
+		a.h.log(a.Record).Error("prefill's answer can't be used; decode prefills by itself", "prefill", engine.Name, "error", p.unusable)
+		a.Record.Alone(record.WhyFailed)
+		return lost, nil
 	}
-	a.hand(p.handover)
+	h := a.handed(p.handover)
 	reused := a.reuses(reuse.Tell(&a.proof, p.handover, answer.PromptTokens))
 	if reused.Kept != facts.Unknown {
 		prefill.PrefixCache.HandedBackFound(reused.Kept == facts.Yes)
 	}
-	a.handed.caches = reused.Caches
+	h.caches = reused.Caches
 	// The number of computed tokens is certain only if prefill reports how many it took from caches. Ejecting a slow engine needs that
 	// certainty; for picks an estimate is enough.
-	tokens, cached, ticket := cmp.Or(answer.PromptTokens, a.Length.Whole.Tokens(request.UsualRatio)), p.handover.Cached, a.claim.Ticket != nil
+	tokens, cached, ticket := cmp.Or(answer.PromptTokens, a.Request.Length.Whole.Tokens(request.UsualRatio)), h.Cached, a.claim.Ticket != nil
 	certain := !ticket && cached >= 0 && answer.PromptTokens > 0
 	if cached < 0 && ticket {
 		cached = a.claim.Offer.Tokens
 	}
 	engine.LearnPrefill(tokens-max(0, cached), p.took, certain)
-	return nil
+	return h, nil
 }
 
 // prefillFailed notes what a failure says about the ticket and the engine, and that an answer is unusable which can't be read.
-func (a *attempt) prefillFailed(engine *fleet.Engine, p *prefillLeg) {
-	leg := legOf(p.err)
-	if !leg.Sent || leg.Kind == upstream.Status {
-		a.handed = handed{} // the engine has not begun to send KV
-	}
-	if leg.Kind == upstream.Garbage && !a.asked.PrefillError {
+func (a *attempt) prefillFailed(engine *fleet.Engine, p *prefillLeg, leg *upstream.LegError) {
+	if leg.Kind == upstream.Garbage && !a.PrefillError {
 		p.unusable = leg
 	} else {
 		a.doubts.carried(leg, a.claim.Failed(leg))
@@ -170,8 +170,8 @@ func grown(set, expected time.Duration) time.Duration {
 // nevertheless.
 func (a *attempt) prefillLimit() (limit time.Duration, cause error) {
 	engine, ticket := a.pair.Prefill.Engine(), a.claim.Ticket
-	limit, cause = grown(a.cfg.PrefillTimeout, engine.Expects(0)), upstream.ErrPrefillTimeout
-	if trial := a.cfg.ReuseTrialTimeout + engine.Expects(a.Length.Whole.Tokens(request.UsualRatio)); a.failed.added && trial < limit {
+	limit, cause = grown(a.h.cfg.PrefillTimeout, engine.Expects(0)), upstream.ErrPrefillTimeout
+	if trial := a.h.cfg.ReuseTrialTimeout + engine.Expects(a.Request.Length.Whole.Tokens(request.UsualRatio)); a.failed.added && trial < limit {
 		limit, cause = trial, upstream.ErrReuseTimeout
 	}
 	if ticket != nil {
@@ -188,8 +188,8 @@ func (a *attempt) indexPrompt(ids []uint32) {
 	if len(ids) == 0 {
 		return
 	}
-	a.deps.Fleet.Prefixes.IndexPrompt(prefixindex.ComputedPrompt{
-		Chain: a.asked.Chain, Bytes: a.body.Prompt().Bytes(), IDs: ids, BlockSize: a.pair.Prefill.BlockSize(), Model: a.Model,
+	a.h.deps.Fleet.Prefixes.IndexPrompt(prefixindex.ComputedPrompt{
+		Chain: a.Chain, Bytes: a.Body.Prompt().Bytes(), IDs: ids, BlockSize: a.pair.Prefill.BlockSize(), Model: a.Request.Model,
 		Salt: cmp.Or(a.cacheSalt(a.pair.Decode), a.proof.Salt),
 	})
 }

@@ -29,29 +29,34 @@ var (
 	errInDoubt = errors.New("its KV is in doubt")
 )
 
+// untaken is a hand-over that decode has not taken yet.
+type untaken struct {
+	handed
+	by *attempt
+}
+
 // rescue has decode take a hand-over that no leg of the turn takes: the client has left, decode has failed the leg, or the KV has come too
 // late. Prefill would keep the blocks for their lease, and LMCache's receiver would keep its chunks for ever. The leg has one token and
 // nothing of the client's but the prompt, and a cache_salt of its own, because decode may have taken the hand-over all the same: what it
 // reads then in blocks that are free by now is found by no other request. r is decode's answer, nil if there is none; its events show
 // whether decode takes the hand-over.
-func (a *attempt) rescue(r *reading) {
-	switch h := &a.handed; {
+func (a *attempt) rescue(plan upstream.Plan, h handed, r *reading) {
+	switch {
 	case h.Rescue == nil:
 	case r != nil && !h.Left:
-		r.untaken = a
+		r.untaken = &untaken{h, a}
 	case a.inDoubt():
-		a.strand(a.record.ID(), errInDoubt)
+		a.h.strand(a.Record.ID(), errInDoubt)
 	default:
 		select {
-		case a.rescues <- struct{}{}:
-			a.sendRescue()
+		case a.h.rescues <- struct{}{}:
+			a.sendRescue(plan, h)
 			return
 		default:
-			a.strand(a.record.ID(), errNoRoom)
+			a.h.strand(a.Record.ID(), errNoRoom)
 		}
 	}
-	closePlan(a.plan)
-	a.plan = upstream.Plan{}
+	closePlan(plan)
 }
 
 // closePlan gives back the resources that a plan has reserved.
@@ -62,16 +67,15 @@ func closePlan(plan upstream.Plan) {
 }
 
 // sendRescue sends the leg in the background, which any decode instance can get, and then closes the plan.
-func (a *attempt) sendRescue() {
-	// The work keeps nothing else of the attempt.
-	to, h, plan, pair, model, id := a.Handler, a.handed, a.plan, a.pair, a.Model, a.record.ID()
+func (a *attempt) sendRescue(plan upstream.Plan, h handed) {
+	to, pair, model, id := a.h, a.pair, a.Request.Model, a.Record.ID() // the work keeps nothing else of the attempt
 	edit := body.PrefillEdit{Members: h.Rescue(), CacheSalt: upstream.Salted(upstream.NewID()+"~", a.proof.Salt)}
 	if ids := a.proof.IDs.Prompt(); ids != nil {
 		edit.PromptIDs = rawjson.AppendIDs(nil, ids)
 	}
-	leg := upstream.Leg{RequestID: a.legID, Authorization: a.Authorization}
-	leg.API, leg.Body = a.body.RescueBody(edit)
-	a.record.Joins(&leg)
+	leg := upstream.Leg{RequestID: a.legID, Authorization: a.Request.Authorization}
+	leg.API, leg.Body = a.Body.RescueBody(edit)
+	a.Record.Joins(&leg)
 	to.deps.Background.Run("turn", id, func() {
 		defer func() { <-to.rescues }()
 		defer closePlan(plan)

@@ -30,53 +30,59 @@ const passedAtOnce = 32 << 10
 type reading struct {
 	answer.Reader
 	*upstream.Stream // nil until the headers have arrived
-	*turn            // whose answer it is
 
+	h       *Handler
+	record  *record.Builder
 	leg     answer.Leg
 	sent    record.SentLeg
-	origin  reuse.Origin        // of the answer's KV
-	head    []byte              // what the client gets before decode's first event, nil for nothing
-	untaken *attempt            // whose hand-over is rescued; nil once decode has taken it
-	unread  bool                // decode has got a hand-over, and not shown yet that it has loaded the KV
-	wait    health.Wait         // for the beginning of the answer
-	held    request.Reservation // for what is held of the answer; a usual stream holds nothing worth counting
-	relay   *sse.Relay          // nil for a whole answer
-	blanks  rawjson.Blanks      // of a whole answer that passes unread
-	kept    bool                // the answer's ticket has been stored or given up
+	origin  reuse.Origin // of the answer's KV
+	head    []byte       // what the client gets before decode's first event, nil for nothing
+	whole   bool         // the client wants no stream
+	untaken *untaken     // the hand-over that is rescued; nil once decode has taken it
+	unread  bool         // decode has got a hand-over, and not shown yet that it has loaded the KV
+	wait    health.Wait  // for the beginning of the answer
+
+	turn   *turn               // whose answer it is
+	out    *commitWriter
+	held   request.Reservation // for what is held of the answer; a usual stream holds nothing worth counting
+	relay  *sse.Relay          // nil for a whole answer
+	blanks rawjson.Blanks      // of a whole answer that passes unread
+	kept   bool                // the answer's ticket has been stored or given up
 }
 
 // Close ends the leg, and has a hand-over rescued that decode has not taken.
 func (r *reading) Close() {
 	r.Stream.Close()
 	r.wait.Over()
-	if r.untaken != nil {
-		r.untaken.rescue(nil)
+	if of := r.untaken; of != nil {
+		of.by.rescue(upstream.Plan{}, of.handed, nil)
 	}
 }
 
 // respond sends decode's answer to the client and stores the ticket that the answer leaves. A failure before the first byte is an ordinary
 // error. After the first byte the answer has broken off, and the connection must be aborted.
-func (r *reading) respond() (err error) {
+func (h *Handler) respond(ctx context.Context, t *turn, r *reading) (err error) {
 	defer r.Close()
-	r.leg.IDs, r.held = r.deps.Tickets.Listen(&r.origin), r.share.Beside()
+	r.turn, r.out, r.origin.Proof, r.held = t, &t.out, &t.proof, t.share.Beside()
+	r.leg.IDs = h.deps.Tickets.Listen(&r.origin)
 	defer r.held.GiveBack()
 	r.Reset(&r.leg, r)
 	switch {
 	case r.MediaType() == "text/event-stream":
-		r.start()
-		err = r.ended(r.relay.Run(r.Stream))
-	case r.turn.Stream && r.out.stop(): // headers of a stream have been sent
-		err = r.broken(errNotStream)
+		r.start(ctx)
+		err = r.ended(ctx, r.relay.Run(r.Stream))
+	case t.Stream && t.out.stop(): // headers of a stream have been sent
+		err = r.broken(ctx, errNotStream)
 	default:
-		err = r.whole()
+		err = r.relayWhole(ctx)
 	}
 	told := err
 	if fault, _ := r.Fault(); err == nil && fault != 0 { // the engine has told an error within its answer
 		failed := legError(r.origin.Decode, upstream.Status, nil)
 		failed.Status, told = fault, failed
-		r.record.Broke(told, r.deps.Errors.Map(told).Code)
+		t.record.Broke(told, h.deps.Errors.Map(told).Code)
 	}
-	r.blame(told)
+	t.failed.unread = r.blame(told, nil, false)
 	r.sent.Over(told)
 	return err
 }
@@ -109,20 +115,17 @@ func (r *reading) taken() {
 		r.unread = false
 		r.loads(pairs.Answered, nil)
 	}
-	r.dropBody()
+	r.turn.dropBody()
 }
-
-// Ended implements answer.Turn.
-func (r *reading) Ended() { r.keep(false) }
 
 // MayRestart implements answer.Turn.
 func (r *reading) MayRestart() bool {
-	return !r.relay.Released() && r.mayRestart(upstream.RoleDecode)
+	return !r.relay.Released() && r.h.mayRestart(r.turn, upstream.RoleDecode)
 }
 
 // keep stores the ticket that the answer leaves, if it leaves one. Only the first call has an effect. left says that the client has left, or
 // that the server ends the turn.
-func (r *reading) keep(left bool) {
+func (r *reading) keep(ctx context.Context, left bool) {
 	result := r.Result(left)
 	if r.kept || result.Foreign { // the blocks of a foreign answer belong to another request
 		return
@@ -135,7 +138,7 @@ func (r *reading) keep(left bool) {
 	if rawjson.Kind(params) == '{' {
 		result.Params = params
 	}
-	r.record.Stored(r.deps.Tickets.Keep(r.ctx, &r.origin, &r.found, result, &r.record))
+	r.record.Stored(r.h.deps.Tickets.Keep(ctx, &r.origin, &r.turn.found, result, r.record))
 }
 
 // room adds n bytes to what the turn holds of its answer, or gives all back for 0. An answer that the connector rewrites can't pass unread,
@@ -148,32 +151,32 @@ func (r *reading) room(n int64) bool {
 	return r.held.Grow(n) == nil || r.leg.Rewrite != nil
 }
 
-// whole relays a JSON answer as it is, without kv_transfer_params.
-func (r *reading) whole() error {
+// relayWhole relays a JSON answer as it is, without kv_transfer_params.
+func (r *reading) relayWhole(ctx context.Context) error {
 	r.Spare()
 	rewrite := r.leg.Rewrite
 	body, err := upstream.ReadWithin(r.Stream, maxAnswer, nil, r.room)
 	switch {
 	case errors.Is(err, upstream.ErrAnswerTooLarge) && rewrite == nil:
-		return r.passUnread(body)
+		return r.passUnread(ctx, body)
 	case err != nil:
-		return r.broken(err)
+		return r.broken(ctx, err)
 	}
 	r.wait.Heard()
 	rest := r.Whole(body)
 	r.record.Answered(r.Record(sse.Stats{}))
-	r.keep(false)
+	r.keep(ctx, false)
 	switch {
 	case r.Foreign():
-		return r.broken(upstream.ErrForeign)
+		return r.broken(ctx, upstream.ErrForeign)
 	case r.Result(false).Ineligible == answer.Unparsable:
-		return r.broken(errNotJSON)
+		return r.broken(ctx, errNotJSON)
 	}
 	r.taken()
 	if rewrite != nil {
 		whole, err := rewrite.Body(rest.Bytes())
 		if err != nil {
-			return r.broken(errors.Join(errNotJSON, err))
+			return r.broken(ctx, errors.Join(errNotJSON, err))
 		}
 		rest = rawjson.Pieces{whole}
 	}
@@ -187,16 +190,16 @@ func (r *reading) whole() error {
 }
 
 // passUnread passes a whole answer on as it comes, of which part has been read, with null as kv_transfer_params.
-func (r *reading) passUnread(part []byte) (err error) {
+func (r *reading) passUnread(ctx context.Context, part []byte) (err error) {
 	r.UnreadWhole(part)
 	if r.Foreign() {
-		return r.broken(upstream.ErrForeign)
+		return r.broken(ctx, upstream.ErrForeign)
 	}
 	r.taken()
 	r.record.Answered(r.Record(sse.Stats{}))
 	r.out.announce(-1)
 	r.blanks.Names = r.Blank()
-	defer r.keep(false)
+	defer r.keep(ctx, false)
 	var gone error
 	for memory := make([]byte, passedAtOnce); ; {
 		if blanks := r.blanks.Next(part); gone == nil { // else the engine's blocks are all that matters
@@ -209,7 +212,7 @@ func (r *reading) passUnread(part []byte) (err error) {
 		case errors.Is(err, io.EOF):
 			return nil
 		default:
-			return r.broken(err)
+			return r.broken(ctx, err)
 		}
 		r.held.GiveBack()
 		n := 0
@@ -233,31 +236,35 @@ func (r *reading) passOn(part []byte, blanks []rawjson.Blank) (gone error) {
 
 // start makes the relay of a stream. The reader sees each event before the client does. It holds decode's first chunk back until the next
 // event, or for LegConfig.FirstEvent, and the ticket is stored when it sees the end.
-func (r *reading) start() {
+func (r *reading) start(ctx context.Context) {
 	r.out.announceStream(r.ContentType())
 	cfg := r.Relay()
-	cfg.Patience, cfg.Memory, cfg.Room = r.cfg.FirstEvent, &r.streamed, r.room
+	cfg.Patience, cfg.Memory, cfg.Room = r.h.cfg.FirstEvent, &r.h.streamed, r.room
 	observe := cfg.Observe
 	cfg.Observe = func(e sse.Event) sse.Verdict {
 		if r.Seen() { // what an API server sends before that does not show that decode works
 			r.wait.Heard()
 		}
-		return observe(e)
+		verdict := observe(e)
+		if r.Done() {
+			r.keep(ctx, false)
+		}
+		return verdict
 	}
-	r.relay = sse.New(&r.out, r.out.Flush, cfg)
+	r.relay = sse.New(r.out, r.out.Flush, cfg)
 }
 
 // ended returns the turn's error for the way in which the relay ended, nil for a complete answer.
-func (r *reading) ended(err error) error {
+func (r *reading) ended(ctx context.Context, err error) error {
 	stats := r.relay.Stats()
 	r.record.Answered(r.Record(stats))
 	_, unwritten := errors.AsType[*sse.WriteError](err)
-	left := err != nil && (unwritten || r.ctx.Err() != nil) // decode may have had more to send
+	left := err != nil && (unwritten || ctx.Err() != nil) // decode may have had more to send
 	fault, why := r.Fault()
 	if left && r.Seen() && fault == 0 { // the event that waits for the next one shows that decode takes the hand-over, and not that it could load it
 		r.untaken = nil
 	}
-	r.keep(left) // does nothing if the end was seen, because the ticket was stored then
+	r.keep(ctx, left) // does nothing if the end was seen, because the ticket was stored then
 	switch stopped := errors.Is(err, sse.ErrStopped); {
 	case err == nil:
 		if !r.out.committed { // an empty stream
@@ -277,12 +284,12 @@ func (r *reading) ended(err error) error {
 		return legError(r.origin.Decode, upstream.KVLoad, errKVLoad)
 	case r.Over() && !unwritten:
 		return nil // some clients close behind [DONE], such as the OpenAI SDKs
-	case unwritten, r.ctx.Err() != nil && !errors.Is(context.Cause(r.ctx), background.ErrShuttingDown):
+	case unwritten, ctx.Err() != nil && !errors.Is(context.Cause(ctx), background.ErrShuttingDown):
 		return record.ErrClientGone
 	}
-	broken := r.broken(err)
+	broken := r.broken(ctx, err)
 	if r.out.committed && !stats.MidEvent {
-		r.lastWords(broken, stats.Events)
+		r.h.lastWords(r.turn, broken, stats.Events)
 	}
 	return broken
 }
@@ -298,14 +305,14 @@ var (
 )
 
 // broken returns the error of an answer that could not be read to its end.
-func (r *reading) broken(err error) error {
-	if r.ctx.Err() != nil {
-		return context.Cause(r.ctx)
+func (r *reading) broken(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
 	}
 	kind := upstream.Broken
 	switch {
 	case errors.Is(err, upstream.ErrForeign):
-		return r.foreign(r.origin.Decode)
+		return r.h.foreign(r.origin.Decode)
 	case upstream.IsTimeout(err):
 		kind = upstream.Timeout
 	case errors.Is(err, upstream.ErrAnswerTooLarge), errors.Is(err, sse.ErrOversize), errors.Is(err, errNotJSON), errors.Is(err, errNotStream), errors.Is(err, errUnwritable):

@@ -1,6 +1,7 @@
 package turn
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"slices"
@@ -55,23 +56,23 @@ func (f *failure) caused(leg *upstream.LegError) bool {
 // then such a turn is still retried, without the prefill instance whose KV could not be loaded, as long as that has not been restarted, and on
 // another decode instance if there is one. Comments and blank lines reach the client at once, because they tell it, and the proxies before it,
 // that the connection lives. So they commit the turn, even before decode's first event (package sse). vLLM itself writes none.
-func (t *turn) mayTryAgain(err error) bool {
+func (h *Handler) mayTryAgain(ctx context.Context, t *turn, err error) bool {
 	leg, f, next := legOf(err), &t.failed, &t.asked
-	if t.ctx.Err() != nil || leg == nil {
+	if ctx.Err() != nil || leg == nil {
 		return false
 	}
-	engine := t.deps.Fleet.Engine(leg.Role, leg.Instance) // nil if it has left
+	engine := h.deps.Fleet.Engine(leg.Role, leg.Instance) // nil if it has left
 	prefills, caused, overdue := leg.Role == upstream.RolePrefill, f.caused(leg), errors.Is(leg.Err, upstream.ErrPrefillTimeout)
 	own := prefills && !caused
 	switch {
 	case leg.Status == http.StatusNotFound:
-		return t.withoutModel(leg.Role, engine)
+		return h.withoutModel(t, leg.Role, engine)
 	case prefills && t.tooLong(leg, engine):
 		next.TooLong = true
 		return t.restart()
 	case leg == next.Failed: // pick returned it again: no instance is left, or no slot for decode alone
 		return false
-	case own && (next.PrefillError || leg.Sent && t.late() && !overdue):
+	case own && (next.PrefillError || leg.Sent && h.late(t) && !overdue):
 		return false
 	case leg.Retryable(), caused:
 	case own && (leg.Kind == upstream.Garbage || leg.Kind == upstream.Timeout):
@@ -91,23 +92,23 @@ func (t *turn) mayTryAgain(err error) bool {
 			return false
 		}
 	}
-	elsewhere := t.elsewhere(leg.Role, engine)
+	elsewhere := h.elsewhere(t, leg.Role, engine)
 	switch echo := leg.Kind == upstream.IDEcho; {
 	case own:
 		lastWord := isInternal(leg) || leg.Paused() || overdue || errors.Is(leg.Err, upstream.ErrNotReady)
 		next.PrefillFailed = true
-		next.NoPrefill = decodeOnly || !t.mayRestart(leg.Role) || !elsewhere && lastWord || !t.Retries.take(t.Account)
+		next.NoPrefill = decodeOnly || !h.mayRestart(t, leg.Role) || !elsewhere && lastWord || !h.Retries.take(t.Account)
 		t.tried = append(t.tried, leg.Role)
 	case !prefills && leg.Paused() && !elsewhere: // prefill would compute the prompt again for the same refusal
 		return false
 	case echo && t.retried < pick.MaxDials: // each such failure quarantines an incarnation, so that they end
-	case echo, !t.mayRestart(leg.Role), !caused && !t.Retries.take(t.Account):
+	case echo, !h.mayRestart(t, leg.Role), !caused && !h.Retries.take(t.Account):
 		return false
 	default:
 		t.tried = append(t.tried, leg.Role)
 	}
 	if f.unread != nil {
-		t.leavePair(f.unread)
+		h.leavePair(ctx, t, f.unread)
 	}
 	if elsewhere {
 		t.exclude(engine)
@@ -119,12 +120,12 @@ func (t *turn) mayTryAgain(err error) bool {
 }
 
 // late reports whether the client has waited for so long that no leg that was sent is followed by another.
-func (t *turn) late() bool { return time.Since(t.began) >= t.cfg.begins(t.Stream)/2 }
+func (h *Handler) late(t *turn) bool { return time.Since(t.began) >= h.cfg.begins(t.Stream)/2 }
 
 // mayRestart reports whether a leg that was sent and failed may be followed by a new one: once for each role, and only if the client has
 // not waited for long.
-func (t *turn) mayRestart(role upstream.Role) bool {
-	return !slices.Contains(t.tried, role) && !t.late()
+func (h *Handler) mayRestart(t *turn, role upstream.Role) bool {
+	return !slices.Contains(t.tried, role) && !h.late(t)
 }
 
 // restart has another attempt follow, and forbids further attempts a ticket and a release.
@@ -148,14 +149,14 @@ func (t *turn) tooLong(leg *upstream.LegError, prefill *fleet.Engine) bool {
 
 // withoutModel decides what follows a leg whose engine does not serve the model, and can't load it: decode alone, if prefill's list did not show
 // the model, and decode's does.
-func (t *turn) withoutModel(role upstream.Role, asked *fleet.Engine) bool {
-	models := t.deps.Fleet.Catalogue
+func (h *Handler) withoutModel(t *turn, role upstream.Role, asked *fleet.Engine) bool {
+	models := h.deps.Fleet.Catalogue
 	models.Refused(t.Account, role, t.Model)
 	serves := func(e *fleet.Engine) bool { return e.MayServe(t.Model) }
 	switch {
 	case role == upstream.RoleDecode, asked == nil, serves(asked):
 		return false
-	case t.asked.PrefillError, !slices.ContainsFunc(t.deps.Fleet.Engines(upstream.RoleDecode), serves):
+	case t.asked.PrefillError, !slices.ContainsFunc(h.deps.Fleet.Engines(upstream.RoleDecode), serves):
 		models.Refused(t.Account, upstream.RoleDecode, t.Model) // which prefill has answered for
 		return false
 	}
@@ -171,8 +172,8 @@ func (t *turn) exclude(engine *fleet.Engine) {
 }
 
 // elsewhere reports whether another engine of a role may take the turn.
-func (t *turn) elsewhere(role upstream.Role, but *fleet.Engine) bool {
-	return slices.ContainsFunc(t.deps.Fleet.Engines(role), func(e *fleet.Engine) bool {
+func (h *Handler) elsewhere(t *turn, role upstream.Role, but *fleet.Engine) bool {
+	return slices.ContainsFunc(h.deps.Fleet.Engines(role), func(e *fleet.Engine) bool {
 		return e != but && (role == upstream.RoleDecode || t.MayPrefill(e.Name)) && !slices.Contains(t.asked.Excluded, e) &&
 			!e.Quarantined() && e.Reachable() && !e.Health.Unreached() && !e.Health.Pauses() && e.MayServe(t.Model)
 	})
@@ -180,10 +181,10 @@ func (t *turn) elsewhere(role upstream.Role, but *fleet.Engine) bool {
 
 // leavePair has the next attempt leave out the prefill engine of a pair whose hand-over decode has failed to load: without another one
 // decode serves alone, unless the operator wants errors. A prefill that has been restarted meanwhile is another pair.
-func (t *turn) leavePair(unread *fleet.Incarnation) {
+func (h *Handler) leavePair(ctx context.Context, t *turn, unread *fleet.Incarnation) {
 	prefill := unread.Engine()
-	prefill.Refresh(t.ctx)
-	if unread.Ended() || t.asked.PrefillError && !t.elsewhere(upstream.RolePrefill, prefill) {
+	prefill.Refresh(ctx)
+	if unread.Ended() || t.asked.PrefillError && !h.elsewhere(t, upstream.RolePrefill, prefill) {
 		return
 	}
 	t.asked.PrefillFailed = true

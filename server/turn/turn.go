@@ -17,10 +17,8 @@ import (
 
 // turn is one client request and its answer. Only the turn's own goroutine uses it.
 type turn struct {
-	*Handler
 	request.Request
-	ctx      context.Context //nolint:containedctx // of the client's request: it ends when the client leaves, or the server ends the turn
-	body     *body.Request   // nil once the answer has begun
+	body     *body.Request // nil once the answer has begun
 	began    time.Time
 	routing  *RoutingConfig // as it was when the turn began
 	legID    string         // X-Request-Id of the legs; a retry gets a new one
@@ -59,69 +57,80 @@ func (t *turn) dropBody() {
 
 // run runs a turn to its end, with as many attempts as it takes. It returns nil when the client has its answer, and else why it has none, or
 // why the answer broke off if it has begun.
-func (t *turn) run() error {
-	t.Retries.Earn(t.Account, budgetPerTurn)
+func (h *Handler) run(ctx context.Context, t *turn) error {
+	h.Retries.Earn(t.Account, budgetPerTurn)
 	defer t.doubts.settle()
 	for {
-		err := t.try()
+		err := h.try(ctx, t)
 		switch {
-		case err == nil, t.out.committed, t.isHopeless(err, false):
+		case err == nil, t.out.committed, h.isHopeless(t, err, false):
 			return err
-		case !t.mayTryAgain(err):
-			t.isHopeless(err, true)
+		case !h.mayTryAgain(ctx, t, err):
+			h.isHopeless(t, err, true)
 			return err
 		}
 		t.legID = upstream.NewID()
 		t.record.Retried()
 		t.retried++
-		t.log().Info("trying again", "error", err)
+		h.log(&t.record).Info("trying again", "error", err)
 	}
 }
 
-// log names the turn in each line.
-func (t *turn) log() *slog.Logger { return t.cfg.Logger.With("turn", t.record.ID()) }
+// log names a turn in each line.
+func (h *Handler) log(of *record.Builder) *slog.Logger { return h.cfg.Logger.With("turn", of.ID()) }
 
 // try is one attempt: look the conversation up, pick engines, claim a ticket, run the legs until decode's headers have arrived, and relay the
 // answer. The functions that it calls have ended, but for the last, when a stream is open, so that their frames are not on its stack.
-func (t *turn) try() error {
+func (h *Handler) try(ctx context.Context, t *turn) error {
 	lookup := t.record.Step(record.StepLookup)
-	a, err := t.pick()
+	pair, err := h.pick(ctx, t)
 	if err != nil {
 		lookup.Ended(false)
 		return err
 	}
-	defer a.pair.Done()
-	a.find()
+	defer pair.Done()
+	a := h.find(ctx, t, pair)
 	lookup.Ended(true)
-	answer, err := a.run()
-	if err != nil {
+	answer, err := a.run(ctx)
+	if t.failed = a.failed; err != nil {
 		return err
 	}
 	t.doubts.without(upstream.RoleDecode)
 	t.doubts.settle() // an engine has served what others have failed
-	t.accepted(a.pair.Decode)
-	return answer.respond()
+	h.accepted(t, pair.Decode)
+	return h.respond(ctx, t, answer)
 }
 
 // pick looks up which tickets the conversation has, and decides which incarnations of which engines serve the attempt, and by which path.
-func (t *turn) pick() (a *attempt, err error) {
+func (h *Handler) pick(ctx context.Context, t *turn) (pair *pick.Pair, err error) {
 	t.failed = failure{}
-	t.found = t.deps.Tickets.Look(t.ctx, &t.admitted, t.body, t.found, t.without.Why != "")
+	t.found = h.deps.Tickets.Look(ctx, &t.admitted, t.body, t.found, t.without.Why != "")
 	t.record.Follows(t.admitted.Nothing(&t.found))
 	chain := t.asked.Chain
 	if chain == nil {
-		chain = t.deps.Picker.PromptChain(t.body)
+		chain = h.deps.Picker.PromptChain(t.body)
 	}
 	t.asked.Hint, t.asked.Owned = t.found.Hint(&t.admitted)
 	t.asked.Chain = chain
-	a = &attempt{turn: t}
-	a.pair, t.asked.Earlier, err = t.deps.Picker.Pick(t.ctx, t.asked)
-	return a, err
+	pair, t.asked.Earlier, err = h.deps.Picker.Pick(ctx, t.asked)
+	return pair, err
+}
+
+// find makes the attempt of a pair. It proves how much of a ticket may be used, and claims it; a miss is a claim without a ticket.
+func (h *Handler) find(ctx context.Context, t *turn, pair *pick.Pair) *attempt {
+	t.proof = t.admitted.Prove(ctx, pair.Prefill, pair.Decode, pair.Quarantined, t.record.ID())
+	a := &attempt{
+		h: h, Attempt: t.asked, legID: t.legID, releases: h.cfg.Release && t.without.Why == "", pair: pair, proof: t.proof, doubts: &t.doubts,
+	}
+	a.claim, a.found = h.deps.Tickets.Find(ctx, &t.proof, t.found, t.without)
+	t.found = a.found
+	a.reuses(reuse.Told{Cached: -1})
+	return a
 }
 
 // accepted has the tenant of a turn, whose credential decode has accepted, count for itself from its next turn on.
-func (t *turn) accepted(decode *fleet.Incarnation) {
-	account, tenant, deps := t.Account, t.Conversation.Tenant, &t.deps
+func (h *Handler) accepted(t *turn, decode *fleet.Incarnation) {
+	account, tenant, deps := t.Account, t.Conversation.Tenant, &h.deps
 	if t.Authorization == "" || deps.Accepted.Has(tenant) {
 		return
 	}
