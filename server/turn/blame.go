@@ -79,7 +79,7 @@ func (h *Handler) foreign(to *fleet.Incarnation) *upstream.LegError {
 	return legError(to, upstream.Broken, upstream.ErrForeign)
 }
 
-// doubts are the door through which what turns show of tickets, releases and hand-overs passes: those of one turn. Its client chooses the
+// doubts are the door through which passes what one turn shows of tickets, releases and hand-overs. The turn's client chooses the
 // request, so that a failure alone shows nothing. What turns show of engines passes [Blame], and a request of our own decides. nil doubts
 // nothing.
 type doubts struct {

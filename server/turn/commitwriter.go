@@ -24,7 +24,7 @@ type commitWriter struct {
 	committed bool // status and headers have reached the client, and so does the answer's beginning
 
 	mu     sync.Mutex  // guards what follows
-	timer  *time.Timer // of the next beat, nil if none may come
+	timer  *time.Timer // of the next beat, nil once they have ended
 	beaten bool        // a beat has sent status and headers
 }
 

@@ -18,8 +18,8 @@ import (
 // will do better. vLLM answers 500 to whatever its handlers did not expect. 502, 503 and 504 say that a server, room or time was missing, which
 // is so for any request.
 
-// everywhere reports whether another engine has failed in the same way as the last, of which there is one at least: equally but for ids and
-// times.
+// everywhere reports whether another engine has failed in the same way as the last: equally but for ids and times. There is at
+// least one.
 func everywhere(legs []*upstream.LegError) bool {
 	last := legs[len(legs)-1]
 	return slices.ContainsFunc(legs, func(leg *upstream.LegError) bool {

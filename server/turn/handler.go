@@ -112,7 +112,7 @@ func (h *Handler) take(r *http.Request, t *turn) error {
 	return nil
 }
 
-// maxFinish bounds a finish_reason, which is text from an engine. Those of vLLM have at most fourteen bytes.
+// maxFinish bounds a finish_reason, which is text from an engine. In vLLM it has at most fourteen bytes.
 const maxFinish = 64
 
 // end sends the error of a turn that failed before it was committed, and passes the record of every turn to the observers.
@@ -148,8 +148,8 @@ func (h *Handler) end(t *turn, err error) {
 	}
 }
 
-// lastWords sends the client of a stream an error event that says what broke the stream, behind so many events. No [DONE] follows, and the
-// connection is aborted, so that no client takes the answer for a complete one.
+// lastWords sends the client of a stream an error event that says what broke the stream, behind the given number of events. No [DONE] follows, and
+// the connection is aborted, so that no client takes the answer for a complete one.
 func (h *Handler) lastWords(t *turn, err error, events int64) {
 	if _, err := t.out.Write(h.deps.Errors.Map(err).Event(t.API, events)); err == nil {
 		_ = t.out.Flush()

@@ -87,14 +87,14 @@ func (a *attempt) send(ctx context.Context, plan upstream.Plan, p *prefillLeg) {
 	}
 }
 
-// conclude notes how a prefill leg has ended, and returns what it hands over. Where prefill has answered with a good status and the rest can't be
-// used, the turn goes on with decode alone, unless the operator wants errors.
+// conclude notes how a prefill leg has ended, and returns what it hands over. Where prefill has answered with a good status and the rest can't
+// be used, the turn goes on with decode alone, unless the operator wants errors.
 func (a *attempt) conclude(plan upstream.Plan, p *prefillLeg) (handed, error) {
 	prefill, ids, answer := a.pair.Prefill, a.proof.IDs, p.answer
 	engine := prefill.Engine()
 	p.sent.Answered(p.took, p.err)
 	ids.Rendered(answer.PromptIDs)
-	lost := handed{Handover: upstream.Handover{Bound: true, Rescue: plan.Lost, Left: true}} // KV of which nothing more is known
+	lost := handed{Handover: upstream.Handover{Bound: true, Rescue: plan.Lost, Left: true}} // unless more is known
 	if leg := legOf(p.err); p.err != nil {
 		if !leg.Sent || leg.Kind == upstream.Status {
 			lost = handed{} // the engine has not begun to send KV

@@ -89,7 +89,7 @@ func (a *attempt) sendRescue(plan upstream.Plan, h handed) {
 		if err == nil {
 			err = to.rescueOn(pair, leg, h, model)
 		}
-		if err != nil && (h.Leg != nil || h.arrived) { // else nothing has come of which anybody knows
+		if err != nil && (h.Leg != nil || h.arrived) { // else nobody knows that anything has come
 			to.strand(id, err)
 		}
 	})

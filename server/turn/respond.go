@@ -42,7 +42,7 @@ type reading struct {
 	unread  bool         // decode has got a hand-over, and not shown yet that it has loaded the KV
 	wait    health.Wait  // for the beginning of the answer
 
-	turn   *turn               // whose answer it is
+	turn   *turn // whose answer it is
 	out    *commitWriter
 	held   request.Reservation // for what is held of the answer; a usual stream holds nothing worth counting
 	relay  *sse.Relay          // nil for a whole answer
@@ -189,7 +189,7 @@ func (r *reading) relayWhole(ctx context.Context) error {
 	return nil
 }
 
-// passUnread passes a whole answer on as it comes, of which part has been read, with null as kv_transfer_params.
+// passUnread passes on a whole answer as it comes, behind the part that has been read, with null as kv_transfer_params.
 func (r *reading) passUnread(ctx context.Context, part []byte) (err error) {
 	r.UnreadWhole(part)
 	if r.Foreign() {

@@ -61,7 +61,7 @@ func (b *RetryBudget) add(tenant string, n float64, now time.Time) {
 	maps.DeleteFunc(b.shares, func(_ string, r retries) bool { return r.now(now, sharePerSecond, shareMax) >= shareMax })
 }
 
-// now returns how many are left now, if so many come in each second.
+// now returns how many are left now, if perSecond come in.
 func (r retries) now(now time.Time, perSecond, most float64) float64 {
 	return min(most, r.left+now.Sub(r.at).Seconds()*perSecond)
 }

@@ -101,7 +101,7 @@ func (h *Handler) try(ctx context.Context, t *turn) error {
 	return h.respond(ctx, t, answer)
 }
 
-// pick looks up which tickets the conversation has, and decides which incarnations of which engines serve the attempt, and by which path.
+// pick looks up which tickets the conversation has, and picks the attempt's engines and path.
 func (h *Handler) pick(ctx context.Context, t *turn) (pair *pick.Pair, err error) {
 	t.failed = failure{}
 	t.found = h.deps.Tickets.Look(ctx, &t.admitted, t.body, t.found, t.without.Why != "")
