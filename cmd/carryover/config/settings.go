@@ -10,22 +10,21 @@ import (
 	"carryover/server/turn"
 )
 
-// Setting is one row of the table that describes Config. The table is the only place with the names and the help text of a value. It
-// lists the flag and the file key; the environment variable follows from the flag.
+// Setting is one row of the table, the only place with the names and the help text of a value.
 type Setting struct {
 	Key   string   // section.key of the file
-	Flag  string   // without dashes; empty for secrets, which a process list would show, and for values that a flag cannot express
-	env   string   // only if there is no flag to derive it from
+	Flag  string   // without dashes; empty for secrets, which a process list would show, and for values that no flag can express
+	env   string   // variable of a setting without a flag
 	To    any      // pointer to the field of Config
-	OneOf []string // closed set for a text, and for each item of a list; nil if open
+	OneOf []string // closed set for a text or each item of a list; nil if open
 	min   int      // bounds of a whole number; max 0 means none
 	max   int
-	off   bool // a duration of 0 stands for none
+	off   bool // a duration may be 0 for none
 	Live  bool // a reload can change it
 	Help  string
 }
 
-// Variable returns the environment variable of the setting, empty if it has none.
+// Variable returns the environment variable, empty if there is none.
 func (s Setting) Variable() string {
 	if s.Flag == "" {
 		return s.env
@@ -33,7 +32,7 @@ func (s Setting) Variable() string {
 	return "CARRYOVER_" + strings.ToUpper(strings.ReplaceAll(s.Flag, "-", "_"))
 }
 
-// Section is the section of the file that holds the setting.
+// Section returns the first part of the key.
 func (s Setting) Section() string {
 	section, _, _ := strings.Cut(s.Key, ".")
 	return section
@@ -42,7 +41,7 @@ func (s Setting) Section() string {
 // Name returns the last part of the key.
 func (s Setting) Name() string { return s.Key[strings.LastIndexByte(s.Key, '.')+1:] }
 
-// Usage returns the help text, with the allowed values if they are a closed set.
+// Usage returns the help text with the closed set of values, if there is one.
 func (s Setting) Usage() string {
 	if s.OneOf == nil {
 		return s.Help
@@ -50,7 +49,6 @@ func (s Setting) Usage() string {
 	return s.Help + ": " + strings.Join(s.OneOf, ", ")
 }
 
-// bounds returns a phrase for the accepted whole numbers.
 func (s Setting) bounds() string {
 	if s.max > 0 {
 		return fmt.Sprintf("a whole number from %d to %d", s.min, s.max)
@@ -58,12 +56,12 @@ func (s Setting) bounds() string {
 	return fmt.Sprintf("a whole number, at least %d", s.min)
 }
 
-// Settings returns the table, in the order in which it is shown, with pointers into c.
+// Settings returns all rows in the order of help texts, with pointers into c.
 func Settings(c *Config) []Setting {
 	return slices.Concat(EngineSettings(c), connectorSettings(c), routingSettings(c), discoverySettings(c), reuseSettings(c), redisSettings(c), boundSettings(c), clientSettings(c))
 }
 
-// EngineSettings are the rows of listeners, engines and how they are reached.
+// EngineSettings are the rows of listeners and engines.
 func EngineSettings(c *Config) []Setting {
 	return []Setting{
 		{Key: "listen.host", Flag: "host", To: &c.Listen.Host, Help: "address to listen on"},
@@ -77,7 +75,7 @@ func EngineSettings(c *Config) []Setting {
 	}
 }
 
-// Policies returns the policies that pick an instance, the default first.
+// Policies returns the routing policies, the default first.
 func Policies() []string {
 	return []string{"auto", "affinity", "prefix", "least_loaded", "power_of_two", "round_robin"}
 }
@@ -175,7 +173,7 @@ func clientSettings(c *Config) []Setting {
 	}
 }
 
-// InstanceSettings describes instance number i of a role. Only the file can set its fields one by one.
+// InstanceSettings describes instance i of a role. Only the file can set its fields.
 func InstanceSettings(role string, i int, c *InstanceConfig) []Setting {
 	at := instanceKey(role, i)
 	rows := []Setting{
