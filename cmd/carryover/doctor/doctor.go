@@ -1,8 +1,8 @@
 // Package doctor is the command that finds out what keeps KV from being reused.
 //
-// It runs the program itself without clients. It first runs on the whole fleet, with the probes of serve, then once for each pair, with two
-// conversations of two turns over a loopback address. It reads the records of these turns, and has the program release their tickets. One file judges the observations (judge.go), and one table holds the texts (table.go). Codes are stable, because
-// scripts depend on them.
+// It wires the program without clients, first for the whole fleet with the probes of serve. Then it runs two conversations of two turns on
+// each pair, reads their records, and releases their tickets. judge.go judges the observations, table.go has all texts. Codes are stable,
+// because scripts depend on them.
 package doctor
 
 import (
@@ -21,9 +21,8 @@ import (
 	"carryover/upstream"
 )
 
-// options are the flags of the doctor command beside the settings.
 type options struct {
-	through string // the address that clients use, "" for none
+	through string // the address of clients, "" for none
 	json    bool
 	strict  bool
 	all     bool
@@ -32,12 +31,11 @@ type options struct {
 	timeout time.Duration
 }
 
-// Flags returns the names of these flags, in the order in which they are shown.
+// Flags returns the doctor's own flags in the order of help texts.
 func Flags() []string {
 	return []string{"through", "no-turns", "timeout", "all", "json", "strict", "verbose"}
 }
 
-// doctorLong is the help text, which says what the command costs.
 const doctorLong = `Find out what keeps KV from being reused, with the settings of serve and no proxy running.
 
 Each instance is asked what it is. Each pair of a prefill and a decode instance
@@ -47,7 +45,7 @@ nothing of them is stored in Redis. Of more than 64 pairs 64 are tried, with eac
 instance in one of them if possible. The exit code is 0 without errors, 1 with errors
 (--strict: with warnings too) and 2 if the command line or a setting is wrong.`
 
-// NewCommand returns the command. Env is the environment of the program.
+// NewCommand returns the command.
 func NewCommand(env map[string]string) *cobra.Command {
 	var o options
 	cmd := &cobra.Command{
@@ -81,7 +79,7 @@ func NewCommand(env map[string]string) *cobra.Command {
 	return cmd
 }
 
-// runDoctor examines a deployment and prints the report. The error counts the findings that make the command fail.
+// runDoctor examines a deployment and prints the report. The error counts the findings that fail the command.
 func runDoctor(ctx context.Context, cfg config.Config, o options, stdout, stderr io.Writer) error {
 	logger := slog.New(slog.DiscardHandler)
 	if o.verbose {
@@ -112,18 +110,17 @@ func runDoctor(ctx context.Context, cfg config.Config, o options, stdout, stderr
 	return nil
 }
 
-// doctor examines one deployment.
 type doctor struct {
 	cfg     config.Config
 	options options
 	logger  *slog.Logger
 	report  *doctorReport
 
-	prefill, decode []*examined  // facts that instances report about themselves
-	pace            command.Pace // pace of the slowest stream of a pair
+	prefill, decode []*examined  // what instances report about themselves
+	pace            command.Pace // of the slowest stream of a pair
 }
 
-// examine runs all examinations for which there is time. The error is a fault in the set-up of this process.
+// examine runs every examination within the time limit. The error is a fault in this process.
 func (d *doctor) examine(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, d.options.timeout)
 	defer cancel()

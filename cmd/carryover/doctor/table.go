@@ -2,8 +2,7 @@ package doctor
 
 import "slices"
 
-// diagnosis holds the texts of a code: its severity, what holds if there is no problem, why it matters, and how to fix it. Details of the
-// finding replace names in braces.
+// diagnosis has the texts of a code: what a passed check means, why a problem matters, and its fix. Details replace names in braces.
 type diagnosis struct {
 	code            string
 	severity        severity
@@ -61,12 +60,11 @@ const (
 	codeFrontBuffers  = "front_buffers"
 )
 
-// rowOf returns the index of a code in the table.
 func rowOf(code string) int {
 	return slices.IndexFunc(diagnoses, func(d diagnosis) bool { return d.code == code })
 }
 
-// diagnoses has one row for each code. Findings of a place are shown in its order.
+// diagnoses has one row per code. It is the order of findings within a place.
 var diagnoses = []diagnosis{ //nolint:gochecknoglobals // a constant
 	{codeNotFinished, severityError, "",
 		"what was not looked at may be what is wrong",
