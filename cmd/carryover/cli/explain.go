@@ -10,8 +10,7 @@ import (
 	"carryover/server/turn"
 )
 
-// explain says in words what a configuration comes to: where instances come from, which way turns go, what bounds them,
-// and what a reload can change.
+// explain describes in words what a configuration does.
 func explain(cfg config.Config) string {
 	var out bytes.Buffer
 	out.WriteString(summary(cfg))
@@ -89,7 +88,6 @@ func explainInstances(cfg config.Config) (lines []string) {
 	return lines
 }
 
-// policyMeaning says how a policy picks an instance of a role.
 func policyMeaning(cfg config.Config, role string) string {
 	name := cfg.Routing.Prefill
 	if role == config.RoleDecode {
@@ -184,7 +182,6 @@ func explainAdmin(cfg config.Config) []string {
 	return []string{cfg.Admin.Listen + ", with a bearer token"}
 }
 
-// liveKeys are the settings that a reload can change.
 func liveKeys() (keys []string) {
 	var cfg config.Config
 	for _, s := range config.Settings(&cfg) {
@@ -195,7 +192,7 @@ func liveKeys() (keys []string) {
 	return keys
 }
 
-// warnings are what is allowed and seldom meant.
+// warnings lists settings that are allowed and seldom meant.
 func warnings(cfg config.Config) (lines []string) {
 	lines = append(lines, connectorWarnings(cfg)...)
 	if cfg.Conversation.Secret == "" && cfg.Connector.ReusesKV() {

@@ -9,7 +9,6 @@ import (
 	"carryover/cmd/carryover/config"
 )
 
-// explainConnector says what the connector does in a turn, and what it cannot do.
 func explainConnector(cfg config.Config) []string {
 	c := cfg.Connector
 	switch c.Name {
@@ -50,7 +49,7 @@ func explainLMCache(cfg config.Config) []string {
 	if l.MaxPromptTokens > 0 {
 		lines = append(lines, fmt.Sprintf("prompts of more than %d tokens go to decode alone", l.MaxPromptTokens))
 	}
-	named, _ := l.Receivers() // has been checked
+	named, _ := l.Receivers() // Load has checked it
 	for _, at := range slices.Sorted(maps.Keys(named)) {
 		lines = append(lines, fmt.Sprintf("decode %s receives at %s, ports %s and %s", at, named[at].Host, ports(named[at].InitPorts), ports(named[at].AllocPorts)))
 	}
@@ -61,7 +60,7 @@ func ports(list []int) string {
 	return strings.ReplaceAll(strings.Trim(fmt.Sprint(list), "[]"), " ", ",")
 }
 
-// connectorWarnings are what a connector asks of the engines, and the settings of which nothing comes with it.
+// connectorWarnings lists what a connector demands of the engines, and settings that have no effect with it.
 func connectorWarnings(cfg config.Config) (lines []string) {
 	c := cfg.Connector
 	if idle := idleSettings(cfg); len(idle) > 0 {
@@ -87,7 +86,7 @@ func connectorWarnings(cfg config.Config) (lines []string) {
 	return lines
 }
 
-// idleSettings are the settings of tickets that are not as they are by default although the connector leaves none.
+// idleSettings lists the settings of tickets that differ from their defaults although the connector makes no tickets.
 func idleSettings(cfg config.Config) (keys []string) {
 	if cfg.Connector.ReusesKV() {
 		return nil

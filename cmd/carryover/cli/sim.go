@@ -15,8 +15,6 @@ import (
 	"carryover/upstream/vllmsim"
 )
 
-// newSimCommand runs one simulated vLLM instance as a process, for tests and
-// demonstrations over real sockets.
 func newSimCommand() *cobra.Command {
 	cfg := vllmsim.DefaultConfig()
 	var host, release string
@@ -75,12 +73,12 @@ func newSimCommand() *cobra.Command {
 	return cmd
 }
 
-// simConnectors are the connectors that an instance can be simulated with, the default first.
+// simConnectors lists the connectors of the simulator, the default first.
 func simConnectors() []string {
 	return []string{vllmsim.ConnectorNIXL, vllmsim.ConnectorLMCache, vllmsim.ConnectorLMCacheStorage, vllmsim.ConnectorMooncake}
 }
 
-// addSimConnectorFlags adds the flags of connectors, named like the settings of the engines that they stand for.
+// addSimConnectorFlags names flags like the engines' own settings.
 func addSimConnectorFlags(flags *pflag.FlagSet, cfg *vllmsim.Config) {
 	flags.StringVar(&cfg.Connector, "connector", cfg.Connector, "KV connector: "+strings.Join(simConnectors(), ", "))
 	l := &cfg.LMCache
@@ -94,7 +92,7 @@ func addSimConnectorFlags(flags *pflag.FlagSet, cfg *vllmsim.Config) {
 	flags.IntVar(&cfg.Mooncake.BootstrapPort, "mooncake-bootstrap-port", 8998, "VLLM_MOONCAKE_BOOTSTRAP_PORT of a prefill instance, 0 lets the system choose")
 }
 
-// tellPorts says where the connector of an instance listens, which those who set up a proxy need to know.
+// tellPorts prints the ports that a proxy in front needs.
 func tellPorts(out io.Writer, cfg *vllmsim.Config, instance *vllmsim.Instance) {
 	if port := instance.Addresses().BootstrapPort; port > 0 {
 		fmt.Fprintf(out, "its bootstrap server listens at port %d\n", port)
