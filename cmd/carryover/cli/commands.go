@@ -23,7 +23,7 @@ const printFlag = "print"
 func newCheckConfigCommand(env map[string]string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check-config",
-		Short: "Check flags, environment and configuration file without serving, and say what they come to",
+		Short: "Check flags, environment and configuration file without serving, and explain the result",
 		Args:  command.NoArgs,
 	}
 	flags := config.AddFlags(cmd)
@@ -143,7 +143,7 @@ func newManCommand() *cobra.Command {
 		Hidden: true,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 {
-				return &command.UsageError{Err: errors.New("man takes a folder, into which it writes")}
+				return &command.UsageError{Err: errors.New("man takes one argument, the folder to write into")}
 			}
 			return nil
 		},

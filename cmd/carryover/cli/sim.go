@@ -42,12 +42,12 @@ func newSimCommand() *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&release, "vllm", "0.33", "release of vLLM whose answers it gives: 0.32 or 0.33")
-	flags.StringVar(&cfg.Role, "role", "both", "prefill, decode or both; what it is shown as, the requests decide")
+	flags.StringVar(&cfg.Role, "role", "both", "prefill, decode or both; only for display: each request decides")
 	flags.StringVar(&host, "host", "127.0.0.1", "address to listen on")
 	flags.IntVar(&port, "port", 8100, "port of the OpenAI API, 0 lets the system choose")
 	flags.IntVar(&sidePort, "side-port", 0, "port of the KV side channel, 0 lets the system choose")
 	flags.StringVar(&cfg.Model, "model", cfg.Model, "served model name")
-	flags.StringSliceVar(&cfg.Models, "models", nil, "served model names, the first of which answers say; in place of --model")
+	flags.StringSliceVar(&cfg.Models, "models", nil, "served model names in place of --model; answers have the first")
 	flags.StringSliceVar(&cfg.Adapters, "adapters", nil, "names of LoRA modules")
 	flags.IntVar(&cfg.DPRanks, "dp-ranks", cfg.DPRanks, "data-parallel engines behind the port, each with a side channel")
 	flags.IntVar(&cfg.MaxNumSeqs, "max-num-seqs", cfg.MaxNumSeqs, "requests that run at once; the others wait")
@@ -67,7 +67,7 @@ func newSimCommand() *cobra.Command {
 	flags.DurationVar(&cfg.Timing.PrefillPerToken, "prefill-per-token", 100*time.Microsecond, "modelled prefill time per computed token, a speed that all prompts share")
 	flags.DurationVar(&cfg.Timing.TransferPerBlock, "transfer-per-block", 20*time.Microsecond, "modelled time to read a KV block")
 	flags.DurationVar(&cfg.Timing.InterToken, "inter-token", 10*time.Millisecond, "modelled time between two tokens")
-	flags.Float64Var(&cfg.Slowness, "slowness", cfg.Slowness, "how many times as long all of this takes")
+	flags.Float64Var(&cfg.Slowness, "slowness", cfg.Slowness, "factor by which all of this takes longer")
 	flags.Float64Var(&cfg.TimeScale, "time-scale", cfg.TimeScale, "how much faster than the wall clock the engine's clock runs, leases and TTLs included")
 	addSimConnectorFlags(flags, &cfg)
 	return cmd

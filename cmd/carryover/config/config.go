@@ -271,7 +271,7 @@ func (c *Config) HandBackWhen() string {
 	}
 	idle := "when no turn has used it for " + FormatDuration(c.HandBackAfter())
 	if c.HandBack.After == WaitAuto {
-		return "or released as it costs least by what is learnt of its kind, and until then " + idle
+		return "or released after a wait that is learnt for its kind of answer; before it is learnt, " + idle
 	}
 	return idle
 }

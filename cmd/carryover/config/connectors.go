@@ -86,13 +86,13 @@ func connectorSettings(c *Config) []Setting {
 		{Key: "connector.name", Flag: "connector", To: &c.Connector.Name, OneOf: Connectors(), Help: "KV connector of the instances"},
 		{Key: "connector.orchestrated_form", Flag: "orchestrated-form", To: &c.Connector.OrchestratedForm, OneOf: []string{OrchestratedParams, OrchestratedResponse}, Help: "what decode gets of prefill's answer: its kv_transfer_params, or all of it as disagg_prefill_resp"},
 		{Key: "mooncake.bootstrap_port", Flag: "mooncake-bootstrap-port", To: &c.Mooncake.BootstrapPort, min: 1, max: 65535, Help: "VLLM_MOONCAKE_BOOTSTRAP_PORT of the prefill instances"},
-		{Key: "lmcache.decoder_registry", Flag: "decoder-registry", To: &l.DecoderRegistry, Help: "JSON: by URL of a decode instance its receiver_host, receiver_init_port and receiver_alloc_port, lists with a port per tensor-parallel rank of prefill"},
-		{Key: "lmcache.listen", Flag: "lmcache-listen", To: &l.Listen, Help: "where prefill instances say that KV has arrived: their pd_proxy_host and pd_proxy_port"},
-		{Key: "lmcache.notifications", Flag: "lmcache-notifications", To: &l.Notifications, min: 0, Help: "how many notifications a prompt has, 1 for models with MLA; 0 for one per init port"},
+		{Key: "lmcache.decoder_registry", Flag: "decoder-registry", To: &l.DecoderRegistry, Help: "JSON object: from the URL of a decode instance to its receiver_host, receiver_init_port and receiver_alloc_port; ports are lists with one per tensor-parallel rank of prefill"},
+		{Key: "lmcache.listen", Flag: "lmcache-listen", To: &l.Listen, Help: "address where prefill instances report KV that has arrived: their pd_proxy_host and pd_proxy_port"},
+		{Key: "lmcache.notifications", Flag: "lmcache-notifications", To: &l.Notifications, min: 0, Help: "notifications per prompt, 1 for models with MLA; 0 for one per init port"},
 		{Key: "lmcache.max_prompt_tokens", Flag: "lmcache-max-prompt-tokens", To: &l.MaxPromptTokens, min: 0, Help: "max_num_batched_tokens of the prefill instances: longer prompts are never announced, and go to decode alone; 0 for no bound"},
-		{Key: "lmcache.chunk_tokens", Flag: "lmcache-chunk-tokens", To: &l.ChunkTokens, min: 1, Help: "chunk_size of the engines' LMCache: where decode begins the answer itself, prefill computes whole chunks"},
+		{Key: "lmcache.chunk_tokens", Flag: "lmcache-chunk-tokens", To: &l.ChunkTokens, min: 1, Help: "chunk_size of the engines' LMCache: if decode begins the answer itself, prefill computes only whole chunks"},
 		{Key: "kv_events.port", Flag: "kv-events-port", To: &c.KVEvents.Port, max: 65535, Help: "port where prefill instances publish KV events, 0 for none"},
-		{Key: "kv_events.replay_port", Flag: "kv-events-replay-port", To: &c.KVEvents.ReplayPort, max: 65535, Help: "port where they replay them, 0 for none"},
+		{Key: "kv_events.replay_port", Flag: "kv-events-replay-port", To: &c.KVEvents.ReplayPort, max: 65535, Help: "port where prefill instances replay KV events, 0 for none"},
 	}
 }
 
@@ -214,7 +214,7 @@ func validateKVEvents(v *validation, c *Config) {
 	}
 }
 
-const wantListenAddress = "host:port, with a port from 1 to 65535 that engines are told"
+const wantListenAddress = "host:port, with a fixed port from 1 to 65535"
 
 // isListenAddress accepts an address that others can dial. An empty host, as in ":7500", means all addresses.
 func isListenAddress(text string) bool {

@@ -66,7 +66,7 @@ func (l *Loader) refuseUnknown(env map[string]string) {
 	for _, name := range unknown {
 		question := suggest.DidYouMean(name, known, func(near string) string { return ourVariables + near })
 		if question == "" {
-			question = "; carryover --help-all names the flags of which variables are made"
+			question = "; variables are named after flags, see carryover --help-all"
 		}
 		l.faults = append(l.faults, fmt.Errorf("environment: %s is not a variable of Carryover%s", ourVariables+name, question))
 	}

@@ -162,7 +162,7 @@ func validateLegTimes(v *validation, c *Config) {
 	case budget >= engineLease:
 		v.fault("timeouts.handover_budget", FormatDuration(budget), "less than the 30s for which prefill keeps its blocks")
 	case budget > 0 && budget <= DialTimeout:
-		v.fault("timeouts.handover_budget", FormatDuration(budget), fmt.Sprintf("more than %s, in which one instance may not be reached, because it pays for another too", FormatDuration(DialTimeout)))
+		v.fault("timeouts.handover_budget", FormatDuration(budget), fmt.Sprintf("more than %s, the time limit of one dial, because the budget covers a second instance, too", FormatDuration(DialTimeout)))
 	}
 }
 

@@ -134,7 +134,7 @@ func (d *conversationDemo) pause(ctx context.Context) {
 	if !settings.HandsBack() {
 		return
 	}
-	d.printf("      (a pause: what no turn uses in time is handed back to prefill, so that decode is free)\n")
+	d.printf("      (a pause: a ticket that no turn uses in time is handed back to prefill, which frees decode's blocks)\n")
 	// The next turn shows the effect.
 	command.LookUntil(ctx, settings.HandBackAfter()+20*time.Second, func() bool { return d.engines.pinned() == 0 })
 }
@@ -243,8 +243,8 @@ func (d *conversationDemo) summary(later int) {
 	if !d.reuses || d.saved.prompt == 0 {
 		return
 	}
-	d.printf("\nX-KV-Reuse says of a hit how many tokens could be reused (tokens), how many of these prefill read in place of computing them (read), " +
-		"and how many it had without computing them, by its own cache or of decode (confirmed).\n")
+	d.printf("\nX-KV-Reuse of a hit says how many tokens could be reused (tokens), how many of these prefill read instead of computing them (read), " +
+		"and how many it had without computing them, from its own cache or from decode (confirmed).\n")
 	d.printf("\nIn %d later turns prefill read %d of %d prompt tokens (%d %%) from decode, and computed %d in place of %d, on %d prefill and %d decode engines; these are simulated, and so are the times.\n",
 		later, d.saved.read, d.saved.prompt, 100*d.saved.read/d.saved.prompt, d.saved.computed, d.saved.without, len(d.engines.Prefill), len(d.engines.Decode))
 }

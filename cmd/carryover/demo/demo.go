@@ -77,7 +77,7 @@ func NewCommand() *cobra.Command {
 	flags.StringVar(&o.host, "host", "127.0.0.1", "address of the proxy")
 	flags.IntVar(&o.port, "port", 8000, "port of the proxy, 0 lets the system choose")
 	flags.IntVar(&o.turns, "turns", 6, "turns of the conversation")
-	flags.BoolVar(&o.once, "once", false, "exit after the conversation: 0 only if every turn went by prefill and decode, and (nixl, multi) prefill read KV from decode for each after the first, and nothing was read wrongly")
+	flags.BoolVar(&o.once, "once", false, "exit after the conversation, with 0 only if every turn went by prefill and decode, no KV was read wrongly, and (nixl, multi) prefill read KV from decode for each later turn")
 	flags.IntVar(&o.Prefills, "prefills", 2, "simulated prefill instances")
 	flags.IntVar(&o.Decodes, "decodes", 2, "simulated decode instances")
 	flags.StringVar(&o.Connector, "connector", config.ConnectorNIXL, "KV connector of the instances: "+strings.Join(config.Connectors(), ", "))
@@ -105,7 +105,7 @@ func (d *Deployment) present(ctx context.Context, o Options, stdout, stderr io.W
 		return errors.Join(err, listener.Close())
 	}
 	if operators != nil {
-		reload := func() error { return errors.New("a demo has no configuration that could be read again") }
+		reload := func() error { return errors.New("a demo has no configuration to reload") }
 		proxy.Alongside = append(proxy.Alongside, func(ctx context.Context) error { return proxy.ServeAdmin(ctx, operators, "", reload, logger) })
 		_, _ = fmt.Fprintf(stdout, "The page for operators: %s\n\n", app.PageAt(operators))
 	}
@@ -123,7 +123,7 @@ func (d *Deployment) present(ctx context.Context, o Options, stdout, stderr io.W
 		case err != nil:
 			return err
 		case o.once && missed+wrong > 0:
-			return fmt.Errorf("%d turns that did not go as they should, %d wrong reads", missed, wrong)
+			return fmt.Errorf("%d turns without the KV transfer that they should have, %d wrong reads", missed, wrong)
 		case o.once:
 			stop()
 			return nil

@@ -56,13 +56,13 @@ func NewCommand(env map[string]string) *cobra.Command {
 	}
 	flags := config.AddFlags(cmd)
 	own := cmd.Flags()
-	own.StringVar(&o.through, "through", "", "address that clients use, of which a proxy in front is examined with a short request to the Carryover behind it")
+	own.StringVar(&o.through, "through", "", "address that clients use: examine the proxy in front of Carryover there, with a short request")
 	own.BoolVar(&o.noTurns, "no-turns", false, "run no turns: instances get only the probes that serve sends")
-	own.DurationVar(&o.timeout, "timeout", 2*time.Minute, "for everything; a turn that has begun then still ends")
-	own.BoolVar(&o.all, "all", false, "show what holds, too")
-	own.BoolVar(&o.json, "json", false, "print JSON, with what holds")
+	own.DurationVar(&o.timeout, "timeout", 2*time.Minute, "time limit for everything; a turn that has begun runs to its end")
+	own.BoolVar(&o.all, "all", false, "also show checks that hold")
+	own.BoolVar(&o.json, "json", false, "print JSON, with checks that hold")
 	own.BoolVar(&o.strict, "strict", false, "exit 1 for warnings, too")
-	own.BoolVar(&o.verbose, "verbose", false, "the program's own log on standard error, as log.level says")
+	own.BoolVar(&o.verbose, "verbose", false, "write the program's own log to standard error, at log.level")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		cfg, err := config.NewLoader().Load(env, flags)
 		if err != nil {
