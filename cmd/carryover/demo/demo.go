@@ -123,7 +123,7 @@ func (d *Deployment) present(ctx context.Context, o Options, stdout, stderr io.W
 		case err != nil:
 			return err
 		case o.once && missed+wrong > 0:
-			return fmt.Errorf("%d turns without the KV transfer that they should have, %d wrong reads", missed, wrong)
+			return fmt.Errorf("%d turns that did not transfer KV as they should, %d wrong reads", missed, wrong)
 		case o.once:
 			stop()
 			return nil

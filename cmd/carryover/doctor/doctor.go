@@ -40,10 +40,10 @@ const doctorLong = `Find out what keeps KV from being reused, with the settings 
 
 Each instance is asked what it is. Each pair of a prefill and a decode instance
 gets four short requests, two conversations of two turns, through the program's
-own code on a loopback address; what they leave in the engines is released, and
-nothing of them is stored in Redis. Of more than 64 pairs 64 are tried, with each
-instance in one of them if possible. The exit code is 0 without errors, 1 with errors
-(--strict: with warnings too) and 2 if the command line or a setting is wrong.`
+own code on a loopback address. Their tickets are released, and nothing is stored
+in Redis. At most 64 pairs are tried, each instance in one if possible. The exit
+code is 0 without errors, 1 with errors (--strict: with warnings, too) and 2 if
+the command line or a setting is wrong.`
 
 // NewCommand returns the command.
 func NewCommand(env map[string]string) *cobra.Command {
@@ -132,7 +132,7 @@ func (d *doctor) examine(ctx context.Context) error {
 		d.front(ctx)
 	}
 	if ctx.Err() != nil {
-		d.report.found(whereDoctor, codeNotFinished, "it took longer than "+config.FormatDuration(d.options.timeout)+"; what is missing was not looked at")
+		d.report.found(whereDoctor, codeNotFinished, "it took longer than "+config.FormatDuration(d.options.timeout)+"; the rest was not examined")
 	}
 	return nil
 }

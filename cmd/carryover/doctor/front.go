@@ -77,11 +77,11 @@ func (d *doctor) front(ctx context.Context) {
 func (d *doctor) buffers(at string, through command.Pace) {
 	what, past := "", d.pace.Spread*frontTokens/probeAnswer
 	if past < slowEnough {
-		d.report.note("Whether a proxy buffers was not seen: the engines answer too fast, or no pair was tried.")
+		d.report.note("Whether a proxy buffers is unknown: the engines answer too fast, or no pair was tried.")
 		return
 	}
 	if through.Waits*sharedOut < d.pace.Waits*frontTokens/probeAnswer {
-		what = fmt.Sprintf("%d events came within %s; past the proxy they take %s", through.Events,
+		what = fmt.Sprintf("%d events came within %s; without the proxy they take %s", through.Events,
 			through.Spread.Round(time.Millisecond), past.Round(time.Millisecond))
 	}
 	d.report.check(at, codeFrontBuffers, what)

@@ -154,9 +154,9 @@ func (i *interview) readStart(ctx context.Context) {
 	i.start, i.blockSize = last.ID(), last.BlockSize()
 	unknown, changes := "", ""
 	if len(told) > 1 {
-		changes = fmt.Sprintf("%d readings of /metrics told %d starts", readings, len(told))
+		changes = fmt.Sprintf("%d readings of /metrics showed %d starts", readings, len(told))
 	} else if told[0] == "" {
-		unknown = "/metrics has no process_start_time_seconds, as of several API servers, or of none that can be read"
+		unknown = "/metrics has no process_start_time_seconds, as with several API servers, or cannot be read"
 	}
 	if i.check(codeStartUnknown, unknown) {
 		i.check(codeStartChanges, changes)
@@ -185,9 +185,9 @@ func (i *interview) capability(ctx context.Context) {
 	switch i.engine.Last().Capability.Probe(ctx, body.Chat, "") {
 	case facts.Yes:
 	case facts.No:
-		ignored = "it answers a chat with ids that are none as if there were none"
+		ignored = "it answers a chat with invalid ids as if it had none"
 	default:
-		unproven = "the probe for forwarded ids was not answered as vLLM does"
+		unproven = "it did not answer the probe for forwarded ids as vLLM does"
 	}
 	if i.check(codeIDsUnproven, unproven) {
 		i.check(codeIDsIgnored, ignored)

@@ -151,7 +151,7 @@ func (v *verdict) tickets() bool {
 		case proof.Unproven(proof.LacksIDs):
 			return v.found(codeNoIDs, "neither its params nor its answers have the ids of the output")
 		default:
-			return v.found(codeNoTicket, "an answer left none: "+why)
+			return v.found(codeNoTicket, "an answer left no ticket: "+why)
 		}
 	}
 	return false
@@ -190,13 +190,13 @@ func (v *verdict) missed(turn *probeTurn) (code, what string) {
 	switch reason {
 	case proof.Unproven(proof.LacksShape):
 		if v.seen.parity == facts.No {
-			return codeParity, "its ids are not those of the prompt that prefill rendered"
+			return codeParity, "its ids differ from the prompt that prefill rendered"
 		}
-		return codeTokenize, "whether its ids are those that prefill renders could not be found out"
+		return codeTokenize, "it is unknown whether its ids equal those that prefill renders"
 	case proof.MissTokenizeFailed:
 		return codeTokenize, "a prompt could not be tokenised"
 	case record.ReasonRewritten, record.ReasonBelowThreshold:
-		return codeRewritten, "of the first turn too little comes back in the second: " + reason
+		return codeRewritten, "the second turn repeats too little of the first: " + reason
 	}
 	return codeMiss, strings.TrimSuffix(turn.String(), ",") + ", reused nothing: " + reason
 }
@@ -206,11 +206,11 @@ func (v *verdict) missed(turn *probeTurn) (code, what string) {
 func (v *verdict) loaded(first, second *probeTurn) bool {
 	offered, cached, read := second.record.Reuse.Offered, second.record.Reuse.Cached, second.record.Reuse.Read
 	if cached >= 0 && offered-cached >= max(leastLoad, v.couple.decode.blockSize) {
-		return v.found(codeNothingLoaded, fmt.Sprintf("of %d tokens that were offered prefill had %d, and its own prompt before had %d", offered, cached, first.record.Answer.PromptTokens))
+		return v.found(codeNothingLoaded, fmt.Sprintf("of %d offered tokens prefill had %d, and its own earlier prompt had %d", offered, cached, first.record.Answer.PromptTokens))
 	}
 	what := fmt.Sprintf("prefill read %d of %d offered tokens, and had the others by itself", read, offered)
 	if cached < 0 {
-		what = "prefill does not tell what it took from caches (vLLM 0.31 does), so that only its answer shows"
+		what = "prefill does not report cached tokens (vLLM 0.31 does), so only its answer shows anything"
 	}
 	v.report.holds(v.at, codeNothingLoaded, what)
 	return true

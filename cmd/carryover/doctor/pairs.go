@@ -59,7 +59,7 @@ func (d *doctor) pairs(ctx context.Context) {
 	tried := couples(d.prefill, d.decode, mostPairs)
 	d.report.pairs = all
 	if len(tried) < all {
-		d.report.note(fmt.Sprintf("%d of %d pairs were tried; with another order of the instances others are.", len(tried), all))
+		d.report.note(fmt.Sprintf("%d of %d pairs were tried; another order of the instances tries others.", len(tried), all))
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(pairsAtOnce)

@@ -171,7 +171,7 @@ func (r *doctorReport) text(out io.Writer, all bool) error {
 	}
 	fmt.Fprintln(&b, r.summary())
 	if all || r.count(severityError)+r.count(severityWarn) == 0 {
-		fmt.Fprintf(&b, "not checked, because it does not show from outside:\n  %s\n", strings.Join(unseen, "\n  "))
+		fmt.Fprintf(&b, "not checked, because it is invisible from outside:\n  %s\n", strings.Join(unseen, "\n  "))
 	}
 	_, err := io.WriteString(out, b.String())
 	return err
@@ -179,11 +179,11 @@ func (r *doctorReport) text(out io.Writer, all bool) error {
 
 // unseen lists what no examination shows.
 var unseen = []string{ //nolint:gochecknoglobals // a constant
-	"whether engines reach each other at their KV addresses shows in hand-overs only",
-	"kv_load_failure_policy shows only where a load fails: leave it at fail",
-	"engines don't tell decoder_kv_blocks_ttl: --decoder-kv-ttl has to say it",
-	"engines don't tell the version of their plug-in: docs/getting-started.md says which one each release needs",
-	"engines don't tell kv_recompute_threshold (64 tokens unless it is set): where prefill lacks fewer of what is handed back it computes them, and decode is free all the same",
+	"whether engines reach each other at their KV addresses: only hand-overs show it",
+	"kv_load_failure_policy: only a failed load shows it; leave it at fail",
+	"decoder_kv_blocks_ttl: engines don't report it, so --decoder-kv-ttl has to equal it",
+	"the version of the engines' plug-in: they don't report it; docs/getting-started.md says which one each release needs",
+	"kv_recompute_threshold (64 tokens by default): if prefill lacks fewer tokens of a hand-back, it computes them, and decode's blocks are free all the same",
 }
 
 func (r *doctorReport) summary() string {
