@@ -171,8 +171,8 @@ func (s *Shared) Run(ctx context.Context) error {
 		case <-s.breaker.opened:
 			failed = 0
 			if s.state.CompareAndSwap(int32(RemoteUp), int32(RemoteDown)) {
-				s.logger.Warn("redis does not do what is needed; tickets stay in this process until it does", "error", s.lastFailure())
-				s.report("Redis does not do what is needed: new tickets stay in this replica until it does.")
+				s.logger.Warn("redis does not work; new tickets stay in this process until it does", "error", s.lastFailure())
+				s.report("Redis does not work: new tickets stay in this replica until it does.")
 			}
 			wait = firstRetry
 			retry.Reset(wait)
@@ -222,7 +222,7 @@ func (s *Shared) settled(err error) bool {
 		s.report("Redis answers: tickets are shared among replicas.")
 	case state != before && state == RemoteRefused:
 		s.logger.Error("redis can't be used", "error", err)
-		s.report("Redis refuses what is needed: new tickets stay in this replica until an operator mends that.")
+		s.report("Redis refuses a command that is needed: new tickets stay in this replica until an operator fixes that.")
 	}
 	if err != nil {
 		s.failed(err)

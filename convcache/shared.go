@@ -139,7 +139,7 @@ func (s *Shared) putHome(ctx context.Context, key Key, t Ticket, ttl time.Durati
 // EvictStale removes expired tickets from this process, and returns the number of conversations that it removed.
 func (s *Shared) EvictStale() int { return s.home.EvictStale() }
 
-var errNotAsked = errors.New("redis does not do what is needed, and is not asked")
+var errNotAsked = errors.New("redis does not work, and is not asked until a test succeeds")
 
 // Mark publishes a value under a name for all replicas. After an error it may not be stored. The error contains no credential, and comes at
 // once while the breaker is open.
@@ -152,7 +152,7 @@ func (s *Shared) Marks(ctx context.Context, names []string) (map[string]string, 
 	if len(names) == 0 {
 		return nil, nil
 	}
-	return ask(s, "look marks of engines up", func() (map[string]string, error) { return s.remote.Marks(ctx, names) })
+	return ask(s, "look up marks of engines", func() (map[string]string, error) { return s.remote.Marks(ctx, names) })
 }
 
 // Epoch returns the highest epoch of the fleet in an answer of the remote store.

@@ -184,8 +184,8 @@ func TestShared_NoticesWhatLookUpsDoNotShow(t *testing.T) {
 		want  convcache.RemoteState
 		told  string
 	}{
-		{errors.New("OOM command not allowed"), 10 * time.Second, convcache.RemoteDown, "Redis does not do what is needed"},
-		{fmt.Errorf("%w: its ACL must allow", convcache.ErrRemoteForbids), 5 * time.Second, convcache.RemoteRefused, "Redis refuses what is needed"},
+		{errors.New("OOM command not allowed"), 10 * time.Second, convcache.RemoteDown, "Redis does not work"},
+		{fmt.Errorf("%w: its ACL must allow", convcache.ErrRemoteForbids), 5 * time.Second, convcache.RemoteRefused, "Redis refuses a command"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			var told []string
@@ -234,7 +234,7 @@ func TestShared_TellsThatTheOutageIsOver(t *testing.T) {
 		if err := <-ended; !errors.Is(err, context.Canceled) {
 			t.Errorf("run: got %v, want %v", err, context.Canceled)
 		}
-		if len(told) != 2 || !strings.Contains(told[0], "does not do what is needed") || told[1] != "Redis answers: tickets are shared among replicas." {
+		if len(told) != 2 || !strings.Contains(told[0], "does not work") || told[1] != "Redis answers: tickets are shared among replicas." {
 			t.Errorf("operators are told %q", told)
 		}
 	})

@@ -60,7 +60,7 @@ func (c *Channel) Subscribe(ctx context.Context, handle func(message string)) er
 			return context.Cause(ctx)
 		}
 		if lines.due(time.Now()) {
-			c.lines.logger.Warn("what other replicas publish in redis is not heard; this is tried again", "error", loggable(err))
+			c.lines.logger.Warn("messages of other replicas are not heard; subscribing in redis again", "error", loggable(err))
 		}
 		c.servers.reload()
 		timer := time.NewTimer(pause)

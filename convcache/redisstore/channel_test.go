@@ -187,7 +187,7 @@ func TestChannel_OutlivesTheServer(t *testing.T) {
 	wantHeard(t, r, "after a restart", e)
 	s.CLI("CLIENT", "KILL", "TYPE", "pubsub")
 	wantHeard(t, r, "after a lost connection", e)
-	if got := log.count("is not heard"); got != 1 {
+	if got := log.count("are not heard"); got != 1 {
 		t.Errorf("got %d lines, want 1 a minute", got)
 	}
 }
@@ -202,7 +202,7 @@ func TestChannel_NoticesAServerThatKeepsSilent(t *testing.T) {
 	e := listens(t, openStore(t, Config{Addresses: []string{f.Addr()}, Logger: log.logger()}))
 	wantHeard(t, speaker, "before", e)
 	f.Hang(true)
-	eventually(t, "a subscription that is given up", func() bool { return log.count("is not heard") == 1 })
+	eventually(t, "a subscription that is given up", func() bool { return log.count("are not heard") == 1 })
 	f.Hang(false)
 	wantHeard(t, speaker, "after", e)
 }

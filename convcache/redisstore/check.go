@@ -18,7 +18,7 @@ const checkTimeout = time.Second
 const (
 	adviceACL     = "its ACL must allow +eval +evalsha +hmget +hset +hdel +time +info +pexpire +scan"
 	adviceChannel = " +publish +subscribe"
-	adviceNo      = "INFO replication shows no master_replid, so that a failover would let tickets be used twice"
+	adviceNo      = "INFO replication shows no master_replid, so a failover could let tickets be used twice"
 )
 
 // Test puts and takes a ticket of no conversation, as turns do. ErrRemoteForbids is a fault of the set-up; after any other error the server
@@ -89,7 +89,7 @@ func (s *Store) testTicket(ctx context.Context, server redis.UniversalClient, ke
 		}
 	}
 	if text(seen, 0) != branch || text(taken, 0) != "taken" || text(taken, 1) != branch || text(taken, 2) != params {
-		return fmt.Errorf("what was put did not come back (%q)", text(taken, 0))
+		return fmt.Errorf("the server did not return the ticket that was put (%q)", text(taken, 0))
 	}
 	return nil
 }
@@ -102,7 +102,7 @@ func (s *Store) testClock(ctx context.Context, server redis.UniversalClient) err
 	}
 	apart := there.Sub(s.cfg.Now())
 	if differ := apart.Abs() > maxSkew; s.skewed.Swap(differ) != differ && differ {
-		s.cfg.Logger.Warn("this clock and that of redis differ; replicas can't use each other's tickets then", "by", apart.Round(time.Millisecond))
+		s.cfg.Logger.Warn("the clocks of this process and of redis differ; replicas can't use each other's tickets", "by", apart.Round(time.Millisecond))
 	}
 	return nil
 }

@@ -63,7 +63,7 @@ func TestRedis_LogsWhatChanges(t *testing.T) {
 	cancel()
 	running.Wait()
 	for text, want := range map[string]int{
-		"redis does not do what is needed": 1, "redis can't be used": 1, "redis answers": 1, password: 0, "level": 3,
+		"redis does not work": 1, "redis can't be used": 1, "redis answers": 1, password: 0, "level": 3,
 	} {
 		if got := log.count(text); got != want {
 			t.Errorf("logged %q: got %d times, want %d", text, got, want)

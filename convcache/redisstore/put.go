@@ -29,7 +29,7 @@ func (s *Store) Put(ctx context.Context, key convcache.Key, t convcache.Ticket) 
 			s.cfg.Logger.Info("a ticket is too large for redis and stays in this process", "bytes", size, "most", s.cfg.MaxValue)
 		}
 		return nil, convcache.Refused, &convcache.RemoteError{
-			Err: fmt.Errorf("%d bytes are more than is sent", size), Unapplied: true, Shows: convcache.ShowsNothing,
+			Err: fmt.Errorf("%d bytes exceed the largest ticket for redis", size), Unapplied: true, Shows: convcache.ShowsNothing,
 		}
 	}
 	kin := s.envelope.kinOf(key, &t)

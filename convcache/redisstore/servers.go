@@ -85,7 +85,7 @@ func (s *servers) judged(err error) error {
 // excused returns the error of a time-out that the size of the request or answer may explain. Smaller operations and tests show whether the
 // server answers at all.
 func (s *servers) excused(err error, attrs ...any) error {
-	s.logger.Debug("redis needed too long for what is large", append(attrs, "error", loggable(err))...)
+	s.logger.Debug("redis needed too long for a large request or answer", append(attrs, "error", loggable(err))...)
 	return &convcache.RemoteError{Err: quiet{err}, Shows: convcache.ShowsNothing}
 }
 
