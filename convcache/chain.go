@@ -135,7 +135,6 @@ type Growing struct {
 	tail []uint32
 }
 
-// outputBlocks is the initial capacity for blocks of output.
 const outputBlocks = 16
 
 // Grow returns the chain of a prompt, ready for output. A blockSize of 0 means unknown.
@@ -158,7 +157,6 @@ func (p *IDs) Grow(blockSize int) *Growing {
 	return g
 }
 
-// take starts the chain with known hashes.
 func (g *Growing) take(hashes []uint64) {
 	g.hashed, g.last = len(hashes)*g.step, lastOf(hashes)
 	if g.size > 0 {

@@ -68,7 +68,6 @@ func (b *breaker) trip() {
 	}
 }
 
-// set opens or closes the breaker, and resets its counts.
 func (b *breaker) set(open bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

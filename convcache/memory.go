@@ -55,7 +55,6 @@ type conversation struct {
 	place    *account.Place[*conversation] // in the account of its first ticket
 }
 
-// only returns 1 if all branches are aliases, else 0.
 func (c *conversation) only() int {
 	if len(c.branches) > 0 && c.aliases == len(c.branches) {
 		return 1

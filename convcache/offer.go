@@ -65,7 +65,6 @@ func (p *IDs) offer(c Chain) Offer {
 	return Offer{Tokens: matched * c.BlockSize}
 }
 
-// matching returns how many of the hashes equal the prompt's, from the first on.
 func (p *IDs) matching(want []uint64, step int) int {
 	known := p.by(step)
 	for n := range want {

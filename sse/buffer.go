@@ -84,7 +84,6 @@ func (b *buffer) offered(size int) int {
 	return size
 }
 
-// filled adds n bytes that were read into spare.
 func (b *buffer) filled(n int) {
 	b.end += n
 	b.reads++
@@ -95,10 +94,8 @@ func (b *buffer) filled(n int) {
 	}
 }
 
-// rest returns the undecided bytes.
 func (b *buffer) rest() []byte { return b.b[b.next:b.end] }
 
-// hold holds back the first n bytes of the rest.
 func (b *buffer) hold(n int) {
 	if b.heldEnd != b.next {
 		copy(b.b[b.heldEnd:], b.b[b.next:b.next+n])
@@ -107,10 +104,8 @@ func (b *buffer) hold(n int) {
 	b.next += n
 }
 
-// drop removes the first n bytes of the rest.
 func (b *buffer) drop(n int) { b.next += n }
 
-// insert holds back bytes that the stream does not contain.
 func (b *buffer) insert(p []byte) {
 	if missing := len(p) - (b.next - b.heldEnd); missing > 0 {
 		b.widen(missing)
@@ -135,7 +130,6 @@ func (b *buffer) widen(missing int) {
 	b.end += by
 }
 
-// takeBack removes the last n held bytes.
 func (b *buffer) takeBack(n int) { b.heldEnd -= n }
 
 func (b *buffer) letGo() { b.ready = b.heldEnd }

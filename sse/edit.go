@@ -15,7 +15,6 @@ type edit struct {
 	with rawjson.Span // range of edits.text, empty for a cut
 }
 
-// edits are the changes of one event, reused for the next.
 type edits struct {
 	list []edit // ascending, never overlapping
 	text []byte
@@ -23,7 +22,6 @@ type edits struct {
 	data []byte         // data of the observed event, nil between events
 }
 
-// blank replaces a value by null in an event that passes unread.
 func (e *edits) blank(b rawjson.Blank) {
 	with := rawjson.Span{From: len(e.text), To: len(e.text)}
 	if b.Begins {
@@ -33,7 +31,6 @@ func (e *edits) blank(b rawjson.Blank) {
 	e.list = append(e.list, edit{b.Span, with})
 }
 
-// reset removes all edits, and the memory of a big event.
 func (e *edits) reset() {
 	if cap(e.list) > smallBuffer/64 || cap(e.cuts) > smallBuffer/64 || cap(e.text) > smallBuffer {
 		*e = edits{}
@@ -151,5 +148,4 @@ func hasSubstance(object []byte, names []string, cut string) bool {
 	}), errSubstance)
 }
 
-// errSubstance ends the walk at the first such member.
 var errSubstance = errors.New("member with substance")

@@ -9,7 +9,6 @@ import (
 // buffer once per line.
 const scanWindow = 512
 
-// lineEnd returns the index of the first CR or LF in b, or len(b).
 func lineEnd(b []byte) int {
 	for off := 0; off < len(b); off += scanWindow {
 		w := b[off:min(off+scanWindow, len(b))]
@@ -36,7 +35,6 @@ func afterLine(b []byte, end int) []byte {
 	return rest[min(1, len(rest)):]
 }
 
-// oneLineName begins an event as vLLM writes it.
 const oneLineName = "data: "
 
 // oneLine returns the data and length of an event that is one data line and ends in LF, as vLLM writes it. For any other, incomplete or
@@ -93,7 +91,6 @@ func (f *framer) next(b []byte) (n int, done bool) {
 	return n, false
 }
 
-// dataLine is the position of one data line's value in the event and in the data buffer.
 type dataLine struct{ raw, joined int }
 
 // dataBuffer is the data of one event, with the way back to the event's bytes. It is reused for the next event.

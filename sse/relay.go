@@ -58,7 +58,6 @@ func (c *client) send(b []byte) (n int, err error) {
 	return n, err
 }
 
-// scanned is what is known of the event or comment at the beginning of the rest.
 type scanned struct {
 	seen      int  // bytes that the framer has scanned
 	gone      int  // bytes that cutNull has left behind the event
@@ -158,7 +157,6 @@ func (r *Relay) readMeanwhile(src io.Reader, space []byte) (n int, err error) {
 	return src.Read(space)
 }
 
-// scan decides on the bytes so far, event by event. Its error stops the relay.
 func (r *Relay) scan() error {
 	if !r.begun && !r.begin() {
 		return nil
@@ -235,7 +233,6 @@ func (r *Relay) begin() bool {
 	return true
 }
 
-// finish releases everything at a clean end.
 func (r *Relay) finish() {
 	if n := len(r.buf.rest()); n > 0 {
 		r.stats.MidEvent = true

@@ -39,12 +39,10 @@ func (r *Relay) decide(event, data []byte) Verdict {
 	return verdict
 }
 
-// substantial reports whether the event is worth sending without the stripped member.
 func (r *Relay) substantial(data []byte) bool {
 	return len(r.cfg.Substance) == 0 || hasSubstance(data, r.cfg.Substance, r.cfg.Strip)
 }
 
-// held describes the bytes that are held back.
 type held struct {
 	any   bool // an observed event is held back
 	brief bool // its verdict was Await

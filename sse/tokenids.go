@@ -123,7 +123,6 @@ func (w *idWalk) choice(s *rawjson.Scanner, first bool) error {
 	})
 }
 
-// note records the value from..to, and if counts in ids.
 func (w *idWalk) note(which, from, to int, counts bool) {
 	var r rawjson.Span
 	if w.b[from] == '[' {

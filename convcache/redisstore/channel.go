@@ -85,7 +85,6 @@ func (c *Channel) test(ctx context.Context, server redis.UniversalClient) error 
 	return err
 }
 
-// listen runs one subscription, until it fails or ctx ends.
 func (c *Channel) listen(ctx context.Context, up func(), handle func(message string)) error {
 	subscription := c.servers.client.Subscribe(ctx, c.name)
 	done := context.AfterFunc(ctx, func() { _ = subscription.Close() }) // ends the read

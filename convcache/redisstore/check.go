@@ -132,7 +132,6 @@ func (c *Config) explain(err error) error {
 	return fmt.Errorf("check redis: %w", err)
 }
 
-// adviceACL adds what this topology, database and prefix need, and messages if there are any.
 func (c *Config) adviceACL() string {
 	advice := adviceACL
 	if c.DB != 0 {

@@ -15,12 +15,10 @@ const codecVersion byte = 6
 // maxCount bounds every count in a payload. Package upstream bounds remote_num_tokens by 2^24.
 const maxCount = math.MaxInt32
 
-// branchOverhead is the usual size of a branch beside its blocks, names included.
 const branchOverhead = 256
 
 var errCodec = errors.New("read ticket: malformed")
 
-// encodeBranch returns the payload of fieldBranch, the part of a ticket that look-ups read.
 func encodeBranch(b *convcache.Branch) []byte {
 	c := newCoder(8*len(b.Chain.Blocks) + 4*len(b.Outline))
 	c.branch(b)
@@ -54,7 +52,6 @@ func newCoder(size int) *coder {
 	return &coder{payload: append(make([]byte, 0, branchOverhead+size), codecVersion)}
 }
 
-// read decodes a whole payload.
 func read(payload []byte, fill func(c *coder)) error {
 	if len(payload) == 0 || payload[0] != codecVersion {
 		return errCodec
@@ -153,7 +150,6 @@ func chars[T string | []byte](c *coder, s *T) {
 	}
 }
 
-// list codes n numbers of size bytes.
 func list[T uint32 | uint64](c *coder, all *[]T, n, size int) {
 	if !c.reading {
 		c.payload, _ = binary.Append(c.payload, binary.BigEndian, *all) // fails only for types without a fixed size

@@ -33,7 +33,6 @@ const (
 	useMark field = 's'
 )
 
-// ticketKeyVersion is the version for convcache.Secret.Derive.
 const ticketKeyVersion byte = 4
 
 // envelope makes values that only holders of the secret can make, each for one conversation, ticket and field. A writer to the store could
@@ -59,7 +58,6 @@ func (e envelope) derive(parts ...[]byte) []byte {
 	return mac.Sum(nil)
 }
 
-// close returns the value for a payload in one field of one ticket.
 func (e envelope) close(key convcache.Key, id convcache.TicketID, f field, payload []byte) []byte {
 	value := append(make([]byte, 0, 1+len(payload)+macSize), formAuthentic)
 	value = append(value, payload...)

@@ -57,12 +57,10 @@ func forbidden(err error) bool {
 	return isReply(err, "NOPERM", "ERR The user executing the script can't")
 }
 
-// odd is the error for an answer that no script of ours gives.
 func odd(format string, args ...any) error {
 	return &convcache.RemoteError{Err: fmt.Errorf("the server answers "+format, args...), Shows: convcache.ShowsAnswer}
 }
 
-// quiet is an error with a loggable text.
 type quiet struct{ cause error }
 
 func (q quiet) Error() string { return loggable(q.cause) }

@@ -134,7 +134,6 @@ func runScript(ctx context.Context, script *redis.Script, server redis.Universal
 	return reply, err
 }
 
-// text returns a value of a reply, "" if there is none.
 func text(reply []any, at int) string {
 	if at >= len(reply) {
 		return ""
@@ -143,14 +142,12 @@ func text(reply []any, at int) string {
 	return s
 }
 
-// reading is the result of one HMGET.
 type reading struct {
 	values []any
 	err    error
 	large  bool // it took too long while its server answered another command
 }
 
-// hmget reads fields of one hash, a value for each.
 func (s *servers) hmget(ctx context.Context, key string, fields ...string) ([]any, error) {
 	values, err := s.hmgets(ctx, []string{key}, fields...)
 	return values[0], err

@@ -83,7 +83,6 @@ func (s *Store) Close() error {
 // version is in every name, and changes with the fields.
 const version = "1"
 
-// names are the keys in Redis.
 type names struct {
 	conversations string // prefix of each conversation's hash
 	marks         string // the hash of marks of engines

@@ -44,7 +44,6 @@ func (e *Edits) Remove(names ...string) {
 	}
 }
 
-// find returns the index of the edit that counts for a member, or -1.
 func (e Edits) find(name []byte) int {
 	for i := len(e) - 1; i >= 0; i-- {
 		if e[i].name == string(name) {
@@ -84,7 +83,6 @@ func (e *memberEdit) appendName(to []byte, first bool) []byte {
 	return append(to, `":`...)
 }
 
-// step is a part of a rewritten object: bytes of its text, or the value of an edit.
 type step struct {
 	from, to int   // offsets in the object's text
 	edit     int32 // index of the edit that has the value; negative for bytes of the text
@@ -92,7 +90,6 @@ type step struct {
 	first    bool  // no member precedes it
 }
 
-// usualSteps is enough for nearly all legs.
 const usualSteps = 24
 
 // steps holds offsets instead of slices, so that the values of edits need not live longer than a Rewrite.
@@ -182,7 +179,6 @@ func (a *assembly) add(part []byte) {
 	a.pieces = append(a.pieces, part)
 }
 
-// close makes a piece of the last short parts.
 func (a *assembly) close() {
 	if end := len(a.own); end > a.cut {
 		a.pieces = append(a.pieces, a.own[a.cut:end:end])
@@ -190,7 +186,6 @@ func (a *assembly) close() {
 	}
 }
 
-// put appends the edited text of the object.
 func (a *assembly) put(o *Object, e Edits) {
 	var buffer [usualSteps]step
 	for _, s := range o.steps(e, buffer[:0]) {

@@ -34,7 +34,6 @@ func Members(object []byte) iter.Seq2[Member, []byte] {
 	}
 }
 
-// errEnough ends a walk early.
 var errEnough = errors.New("enough")
 
 // Get returns the value at a path of names, a part of raw; nil if there is none. Of equal names the last counts, as in Python and
@@ -136,7 +135,6 @@ func Begins(data []byte, begin string) bool {
 	return ok
 }
 
-// after returns the rest of data behind these characters.
 func after(data []byte, begin string) (rest []byte, ok bool) {
 	s := Scanner{Data: data}
 	for i := range len(begin) {

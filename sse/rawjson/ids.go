@@ -166,7 +166,6 @@ func plainIDs(data []byte, i int, buf []uint32) (n, end int) {
 	return n, i
 }
 
-// readID returns the end of the id at data[i:], i if there is none.
 func readID(data []byte, i int) (id uint32, end int) {
 	n := uint64(0)
 	for end = i; end < len(data) && data[end]-'0' <= 9 && n <= math.MaxUint32; end++ {

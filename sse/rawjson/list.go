@@ -59,7 +59,6 @@ func (s *Scanner) List() (List, error) {
 	return l, nil
 }
 
-// read indexes the array at base, up to the bounds.
 func (l *List) read(s *Scanner, base int) error {
 	more, err := s.Open('[')
 	if more {
@@ -85,7 +84,6 @@ func (l *List) read(s *Scanner, base int) error {
 	return err
 }
 
-// element reads an element and appends the spans of its members, as offsets from base.
 func (s *Scanner) element(members []memberSpan, base int) ([]memberSpan, error) {
 	if s.Peek() != '{' {
 		return members, s.Skip()

@@ -94,7 +94,6 @@ func isPlain(word uint64, end int, digits uint64) bool {
 // notDigits marks the high bit of each byte above nine. It may wrongly mark bytes above a marked one.
 func notDigits(word uint64) uint64 { return (word + everyByte*(0x7f-9) | word) & highBits }
 
-// zeros marks the high bit of each zero byte.
 func zeros(word uint64) uint64 { return ^(word&^highBits + ^uint64(highBits) | word) & highBits }
 
 // decimal returns the number with these digits, the last one highest.

@@ -54,7 +54,6 @@ func (s *Scanner) Members(read func(m Member) error) error {
 	return err
 }
 
-// objectMember is one top-level member, as offsets into the object's text.
 type objectMember struct {
 	name  []byte // unescaped
 	start int    // opening quote of the name

@@ -123,7 +123,6 @@ func (s *Scanner) Elements(read func() error) error {
 	return err
 }
 
-// key reads a name and its colon, and returns the text between the quotes with its escapes.
 func (s *Scanner) key() (raw []byte, err error) {
 	start := s.Pos
 	if s.Peek() != '"' {
@@ -222,7 +221,6 @@ func (s *Scanner) Pass() error {
 	return err
 }
 
-// balance skips the array or object at Pos unchecked.
 func (s *Scanner) balance() error {
 	for open := 0; ; {
 		switch s.Peek() {

@@ -95,7 +95,6 @@ func standsFor(escape []byte) int {
 	return 3
 }
 
-// escapeLen returns the length of the escape at the beginning of b, 0 if there is none.
 func escapeLen(b []byte) int {
 	if len(b) < 2 {
 		return 0
@@ -145,7 +144,6 @@ func Unescape(raw []byte) (text []byte, ok bool) {
 	}
 }
 
-// plain returns the byte of a two-byte escape that ends in c.
 func plain(c byte) byte {
 	switch c {
 	case 'b':
@@ -190,7 +188,6 @@ func TextLen(raw []byte) int {
 	return s.textLen(0)
 }
 
-// textLen returns the length in UTF-8 of the last string, which began at start.
 func (s *Scanner) textLen(start int) int { return s.Pos - start - len(`""`) - s.over }
 
 // Quote returns s as a JSON string.

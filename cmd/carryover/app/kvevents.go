@@ -14,7 +14,6 @@ import (
 	"carryover/upstream/zmq/zmtp"
 )
 
-// kvEvents keeps one subscription to each prefill engine that publishes KV events.
 type kvEvents struct {
 	cfg     config.KVEventsConfig
 	fleet   *fleet.Fleet

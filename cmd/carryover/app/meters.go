@@ -23,7 +23,6 @@ import (
 	"carryover/server/telemetry"
 )
 
-// meters exports metrics: always at /metrics, and by OTLP if the environment names a collector.
 type meters struct {
 	*telemetry.Metrics
 	provider *sdkmetric.MeterProvider

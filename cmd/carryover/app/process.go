@@ -66,7 +66,6 @@ func NewLogger(cfg config.LogConfig, w io.Writer) (*slog.Logger, *slog.LevelVar)
 	return slog.New(forPeople{slog.NewTextHandler(w, &slog.HandlerOptions{Level: level, ReplaceAttr: withoutEmpty})}), level
 }
 
-// forPeople omits empty members of a record.
 type forPeople struct{ *slog.TextHandler }
 
 func (forPeople) OmitsEmpty() bool { return true }

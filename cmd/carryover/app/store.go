@@ -57,7 +57,6 @@ func redisConnection(cfg config.Config, secret convcache.Secret, logger *slog.Lo
 	return conn, errors.Join(faults...)
 }
 
-// maxTickets bounds the number of tickets, beside MaxBytes.
 const maxTickets = 100_000
 
 // memoryBounds also hold with Redis: tickets stay in this process while Redis does not answer.

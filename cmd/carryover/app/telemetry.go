@@ -30,7 +30,6 @@ import (
 	"carryover/server/telemetry"
 )
 
-// telemetryConfig says which signals are exported by OTLP. The zero value exports nothing.
 type telemetryConfig struct {
 	traces, metrics string // protocol of the signal, "" for no export
 	resource        *resource.Resource
@@ -111,7 +110,6 @@ func withoutRedirects(r *http.Request) (*url.URL, error) {
 	return http.ProxyFromEnvironment(r)
 }
 
-// exportErrorEvery spaces log lines about failed exports.
 const exportErrorEvery = time.Minute
 
 // MaxExportError bounds the logged text, which may contain the collector's answer.

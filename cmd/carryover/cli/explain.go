@@ -10,7 +10,6 @@ import (
 	"carryover/server/turn"
 )
 
-// explain describes in words what a configuration does.
 func explain(cfg config.Config) string {
 	var out bytes.Buffer
 	out.WriteString(summary(cfg))

@@ -73,12 +73,10 @@ func newSimCommand() *cobra.Command {
 	return cmd
 }
 
-// simConnectors lists the connectors of the simulator, the default first.
 func simConnectors() []string {
 	return []string{vllmsim.ConnectorNIXL, vllmsim.ConnectorLMCache, vllmsim.ConnectorLMCacheStorage, vllmsim.ConnectorMooncake}
 }
 
-// addSimConnectorFlags names flags like the engines' own settings.
 func addSimConnectorFlags(flags *pflag.FlagSet, cfg *vllmsim.Config) {
 	flags.StringVar(&cfg.Connector, "connector", cfg.Connector, "KV connector: "+strings.Join(simConnectors(), ", "))
 	l := &cfg.LMCache
@@ -92,7 +90,6 @@ func addSimConnectorFlags(flags *pflag.FlagSet, cfg *vllmsim.Config) {
 	flags.IntVar(&cfg.Mooncake.BootstrapPort, "mooncake-bootstrap-port", 8998, "VLLM_MOONCAKE_BOOTSTRAP_PORT of a prefill instance, 0 lets the system choose")
 }
 
-// tellPorts prints the ports that a proxy in front needs.
 func tellPorts(out io.Writer, cfg *vllmsim.Config, instance *vllmsim.Instance) {
 	if port := instance.Addresses().BootstrapPort; port > 0 {
 		fmt.Fprintf(out, "its bootstrap server listens at port %d\n", port)

@@ -24,10 +24,8 @@ type flagText struct {
 	given bool
 }
 
-// String returns the default in help texts, and the given text after parsing.
 func (f *flagText) String() string { return f.text }
 
-// Type returns the kind of value in help texts; pflag knows "bool".
 func (f *flagText) Type() string { return f.kind }
 
 // Set accepts any text, except an empty list.

@@ -34,13 +34,11 @@ func (r RedisURL) GoString() string { return strconv.Quote(r.String()) }
 // MarshalText hides user and password from encoders, slog's JSON handler included.
 func (r RedisURL) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
 
-// redisServers is a parsed RedisURL.
 type redisServers struct {
 	redisstore.Config
 	secure, socket bool
 }
 
-// redisSchemes returns what each scheme means.
 func redisSchemes() map[string]redisServers {
 	return map[string]redisServers{
 		"redis":           {},

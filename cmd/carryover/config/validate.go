@@ -146,7 +146,6 @@ func validateTTL(v *validation, c *Config) {
 	}
 }
 
-// validateKVTTL refuses a block lifetime too short for any ticket.
 func validateKVTTL(v *validation, key string, ttl time.Duration) {
 	if ttl > maxDuration {
 		v.fault(key, FormatDuration(ttl), "at most 8760h")

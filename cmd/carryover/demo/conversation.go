@@ -21,7 +21,6 @@ import (
 	"carryover/upstream/fleet/facts"
 )
 
-// conversationDemo holds one conversation through the proxy and prints its turns.
 type conversationDemo struct {
 	base    string
 	out     io.Writer
@@ -110,7 +109,6 @@ func (d *conversationDemo) ready(ctx context.Context) error {
 	return nil
 }
 
-// knows reports whether the proxy knows that many instances of a role.
 func (d *conversationDemo) knows(role upstream.Role, instances int) bool {
 	engines := d.fleet.Engines(role)
 	return len(engines) == instances && !slices.ContainsFunc(engines, func(e *fleet.Engine) bool { return !e.Last().Known() })
@@ -165,7 +163,6 @@ func chatBody(messages []command.Message, extra map[string]any) []byte {
 	return encoded
 }
 
-// ask sends one turn, reads its whole answer, and waits for its record.
 func (d *conversationDemo) ask(ctx context.Context, messages []command.Message, extra map[string]any, header http.Header) (answer command.Answer, rec record.Turn, err error) {
 	answer, err = command.Complete(ctx, http.DefaultClient, d.base+"/v1/chat/completions", chatBody(messages, extra), header)
 	switch {
@@ -211,7 +208,6 @@ func (d *conversationDemo) showReuse(ctx context.Context, turn int, messages []c
 	return warm, disaggregated(warm) && (turn == 1 || with.Reuse.Read > 0), nil
 }
 
-// showLoads runs a turn and prints where decode got the prompt's KV, by the counts of the simulated engines.
 func (d *conversationDemo) showLoads(ctx context.Context, turn int, messages []command.Message, conversation string) (answer command.Answer, good bool, err error) {
 	before := d.engines.decoded()
 	answer, record, err := d.ask(ctx, messages, map[string]any{"conversation_id": conversation}, http.Header{})
@@ -231,7 +227,6 @@ func disaggregated(answer command.Answer) bool {
 	return strings.HasPrefix(answer.Header.Get("X-KV-Path"), "prefill_decode")
 }
 
-// savings are sums over the later turns.
 type savings struct {
 	prompt   int // prompt tokens
 	read     int // of these, prefill read from decode

@@ -142,7 +142,6 @@ func (d *Deployment) Close() {
 	}
 }
 
-// pinned returns how many answers still pin blocks of decode.
 func (d *Deployment) pinned() (answers int) {
 	for _, instance := range d.Decode {
 		answers += instance.Stats().Pins
@@ -150,7 +149,6 @@ func (d *Deployment) pinned() (answers int) {
 	return answers
 }
 
-// misread returns how often an instance read KV of another prompt.
 func (d *Deployment) misread() int {
 	n := 0
 	for _, instance := range append(d.Prefill, d.Decode...) {

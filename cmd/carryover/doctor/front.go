@@ -73,7 +73,6 @@ func (d *doctor) front(ctx context.Context) {
 	d.buffers(at, answer.Pace)
 }
 
-// buffers compares the pace of events through the proxy with the pace without it.
 func (d *doctor) buffers(at string, through command.Pace) {
 	what, past := "", d.pace.Spread*frontTokens/probeAnswer
 	if past < slowEnough {

@@ -20,7 +20,6 @@ import (
 	"carryover/upstream/fleet/facts"
 )
 
-// examined is what an instance reports about itself.
 type examined struct {
 	upstream.Instance
 	version   string
@@ -40,7 +39,6 @@ const (
 	mostOfLists = 4 << 20
 )
 
-// interview asks one instance, with the program's own client and fleet.
 type interview struct {
 	*examined
 
@@ -140,7 +138,6 @@ func (i *interview) readModels(ctx context.Context) bool {
 	return i.check(codeKeyRefused, "") && i.check(codeNoModels, "")
 }
 
-// readStart reads the start of the engine's process several times.
 func (i *interview) readStart(ctx context.Context) {
 	var told []string
 	for range readings {
@@ -179,7 +176,6 @@ func clockApart(start string, now time.Time) string {
 	return ""
 }
 
-// capability asks by the fleet's own probe whether the engine uses the ids that it is sent.
 func (i *interview) capability(ctx context.Context) {
 	ignored, unproven := "", ""
 	switch i.engine.Last().Capability.Probe(ctx, body.Chat, "") {

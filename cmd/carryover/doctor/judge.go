@@ -70,7 +70,6 @@ func (v *verdict) hold(codes ...string) bool {
 	return true
 }
 
-// legs judges whether turns go through prefill and decode, and reports whether anything more can be judged.
 func (v *verdict) legs() bool {
 	if v.seen.otherIDs {
 		return v.found(codeOtherIDs, "prefill did not repeat the ids that it was sent")
@@ -122,7 +121,6 @@ func (t *probeTurn) String() string {
 	return which + ", " + how + ","
 }
 
-// tickets judges whether first turns left tickets, and reports whether one did.
 func (v *verdict) tickets() bool {
 	stored := func(stream bool) string {
 		if t := v.seen.turn(stream, false); t != nil {
@@ -157,7 +155,6 @@ func (v *verdict) tickets() bool {
 	return false
 }
 
-// second judges how a second turn used the first one's ticket, and reports whether it did.
 func (v *verdict) second(first, second *probeTurn) bool {
 	if code, what := refused(&second.record); code != "" {
 		return v.found(code, what)
@@ -169,7 +166,6 @@ func (v *verdict) second(first, second *probeTurn) bool {
 	return v.loaded(first, second)
 }
 
-// refused looks for a ticket that prefill did not answer, or answered with an error.
 func refused(r *record.Turn) (code, what string) {
 	for i := range r.Legs {
 		var leg *upstream.LegError
@@ -184,7 +180,6 @@ func refused(r *record.Turn) (code, what string) {
 	return "", ""
 }
 
-// missed returns why a turn reused nothing, in the words of its record.
 func (v *verdict) missed(turn *probeTurn) (code, what string) {
 	reason := turn.record.Reuse.Reason
 	switch reason {

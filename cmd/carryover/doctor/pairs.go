@@ -76,7 +76,6 @@ func (d *doctor) pairs(ctx context.Context) {
 	_ = group.Wait() // no function returns an error
 }
 
-// pair compares the reports of both instances, and then runs turns on them.
 func (d *doctor) pair(ctx context.Context, c couple) {
 	if c.prefill.models == nil || c.decode.models == nil {
 		return // already reported
@@ -143,7 +142,6 @@ type tried struct {
 	left     int           // tokens that decode holds because a release failed
 }
 
-// turn returns nil if the turn was not sent.
 func (t *tried) turn(stream bool, second bool) *probeTurn {
 	for i := range t.turns {
 		if turn := &t.turns[i]; turn.stream == stream && turn.second == second {

@@ -111,7 +111,6 @@ func printable(text string) string {
 	return strings.NewReplacer(`\"`, `"`, `\\`, `\`).Replace(quoted[1 : len(quoted)-1])
 }
 
-// harmless are characters without a meaning to a shell.
 const harmless = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:@%+=,"
 
 // shellWord returns the replacement of a name in a fix, which users copy into a shell. It keeps the name if the engine's text is more than a
@@ -177,7 +176,6 @@ func (r *doctorReport) text(out io.Writer, all bool) error {
 	return err
 }
 
-// unseen lists what no examination shows.
 var unseen = []string{ //nolint:gochecknoglobals // a constant
 	"whether engines reach each other at their KV addresses: only hand-overs show it",
 	"kv_load_failure_policy: only a failed load shows it; leave it at fail",
@@ -205,7 +203,6 @@ func counted(n int, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
-// json always prints passed checks, too.
 func (r *doctorReport) json(out io.Writer, _ bool) error {
 	encoder := json.NewEncoder(out)
 	encoder.SetEscapeHTML(false)

@@ -76,7 +76,6 @@ func (d *doctor) settings() {
 	d.report.check(whereSettings, codeTTLOrder, what, "{ttl}", config.FormatDuration(useful))
 }
 
-// store examines Redis by the check of serve's start, and by the server's own report.
 func (d *doctor) store(ctx context.Context, p *app.Proxy) {
 	if p.Tickets.Shared == nil {
 		return

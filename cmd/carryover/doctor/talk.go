@@ -79,7 +79,6 @@ type probeTurn struct {
 	pace           command.Pace
 }
 
-// turn runs a turn, and adds its answer to the conversation.
 func (t *probeTalk) turn(ctx context.Context, records <-chan record.Turn, second bool) probeTurn {
 	if second {
 		t.messages = append(t.messages, command.NewMessage("user", "Which folder is on the second shelf?"))
