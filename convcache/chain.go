@@ -8,8 +8,7 @@ import (
 // chainVersion keys chains. All versions differ, so that the chain key is never equal to something that leaves the process.
 const chainVersion byte = 3
 
-// ChainKey keys the hashes of chains. Without it no client can search for colliding ids, and a reader of the store learns nothing about
-// prompts. It prints as "[chain key]".
+// ChainKey keys the hashes of chains. Without it nobody can search for colliding ids, or learn of prompts from a store. It prints as "[chain key]".
 type ChainKey struct {
 	k0, k1 uint64
 }
@@ -31,7 +30,7 @@ func NewTagKey(text []byte) ChainKey {
 	return ChainKey{k0: binary.BigEndian.Uint64(text), k1: binary.BigEndian.Uint64(text[8:])}
 }
 
-// Tag returns a keyed hash of a chain's hash, which hides what chains are equal. Chain.Whole and a block with equal hashes have different tags.
+// Tag returns a keyed hash of a chain's hash, which hides which chains are equal. Chain.Whole and a block with equal hashes have different tags.
 func (k ChainKey) Tag(hash uint64, whole bool) uint64 { return sipHash(k, hash, nil, whole) }
 
 // sipHash returns SipHash-2-4 (Aumasson and Bernstein, 2012) of previous as 8 little-endian bytes, each id as 4, and the byte 1 if last is

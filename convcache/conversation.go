@@ -10,8 +10,7 @@ import (
 // conversationVersion changes with the fields or their order, so that old keys are not found instead of being misread.
 const conversationVersion byte = 1
 
-// Identity is everything that distinguishes conversations. The client chooses the id; the other fields keep equal ids apart where their KV
-// must never meet.
+// Identity distinguishes conversations. The client chooses the id; the other fields keep equal ids apart where their KV must never meet.
 type Identity struct {
 	Tenant    string
 	Model     string
@@ -23,8 +22,7 @@ type Identity struct {
 // Key names a conversation in a store. It reveals nothing of the identity behind it.
 type Key [sha256.Size]byte
 
-// MaxKeys is how many keys one look-up reads. Each has at most maxBranches branches, so it bounds what a turn reads, and how long one step
-// of the store takes.
+// MaxKeys bounds the keys of one look-up, and so what a turn reads, and how long one step of a store takes.
 const MaxKeys = 4
 
 // Bounded returns the first MaxKeys keys.

@@ -133,8 +133,7 @@ func stateAfter(err error) RemoteState {
 	return RemoteDown
 }
 
-// Check tests the remote store. ErrRemoteForbids is a fault of the set-up; after any other error the store may work later. Without a Check
-// tickets are shared from the start.
+// Check tests the remote store. Only ErrRemoteForbids is a fault of the set-up. Without a Check, tickets are shared from the start.
 func (s *Shared) Check(ctx context.Context) error {
 	err := s.remote.Test(ctx)
 	if err != nil {
@@ -145,8 +144,7 @@ func (s *Shared) Check(ctx context.Context) error {
 	return err
 }
 
-// Run tests the remote store every 5 s, and after a failure after 1 s, 2 s, … 30 s. It also removes expired tickets from this process. It
-// returns the cause of ctx' end.
+// Run tests the remote store every 5 s, or after 1 s, 2 s, … 30 s while it fails, and removes expired tickets. It returns the cause of ctx' end.
 func (s *Shared) Run(ctx context.Context) error {
 	sweep, look := time.NewTicker(sweepEvery), time.NewTicker(testEvery)
 	defer sweep.Stop()
@@ -185,8 +183,7 @@ func (s *Shared) Run(ctx context.Context) error {
 	}
 }
 
-// judge handles a test of a server in use, after failed failures in a row, and returns their new number. It opens the breaker if the server
-// forbids what is needed, or fails testsFailed times.
+// judge handles a test of a server in use after failed failures in a row, and returns their new number.
 func (s *Shared) judge(err error, failed int) int {
 	if err == nil {
 		return 0

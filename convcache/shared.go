@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// Shared gives every ticket one home: the store of all replicas, or this process' memory while that store does not work or if it certainly
-// does not have the ticket. All methods are safe for concurrent use.
+// Shared gives every ticket one home: the store of all replicas, or this process' memory if that store certainly does not have the ticket,
+// because it does not work or the ticket is too large. All methods are safe for concurrent use.
 //
 //   - No ticket is in both homes, because then it could be taken in both. A put to one home displaces and outdates nothing in the other;
 //     such branches end at their deadlines.
@@ -141,8 +141,7 @@ func (s *Shared) EvictStale() int { return s.home.EvictStale() }
 
 var errNotAsked = errors.New("redis does not work, and is not asked until a test succeeds")
 
-// Mark publishes a value under a name for all replicas. After an error it may not be stored. The error contains no credential, and comes at
-// once while the breaker is open.
+// Mark publishes a value for all replicas. After an error it may not be stored. While the breaker is open, the error comes at once.
 func (s *Shared) Mark(ctx context.Context, name, value string) error {
 	return s.tell("mark an engine", func() error { return s.remote.Mark(ctx, name, value) })
 }
@@ -202,8 +201,7 @@ func (s *Shared) failed(err error) {
 	s.logger.Debug("redis operation failed", "error", err)
 }
 
-// A count of remote conversations holds for countEvery, and a caller waits for a new one for countWait. Redis needs about 0.3 s for a
-// million keys.
+// Times of counts: how long one holds, how long a caller waits, and the limit. Redis needs about 0.3 s for a million keys.
 const (
 	countEvery   = 10 * time.Second
 	countWait    = 100 * time.Millisecond

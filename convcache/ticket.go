@@ -20,8 +20,7 @@ func NewTicketID() TicketID {
 // String returns the id as 32 hex characters.
 func (id TicketID) String() string { return hex.EncodeToString(id[:]) }
 
-// Ticket is the right to read, once, the KV blocks that decode holds after a turn: a branch of the conversation, and the params for an
-// engine.
+// Ticket is the right to read, once, the KV blocks that decode holds after a turn.
 type Ticket struct {
 	Branch
 	// Params is decode's kv_transfer_params, raw JSON. Stores copy it.
@@ -91,8 +90,7 @@ func PrefilledIn(known []Prefilled, prefill Holder) int {
 	return 0
 }
 
-// AddPrefilled returns known with one more entry. Of each cache it keeps the entry with more tokens, and at most the MaxPrefilled largest. It
-// may change known.
+// AddPrefilled adds an entry to known, which it may change. It keeps the largest entry of each cache, and the MaxPrefilled largest of all.
 func AddPrefilled(known []Prefilled, more Prefilled) []Prefilled {
 	least := 0
 	for i := range known {
@@ -143,8 +141,7 @@ func (t Ticket) Note(prefill Holder, now time.Time) Ticket {
 
 const aliasOf = "\x00alias"
 
-// Alias returns a note that leads from a second key to home, the key of a conversation's tickets. It replaces an earlier alias of the same
-// home.
+// Alias returns a note that leads from a second key to home, the key of the tickets. It replaces an earlier alias of the same home.
 func Alias(account string, home Key, now time.Time) Ticket {
 	return Ticket{Branch: Branch{
 		ID: TicketID(home[:]), Account: account, Prefill: Holder{aliasOf, string(home[:])}, FreshAsOf: now, Deadline: now.Add(NoteTTL),

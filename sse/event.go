@@ -85,14 +85,12 @@ type Stats struct {
 // ErrStopped is the result of Run after the verdict Stop.
 var ErrStopped = errors.New("relay stopped by its observer")
 
-// ErrOversize is the result of Run if Config.Bounded is set and an event is longer than Config.MaxEvent. Neither the event nor held bytes
-// are written.
+// ErrOversize is the result of Run for an event above Config.MaxEvent with Config.Bounded. Neither the event nor held bytes are written.
 var ErrOversize = errors.New("event is longer than the bound")
 
 var errNoEnd = errors.New("the stream ends before the end of its answer")
 
-// ReadError is a failure to read from the engine. Earlier complete events are written, the unfinished event and held bytes are not, except as
-// Stats.MidEvent says.
+// ReadError is a failure to read from the engine. Complete events are written; the unfinished one and held bytes are not, see Stats.MidEvent.
 type ReadError struct{ Err error }
 
 // Error has the cause.

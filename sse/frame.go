@@ -5,8 +5,7 @@ import (
 	"sort"
 )
 
-// scanWindow bounds the search for an LF before the search for a CR. Otherwise a stream with lone CRs would be searched to the end of the
-// buffer once per line.
+// scanWindow bounds the search for an LF before that for a CR: a stream with lone CRs would be searched to its end once per line.
 const scanWindow = 512
 
 func lineEnd(b []byte) int {

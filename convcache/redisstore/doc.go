@@ -9,8 +9,8 @@
 //     MIGRATE left on two nodes of a Cluster, if its slot returns to the first.
 //   - A ticket ends by the first of three clocks: the server's at the take, the key's expiry, and this process' (take.lua, store.go).
 //   - No command is sent twice. A take or put without an answer is final: the ticket is lost, or may be stored. go-redis' own retries are
-//     off (config.go), but its Cluster client always repeats a command without an answer, so commands go to the master of the slot
-//     (servers.go).
+//     off (config.go), but its Cluster client always repeats a command without an answer, so commands go through the client of the slot's
+//     master (servers.go).
 //   - An error says whether the operation certainly changed nothing, and whether it shows a failure of the server. A time-out that size
 //     explains shows none: a put of more than 64 KiB, or a look-up whose pipelined TIME was answered (servers.go). No error contains a
 //     credential (error.go).

@@ -27,8 +27,7 @@ var refusals = [...]string{ //nolint:gochecknoglobals // immutable
 	"MOVED", "ASK", "CROSSSLOT", "BUSY ", "WRONGTYPE", "ERR max number of clients reached",
 }
 
-// notApplied reports whether a command has certainly changed nothing: it was never sent, or refused. After any other error it may have been
-// applied, or may yet be.
+// notApplied reports whether a command has certainly changed nothing: it was never sent, or refused.
 func notApplied(err error) bool {
 	for _, unsent := range [...]error{errNoServer, errNoFence, redis.ErrPoolTimeout, redis.ErrPoolExhausted, redis.ErrClosed} {
 		if errors.Is(err, unsent) {

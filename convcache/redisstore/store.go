@@ -181,8 +181,7 @@ const (
 // maxSkew is how far another replica's clock may be ahead of this one's.
 const maxSkew = 2 * time.Second
 
-// usableAt reports whether a ticket is usable by this process' clock. The deadline of a ticket from the future means nothing. Both times have
-// only a wall reading.
+// usableAt judges by this process' wall clock. The deadline of a ticket from the future means nothing.
 func usableAt(b convcache.Branch, now time.Time) bool {
 	return b.Deadline.After(now) && !b.FreshAsOf.After(now.Add(maxSkew))
 }

@@ -62,8 +62,7 @@ func (e Edits) counts(at int) bool {
 	return true
 }
 
-// Rewrite returns the edited text in one allocation. Members keep their order, new ones follow in the order of the edits, and all other bytes
-// stay, white space included.
+// Rewrite returns the edited text in one allocation. New members follow the old ones in the order of the edits; all other bytes stay.
 func (o *Object) Rewrite(e Edits) []byte {
 	size := len(o.raw)
 	for i := range e {

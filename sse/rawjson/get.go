@@ -14,8 +14,7 @@ func Kind(raw []byte) byte {
 	return raw[0]
 }
 
-// Members yields the members of an object up to its first fault; Valid tells of faults. Any other value has none. Depth does not matter, see
-// Scanner.Pass.
+// Members yields the members of an object up to its first fault. Any other value has none. Depth does not matter, see Scanner.Pass.
 func Members(object []byte) iter.Seq2[Member, []byte] {
 	return func(yield func(m Member, value []byte) bool) {
 		s := Scanner{Data: object}
@@ -36,8 +35,7 @@ func Members(object []byte) iter.Seq2[Member, []byte] {
 
 var errEnough = errors.New("enough")
 
-// Get returns the value at a path of names, a part of raw; nil if there is none. Of equal names the last counts, as in Python and
-// encoding/json.
+// Get returns the value at a path of names, a part of raw, or nil. Of equal names the last counts, as in Python and encoding/json.
 func Get(raw []byte, path ...string) []byte {
 	for _, name := range path {
 		object := raw

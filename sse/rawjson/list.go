@@ -5,8 +5,7 @@ import (
 	"math"
 )
 
-// List is an index of a JSON array: its elements, and the members of elements that are objects. It saves later readers a scan. It aliases the
-// text, which must not change.
+// List is an index of a JSON array, which saves later readers a scan. It aliases the text, which must not change.
 type List struct {
 	raw     []byte // nil for no list, and for other values
 	spans   []elementSpan

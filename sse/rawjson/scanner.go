@@ -212,7 +212,7 @@ func IsEmpty(raw []byte) bool {
 	return false
 }
 
-// Pass reads a value of any depth. Below MaxDepth it only counts brackets outside of strings, which takes no stack. So a secret member can be
+// Pass reads a value of any depth. Beyond MaxDepth it only counts brackets outside of strings, which takes no stack. So a secret member can be
 // cut even beside a value that is nested too deep to be read.
 func (s *Scanner) Pass() error {
 	s.deep = true

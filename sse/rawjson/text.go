@@ -10,8 +10,7 @@ import (
 	"unicode/utf8"
 )
 
-// SkipString reads a string, many bytes at a time, because bodies consist mostly of strings. It notes by how much the escapes are longer than
-// their characters.
+// SkipString reads a string, many bytes at a time, and notes by how much its escapes are longer than their characters.
 func (s *Scanner) SkipString() error {
 	data, i, over := s.Data, s.Pos+1, 0
 	for {

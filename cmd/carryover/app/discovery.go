@@ -26,7 +26,7 @@ type sources struct {
 	kvTTL    time.Duration       // for decode instances whose source has none
 }
 
-// openSources orders the sources: requests' own, the configuration's lists, found instances, registered ones. Of two with one instance the first counts.
+// openSources orders the sources: requests, the configuration's lists, discovery, registration. The first source of an instance counts.
 func openSources(cfg config.Config, logger *slog.Logger) (sources, error) {
 	instances, err := newInstances(cfg)
 	if err != nil {

@@ -238,8 +238,7 @@ func Default() Config {
 // ConversationSources returns all places where a request can name its conversation.
 func ConversationSources() []string { return append(UsualSources(), "prompt_cache_key") }
 
-// UsualSources returns the default places, the most explicit first. prompt_cache_key is not among them: applications send one value for
-// all of their users.
+// UsualSources returns the default places, the most explicit first. It omits prompt_cache_key, which is one value for all users of an application.
 func UsualSources() []string {
 	return []string{
 		"conversation_id", "conversation", "header:X-Conversation-Id", "session_id", "header:X-Session-Id",

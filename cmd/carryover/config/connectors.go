@@ -40,8 +40,7 @@ type ConnectorConfig struct {
 	OrchestratedForm string // the part of prefill's answer that decode gets
 }
 
-// ReusesKV reports whether prefill can read decode's KV, so that there are tickets. With other connectors the next turn finds only the
-// instances' prefix caches.
+// ReusesKV reports whether prefill can read decode's KV by tickets. Other connectors leave only the instances' own prefix caches.
 func (c ConnectorConfig) ReusesKV() bool { return c.Name == ConnectorNIXL || c.Name == ConnectorMulti }
 
 // HandsBack reports whether a leg of the proxy's own can bring decode's KV into prefill's prefix cache. MultiConnector was never measured:

@@ -13,8 +13,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// configFile walks a YAML document along the settings table. Without decoding into Config it finds all faults of a file, with their lines,
-// and reads values as flags and variables are read.
+// configFile reads YAML nodes along the settings table. So it finds all faults with their lines, and parses values like flags and variables.
 type configFile struct {
 	*Loader
 	path string

@@ -11,8 +11,7 @@ import (
 	"carryover/upstream"
 )
 
-// RedisURL is the address of Redis, of Sentinels or of a cluster. fmt, slog, encoding/json and yaml hide its user and password; a conversion
-// to string does not.
+// RedisURL is the address of Redis, Sentinels or a cluster. fmt, slog, encoding/json and yaml hide user and password; a conversion to string does not.
 type RedisURL string
 
 // String hides everything between the scheme and the last @: user and password of every URL that parse accepts.

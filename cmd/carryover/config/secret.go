@@ -51,8 +51,7 @@ const (
 	readableByEverybody fs.FileMode = 0o004
 )
 
-// WarnOfReadable warns of secrets that every user can read. It refuses none, because Docker and Kubernetes mount them so. Somebody chose
-// the group of a file, so that one may read it.
+// WarnOfReadable warns of secrets that every user can read. It does not refuse them, because Docker and Kubernetes mount them so.
 func WarnOfReadable(cfg Config, logger *slog.Logger) {
 	for _, file := range []struct{ key, path string }{
 		{"conversation.secret_file", cfg.Conversation.SecretFile},

@@ -11,8 +11,7 @@ import (
 
 const wantShare = "a number from 0 to 1"
 
-// parseValue parses text of any source into the setting's field. On a fault the field is unchanged, and want is what is accepted; else want
-// is "".
+// parseValue parses text of any source into the setting's field. On a fault it leaves the field, and returns the accepted values.
 func parseValue(s Setting, text string) (want string) {
 	switch v := s.To.(type) {
 	case *string:
