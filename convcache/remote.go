@@ -8,7 +8,7 @@ import (
 
 // Remote is a store that replicas share. It is safe for concurrent use, and takes as long as ctx grants. After an error the operation may
 // have been applied, or may yet be, and the error counts as a failure of the store, unless a RemoteError says otherwise. No error contains a
-// credential. Outcomes are those of Memory, and mean nothing next to an error.
+// credential. Outcomes mean the same as for Memory, and nothing next to an error.
 type Remote interface {
 	// Test puts and takes a ticket of no conversation, as turns do. The error wraps ErrRemoteForbids if waiting does not help.
 	Test(ctx context.Context) error

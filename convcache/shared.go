@@ -49,7 +49,7 @@ func NewShared(remote Remote, cfg SharedConfig) *Shared {
 	return &Shared{remote: remote, home: NewMemory(cfg.Local), breaker: newBreaker(now), now: now, logger: cfg.Logger, report: cfg.Tell}
 }
 
-// Peek returns usable branches of the first [MaxKeys] keys, in the order of the keys: of each key those of this process first, and the
+// Peek returns usable branches of the first [MaxKeys] keys, in the order of the keys: of each key this process' branches first, and the
 // newest of a home first. The outcome is Found, even if not every key was read; Expired if all branches have expired; Empty if there are
 // none; Unavailable if that is unknown. A branch may turn out to be Fenced.
 func (s *Shared) Peek(ctx context.Context, keys []Key) ([]KeyedBranch, Outcome) {
@@ -215,7 +215,7 @@ type remoteCount struct {
 	under chan struct{} // closed at the end of the running count; nil if none runs
 }
 
-// Len returns the number of shared conversations, at most 10 s old, plus those of this process. Those with only a note count. It returns the
+// Len returns the number of shared conversations, at most 10 s old, plus this process' own. Those with only a note count. It returns the
 // last count if the remote store does not answer in time.
 func (s *Shared) Len() int {
 	if under := s.recount(); under != nil {

@@ -71,7 +71,7 @@ type KeyedBranch struct {
 // Holder is an engine that holds KV: an instance, and process_start_time_seconds of its incarnation as printed.
 type Holder struct{ Instance, Incarnation string }
 
-// Prefilled says how many of a ticket's tokens a prefill instance has in its prefix cache: those of the last prompt that was sent there.
+// Prefilled says how many of a ticket's tokens a prefill instance has in its prefix cache: the tokens of the last prompt that was sent there.
 type Prefilled struct {
 	Prefill Holder
 	Tokens  int
