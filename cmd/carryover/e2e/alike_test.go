@@ -16,7 +16,7 @@ func startUnnamed(t *testing.T, flags ...string) *rig {
 	cfg := vllmsim.DefaultConfig()
 	cfg.Render, cfg.OutputTokenIDs = true, true
 	return startRig(t, rigConfig{
-		prefill: []vllmsim.Config{cfg}, decode: []vllmsim.Config{cfg},
+		cfg:   cfg,
 		flags: append([]string{"--hand-back", "off", "--conversation-by-content", "on", "--teach-shapes", "off"}, flags...),
 	})
 }

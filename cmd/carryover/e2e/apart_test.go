@@ -22,7 +22,7 @@ func unread() vllmsim.Config {
 }
 
 // startApart runs the program in front of instances of which decode can't read so many of prefill, the first ones.
-func startApart(t *testing.T, unreadable, prefills, decodes int, flags ...string) (*operated, <-chan string) {
+func startApart(t *testing.T, unreadable, prefills, decodes int, flags ...string) (*rig, <-chan string) {
 	t.Helper()
 	told := make(chan string, 100)
 	return startOperated(t, rigConfig{
@@ -30,7 +30,7 @@ func startApart(t *testing.T, unreadable, prefills, decodes int, flags ...string
 		flags:   append([]string{"--routing-prefill", "round_robin", "--routing-decode", "round_robin"}, flags...),
 		prefill: append(slices.Repeat([]vllmsim.Config{unread()}, unreadable), slices.Repeat([]vllmsim.Config{vllmsim.DefaultConfig()}, prefills-unreadable)...),
 		decode:  slices.Repeat([]vllmsim.Config{vllmsim.DefaultConfig()}, decodes),
-	}, ""), told
+	}), told
 }
 
 // shortAsk is the n-th request to an API.
@@ -48,7 +48,7 @@ func shortAsk(path string, n int, stream bool) members {
 }
 
 // asks asks once more, and returns the answer.
-func (o *operated) asks(t *testing.T, path string, stream bool) *answered {
+func (o *rig) asks(t *testing.T, path string, stream bool) *answered {
 	t.Helper()
 	a, err := o.post(t.Context(), path, http.Header{}, encode(shortAsk(path, int(o.asked.Add(1)), stream)), func(int, []byte) {})
 	if err != nil {
@@ -58,7 +58,7 @@ func (o *operated) asks(t *testing.T, path string, stream bool) *answered {
 }
 
 // answers asks so many times, wants a good answer each time, and counts those that decode gave alone.
-func (o *operated) answers(t *testing.T, path string, stream bool, times int) (alone int) {
+func (o *rig) answers(t *testing.T, path string, stream bool, times int) (alone int) {
 	t.Helper()
 	for range times {
 		a := o.asks(t, path, stream)
@@ -73,7 +73,7 @@ func (o *operated) answers(t *testing.T, path string, stream bool, times int) (a
 }
 
 // wantStates checks what operators see of the instances, prefill's first.
-func (o *operated) wantStates(t *testing.T, want string) {
+func (o *rig) wantStates(t *testing.T, want string) {
 	t.Helper()
 	var got []string
 	for _, role := range []upstream.Role{upstream.RolePrefill, upstream.RoleDecode} {
@@ -104,11 +104,11 @@ func TestApart_ALonePair(t *testing.T) {
 				if got := <-told; len(told) != 0 || !strings.Contains(got, "are left alone for 1m0s") {
 					t.Errorf("operators are told %q and %d sentences more", got, len(told))
 				}
-				if text := scrape(t, o.metrics).text; !strings.Contains(text, `role="prefill",state="apart"} 1`) {
+				if text := scrape(t, o.metrics()).text; !strings.Contains(text, `role="prefill",state="apart"} 1`) {
 					t.Error("no series says that prefill is apart")
 				}
 				o.verify(t, pins{leased: pairs.Strikes}) // each of them was handed over once
-				if n := o.counts().Stranded; n != pairs.Strikes {
+				if n := o.proxy.Server.Counts().Stranded; n != pairs.Strikes {
 					t.Errorf("%d hand-overs count as stranded, want %d", n, pairs.Strikes)
 				}
 			})
@@ -137,10 +137,10 @@ func TestApart_DecodeThatWaitsForKVForEver(t *testing.T) {
 	t.Parallel()
 	waits := vllmsim.DefaultConfig()
 	waits.LoadFailurePolicy = vllmsim.PolicyRecompute
-	o := &operated{rig: startRig(t, rigConfig{
+	o := startRig(t, rigConfig{
 		prefill: []vllmsim.Config{unread()}, decode: []vllmsim.Config{waits},
 		server: func(c *server.Config) { c.FirstByteTimeout, c.IdleTimeout = time.Second, time.Second },
-	})}
+	})
 	for range pairs.Strikes {
 		if a := o.asks(t, "/v1/chat/completions", true); !strings.Contains(string(a.raw), "timeout") {
 			t.Errorf("got %+v, want a timeout", a)

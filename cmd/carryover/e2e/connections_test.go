@@ -72,13 +72,13 @@ func TestConnections_IdleOnesStarveNobody(t *testing.T) {
 func TestConnections_HealthOnTheAdminListener(t *testing.T) {
 	t.Parallel()
 	cfg := vllmsim.DefaultConfig()
-	o := startOperated(t, rigConfig{prefill: []vllmsim.Config{cfg}, decode: []vllmsim.Config{cfg}}, "")
+	o := startOperated(t, rigConfig{cfg: cfg})
 	for path, want := range map[string]string{"/healthz": `{"status":"ok"}`, "/readyz": `"status":"ready"`, "/health": `"cached_conversations":0`} {
 		var status int
-		var body []byte
+		var body string
 		if !testrig.Eventually(func() bool { // it is not ready until its engines have answered
-			status, body = o.operate(t, http.MethodGet, path)
-			return status == http.StatusOK && strings.Contains(string(body), want)
+			status, body = o.operate(t, http.MethodGet, path, nil)
+			return status == http.StatusOK && strings.Contains(body, want)
 		}) {
 			t.Errorf("%s: %d %s, want %s", path, status, body, want)
 		}

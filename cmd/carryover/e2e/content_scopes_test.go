@@ -42,10 +42,9 @@ func parties() (first *party, others []*party) {
 // scoped is a program whose parties converse without ids.
 type scoped struct {
 	*rig
-	operators string
-	log       *writes
-	turns     int
-	by        map[string]*party // turns
+	log   *writes
+	turns int
+	by    map[string]*party // turns
 }
 
 // ask takes a turn of a party and returns its answer and the conversation's name for operators.
@@ -103,9 +102,8 @@ func startScoped(t *testing.T, redis, handing bool) *scoped {
 	cfg := vllmsim.DefaultConfig()
 	cfg.OutputTokenIDs, cfg.Models = true, []string{"sim", "sim-too"}
 	args := slices.Concat([]string{
-		"--host", "127.0.0.1", "--port", "0", "--admin-listen", "127.0.0.1:0", "--log-format", "json",
 		"--prefill", testrig.StartInstance(t, cfg, "").URL(), "--decode", testrig.StartInstance(t, cfg, "").URL(),
-		"--tenant-header", "X-Tenant", "--store-timeout", "5s", "--release", "off",
+		"--tenant-header", "X-Tenant", "--release", "off",
 	}, byContent)
 	if redis {
 		args = append(args, "--redis-url", "redis://"+redistest.Start(t).Addr())
@@ -115,13 +113,8 @@ func startScoped(t *testing.T, redis, handing bool) *scoped {
 	} else {
 		args = append(args, "--hand-back", "off")
 	}
-	log := &writes{}
-	r := &rig{base: runWhole(t, log, []string{testrig.ReplicaSecret}, args...), client: &http.Client{Transport: &http.Transport{}}}
-	t.Cleanup(r.client.CloseIdleConnections)
-	return &scoped{
-		rig: r, log: log, by: map[string]*party{},
-		operators: "http://" + regexp.MustCompile(`"admin_address":"([^"]+)"`).FindStringSubmatch(log.String())[1],
-	}
+	r, log := startProgram(t, []string{testrig.ReplicaSecret}, args...)
+	return &scoped{rig: r, log: log, by: map[string]*party{}}
 }
 
 // converse has the first take a turn, the others the turn behind it, and then all the next of their own.
@@ -233,7 +226,7 @@ func TestByContent_MutantOfOneKeyIsNoticed(t *testing.T) {
 	cfg := vllmsim.DefaultConfig()
 	cfg.OutputTokenIDs = true
 	s := &scoped{by: map[string]*party{}, rig: startRig(t, rigConfig{
-		prefill: []vllmsim.Config{cfg}, decode: []vllmsim.Config{cfg},
+		cfg:     cfg,
 		flags:   slices.Concat([]string{"--tenant-header", "X-Tenant"}, byContent),
 		replace: func(deps *server.Deps) { deps.Store = mergingStore{deps.Store} },
 	})}

@@ -10,19 +10,13 @@ import (
 	"testing"
 	"time"
 
-	"carryover/cmd/carryover/app"
-	"carryover/cmd/carryover/config"
 	"carryover/cmd/carryover/testrig"
-	"carryover/server"
-	"carryover/server/journal"
 	"carryover/upstream/vllmsim"
 )
 
 // counting is a program whose saved tokens are added up turn by turn.
 type counting struct {
 	*rig
-	server      *server.Server
-	journal     *journal.Journal
 	handsBack   bool
 	count, read int
 	saved       float64 // seconds
@@ -32,11 +26,9 @@ type counting struct {
 func startCounting(t *testing.T, handsBack bool) *counting {
 	t.Helper()
 	mode, cfg := map[bool]string{false: "off", true: "now"}[handsBack], vllmsim.DefaultConfig()
-	c := &counting{handsBack: handsBack, journal: journal.New(journal.Config{})}
+	c := &counting{handsBack: handsBack}
 	c.rig = startRig(t, rigConfig{
-		prefill: []vllmsim.Config{cfg}, decode: []vllmsim.Config{cfg}, flags: []string{"--hand-back", mode, "--conversation-by-content", "on"},
-		replace: func(deps *server.Deps) { deps.Observers = append(deps.Observers, c.journal.Observe) },
-		wire:    func(_ config.Config, p *app.Proxy) { c.server = p.Server },
+		cfg: cfg, flags: []string{"--hand-back", mode, "--conversation-by-content", "on"},
 	})
 	return c
 }
@@ -58,7 +50,9 @@ func (c *counting) turn(t *testing.T, id string, messages []json.RawMessage) (a 
 		t.Fatalf("%s: %v %s", name, err, a.raw)
 	}
 	rec := c.turns.await(t, name)
-	if c.handsBack && !testrig.Eventually(func() bool { return int(c.server.Counts().HandBacks.Done) == c.count && c.sum(t, "")["running"] == 0 }) {
+	if c.handsBack && !testrig.Eventually(func() bool {
+		return int(c.proxy.Server.Counts().HandBacks.Done) == c.count && c.sum(t, "")["running"] == 0
+	}) {
 		t.Fatalf("turn %d was not handed back", c.count)
 	}
 	read = c.bySource(t, fromDecode) - external
@@ -122,10 +116,10 @@ func TestCredit_IsTheEnginesOwn(t *testing.T) {
 // verifyTold compares all sums that operators see with those of the turns. The page shows the journal's.
 func (c *counting) verifyTold(t *testing.T) {
 	t.Helper()
-	m := scrape(t, c.metrics)
-	records, totals := c.journal.Since(0, c.count)
+	m := scrape(t, c.metrics())
+	records, totals := c.proxy.Journal.Since(0, c.count)
 	minutes, listed := uint64(0), 0
-	for _, minute := range c.journal.Hour(time.Time{}) {
+	for _, minute := range c.proxy.Journal.Hour(time.Time{}) {
 		minutes += minute.SavedTokens
 	}
 	for _, r := range records {

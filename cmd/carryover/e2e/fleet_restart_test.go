@@ -10,8 +10,7 @@ import (
 func TestFleet_RestartedDecodeInstanceLosesAllItsTickets(t *testing.T) {
 	t.Parallel()
 	cfg := vllmsim.DefaultConfig()
-	pair := []vllmsim.Config{cfg, cfg}
-	g := startChanging(t, rigConfig{prefill: pair, decode: pair})
+	g := startChanging(t, rigConfig{cfg: cfg, prefills: 2, decodes: 2})
 	var threads []*thread
 	on := map[*thread]*vllmsim.Instance{}
 	for _, id := range []string{"a", "b", "c", "d"} {

@@ -20,7 +20,7 @@ func startWaking(t *testing.T, replace func(*server.Deps), flags ...string) *rig
 	t.Helper()
 	cfg := vllmsim.DefaultConfig()
 	return startRig(t, rigConfig{
-		prefill: []vllmsim.Config{cfg}, decode: []vllmsim.Config{cfg}, replace: replace, flags: flags, taught: true,
+		cfg: cfg, replace: replace, flags: flags, taught: true,
 	})
 }
 

@@ -86,7 +86,7 @@ func TestHandBack_FaultsOfTheLeg(t *testing.T) {
 }
 
 // taker is the prefill instance that has taken hand-backs.
-func (h *handing) taker(t *testing.T) *vllmsim.Instance {
+func (h *rig) taker(t *testing.T) *vllmsim.Instance {
 	t.Helper()
 	for _, instance := range h.prefill {
 		if instance.Stats().HandBacks > 0 {
@@ -102,7 +102,7 @@ func TestHandBack_InstancesGoDuringIt(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		name  string
-		event func(t *testing.T, h *handing, prefill, decode *vllmsim.Instance)
+		event func(t *testing.T, h *rig, prefill, decode *vllmsim.Instance)
 		at    vllmsim.HandBackPoint
 		want  ends
 		accounted
@@ -164,7 +164,7 @@ func TestHandBack_InstancesGoDuringIt(t *testing.T) {
 }
 
 // last is the decode instance that has answered last. Of equal ones it is the first.
-func (h *handing) last(t *testing.T) *vllmsim.Instance {
+func (h *rig) last(t *testing.T) *vllmsim.Instance {
 	t.Helper()
 	for _, instance := range h.decode {
 		if instance.Stats().RequestsTotal > 0 && len(legs(instance)) > 0 && strings.Contains(string(legs(instance)[len(legs(instance))-1]), longText(2)) {
@@ -175,12 +175,12 @@ func (h *handing) last(t *testing.T) *vllmsim.Instance {
 	return nil
 }
 
-func restartsPrefill(_ *testing.T, _ *handing, prefill, _ *vllmsim.Instance) { prefill.Restart() }
+func restartsPrefill(_ *testing.T, _ *rig, prefill, _ *vllmsim.Instance) { prefill.Restart() }
 
-func restartsDecode(_ *testing.T, _ *handing, _, decode *vllmsim.Instance) { decode.Restart() }
+func restartsDecode(_ *testing.T, _ *rig, _, decode *vllmsim.Instance) { decode.Restart() }
 
 // closesPrefill has an instance refuse connections from now on.
-func closesPrefill(t *testing.T, _ *handing, prefill, _ *vllmsim.Instance) {
+func closesPrefill(t *testing.T, _ *rig, prefill, _ *vllmsim.Instance) {
 	t.Helper()
 	if err := prefill.SetFault(vllmsim.Fault{Kind: vllmsim.FaultRefuse}); err != nil {
 		t.Error(err)
@@ -188,16 +188,16 @@ func closesPrefill(t *testing.T, _ *handing, prefill, _ *vllmsim.Instance) {
 	prefill.Restart()
 }
 
-func closesDecode(t *testing.T, _ *handing, _, decode *vllmsim.Instance) {
+func closesDecode(t *testing.T, _ *rig, _, decode *vllmsim.Instance) {
 	t.Helper()
 	if err := decode.Close(); err != nil {
 		t.Error(err)
 	}
 }
 
-func quarantinesPrefill(t *testing.T, h *handing, prefill, _ *vllmsim.Instance) {
+func quarantinesPrefill(t *testing.T, h *rig, prefill, _ *vllmsim.Instance) {
 	t.Helper()
-	for _, engine := range h.deps.Fleet.Engines(upstream.RolePrefill) {
+	for _, engine := range h.proxy.Fleet.Engines(upstream.RolePrefill) {
 		if strings.HasSuffix(prefill.URL(), engine.Name) || engine.BaseURL == prefill.URL() {
 			engine.Current(t.Context()).Quarantine()
 			return
@@ -211,17 +211,17 @@ func TestHandBack_InstancesGoBeforeIt(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		name  string
-		event func(t *testing.T, h *handing)
+		event func(t *testing.T, h *rig)
 		reuse string // of the next turn
 	}{
-		{"prefill refuses connections", func(t *testing.T, h *handing) {
+		{"prefill refuses connections", func(t *testing.T, h *rig) {
 			t.Helper()
-			h.deps.Legs.Close() // a leg on an idle connection that prefill is about to close would count as sent
+			h.hangUp() // a leg on an idle connection that prefill is about to close would count as sent
 			if err := h.prefill[0].SetFault(vllmsim.Fault{Kind: vllmsim.FaultRefuse}); err != nil {
 				t.Error(err)
 			}
 		}, "hit;"},
-		{"decode is restarted", func(_ *testing.T, h *handing) {
+		{"decode is restarted", func(_ *testing.T, h *rig) {
 			h.decode[0].Restart()
 			h.look()
 		}, "miss;reason=instance_gone"},
@@ -229,7 +229,7 @@ func TestHandBack_InstancesGoBeforeIt(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
 			h := startHanding(t, handingConfig(), 1, 1, atOnce...)
-			before, c := &listed{handing: h, id: "before"}, &listed{handing: h, id: "waits"}
+			before, c := &listed{rig: h, id: "before"}, &listed{rig: h, id: "waits"}
 			before.turn(t)
 			h.handedBack(t, ends{done: 1})
 			release := h.hold(vllmsim.HandBackComputed)
@@ -266,7 +266,7 @@ func TestHandBack_TheLegTakesTooLong(t *testing.T) {
 	for _, at := range holdPoints() {
 		t.Run(string(at), func(t *testing.T) {
 			t.Parallel()
-			h := startHandingWith(t, handingConfig(), 1, 1, unchanged, func(c *server.Config) { c.ReuseTrialTimeout = 3 * time.Second }, atOnce...)
+			h := startRig(t, rigConfig{cfg: handingConfig(), flags: atOnce, server: func(c *server.Config) { c.ReuseTrialTimeout = 3 * time.Second }})
 			c := h.talk("late")
 			c.turn(t)
 			h.settle(t)

@@ -109,14 +109,14 @@ func TestHandBackMutant_LegOfAnythingButTheTicketTheOracleSeesIt(t *testing.T) {
 		for _, believes := range []bool{false, true} {
 			t.Run(name+", believes "+strconv.FormatBool(believes), func(t *testing.T) {
 				t.Parallel()
-				h := startHandingWith(t, handingConfig(), 1, 1, func(deps *server.Deps) {
+				h := startRig(t, rigConfig{cfg: handingConfig(), flags: atOnce, replace: func(deps *server.Deps) {
 					deps.Connector = respelling{deps.Connector, tc.change}
 					if believes {
 						legs := &believing{Legs: deps.Legs}
 						deps.Legs, deps.Connector = legs, listening{deps.Connector, legs}
 					}
-				}, nil, atOnce...)
-				c := &listed{handing: h, id: "mutant", salt: "own"}
+				}})
+				c := &listed{rig: h, id: "mutant", salt: "own"}
 				for range 3 {
 					c.prompt = append(c.prompt, manyIDs(len(c.prompt))...)
 					c.ask(t, tc.seen == nil)
@@ -187,16 +187,16 @@ func TestHandBackMutant_WithoutTheTakeTheOracleSeesIt(t *testing.T) {
 	for _, mutant := range []bool{false, true} {
 		t.Run(map[bool]string{false: "as it is", true: "mutant"}[mutant], func(t *testing.T) {
 			t.Parallel()
-			h := startHandingWith(t, handingConfig(), 1, 1, func(deps *server.Deps) {
+			h := startRig(t, rigConfig{cfg: handingConfig(), flags: atOnce, replace: func(deps *server.Deps) {
 				if mutant {
 					deps.Store = &leavingStore{Store: deps.Store, tickets: map[convcache.TicketID]convcache.Ticket{}}
 				}
-			}, nil, atOnce...)
-			(&listed{handing: h, id: "proves the pair"}).turn(t)
+			}})
+			(&listed{rig: h, id: "proves the pair"}).turn(t)
 			h.settle(t)
 			release := h.hold(vllmsim.HandBackRead)
 			defer release()
-			c := &listed{handing: h, id: "mutant"}
+			c := &listed{rig: h, id: "mutant"}
 			c.turn(t)
 			h.held(t)
 			a := c.turn(t)
@@ -221,16 +221,16 @@ func TestHandBackMutant_TicketBesideItsNoteTheOracleSeesIt(t *testing.T) {
 	for _, mutant := range []bool{false, true} {
 		t.Run(map[bool]string{false: "as it is", true: "mutant"}[mutant], func(t *testing.T) {
 			t.Parallel()
-			h := startHandingWith(t, handingConfig(), 2, 1, func(deps *server.Deps) {
+			h := startRig(t, rigConfig{cfg: handingConfig(), prefills: 2, flags: append([]string{"--routing-prefill", "round_robin"}, atOnce...), replace: func(deps *server.Deps) {
 				if mutant {
 					deps.Store = &ticketsOnly{leavingStore{Store: deps.Store, tickets: map[convcache.TicketID]convcache.Ticket{}}}
 				}
-			}, nil, append([]string{"--routing-prefill", "round_robin"}, atOnce...)...)
+			}})
 			for range 2 { // both pairs are proven
-				(&listed{handing: h, id: "proves pairs"}).turn(t)
+				(&listed{rig: h, id: "proves pairs"}).turn(t)
 				h.settle(t)
 			}
-			c := &listed{handing: h, id: "mutant"}
+			c := &listed{rig: h, id: "mutant"}
 			for range 2 {
 				c.turn(t)
 				h.settle(t)

@@ -9,21 +9,11 @@ import (
 
 	"github.com/tidwall/gjson"
 
-	"carryover/cmd/carryover/app"
 	"carryover/cmd/carryover/config"
 	"carryover/cmd/carryover/testrig"
-	"carryover/server"
 	"carryover/upstream"
 	"carryover/upstream/vllmsim"
 )
-
-// handing is a program that hands back what no turn uses.
-type handing struct {
-	*rig
-	cfg    vllmsim.Config
-	server *server.Server
-	deps   *server.Deps
-}
 
 // handBackModes are the flags of the ways to hand back, each so that a test need not wait for long.
 func handBackModes() map[string][]string {
@@ -43,53 +33,29 @@ func handingConfig() vllmsim.Config {
 }
 
 // startHanding runs the program on new instances.
-func startHanding(t *testing.T, cfg vllmsim.Config, prefills, decodes int, flags ...string) *handing {
+func startHanding(t *testing.T, cfg vllmsim.Config, prefills, decodes int, flags ...string) *rig {
 	t.Helper()
-	return startHandingWith(t, cfg, prefills, decodes, unchanged, nil, flags...)
-}
-
-// startHandingWith is startHanding with other parts.
-func startHandingWith(
-	t *testing.T, cfg vllmsim.Config, prefills, decodes int, replace func(*server.Deps), settings func(*server.Config), flags ...string,
-) *handing {
-	t.Helper()
-	h := &handing{cfg: cfg}
-	c := rigConfig{server: settings, flags: flags, wire: func(_ config.Config, p *app.Proxy) { h.server = p.Server }}
-	c.replace = func(deps *server.Deps) {
-		replace(deps)
-		h.deps = deps
-	}
-	for range prefills {
-		c.prefill = append(c.prefill, cfg)
-	}
-	for range decodes {
-		c.decode = append(c.decode, cfg)
-	}
-	h.rig = startRig(t, c)
-	return h
+	return startRig(t, rigConfig{cfg: cfg, prefills: prefills, decodes: decodes, flags: flags})
 }
 
 // ends are the ends of hand-backs.
 type ends struct{ done, failed, kept int }
 
-func (h *handing) ends() ends {
-	c := h.server.Counts().HandBacks
+func (h *rig) ends() ends {
+	c := h.proxy.Server.Counts().HandBacks
 	return ends{int(c.Done), int(c.Failed), int(c.Requeued)}
 }
 
 // settle waits until nothing is left to hand back. What a turn leaves is known when its client has the end of the answer.
-func (h *handing) settle(t *testing.T) {
+func (h *rig) settle(t *testing.T) {
 	t.Helper()
-	if !testrig.Eventually(func() bool {
-		used := h.server.HandBackMemory()
-		return used == 0 && h.server.HandBackWaiting() == 0
-	}) {
-		t.Fatalf("%d tickets wait to be handed back, of %+v", h.server.HandBackWaiting(), h.ends())
+	if !testrig.Eventually(func() bool { return h.proxy.Server.HandBackMemory() == 0 && h.proxy.Server.HandBackWaiting() == 0 }) {
+		t.Fatalf("%d tickets wait to be handed back, of %+v", h.proxy.Server.HandBackWaiting(), h.ends())
 	}
 }
 
 // handedBack waits until nothing is left to hand back, and wants all hand-backs so far to have ended like this.
-func (h *handing) handedBack(t *testing.T, want ends) {
+func (h *rig) handedBack(t *testing.T, want ends) {
 	t.Helper()
 	h.settle(t)
 	if got := h.ends(); got != want {
@@ -98,7 +64,7 @@ func (h *handing) handedBack(t *testing.T, want ends) {
 }
 
 // free waits until decode pins no more than that.
-func (h *handing) free(t *testing.T, most int) {
+func (h *rig) free(t *testing.T, most int) {
 	t.Helper()
 	if !testrig.Eventually(func() bool { return h.sum(t, config.RoleDecode)["pins"] <= most }) {
 		t.Errorf("decode pins %d answers, want %d", h.sum(t, config.RoleDecode)["pins"], most)
@@ -106,7 +72,7 @@ func (h *handing) free(t *testing.T, most int) {
 }
 
 // held waits until prefill has stopped a hand-back.
-func (h *handing) held(t *testing.T) {
+func (h *rig) held(t *testing.T) {
 	t.Helper()
 	if !testrig.Eventually(func() bool { return h.sum(t, config.RolePrefill)["held_hand_backs"] == 1 }) {
 		t.Fatalf("no hand-back is held; %+v", h.ends())
@@ -121,7 +87,7 @@ type accounted struct {
 }
 
 // verifyBack is verify of a program that hands back: nothing was read that had not to be, and decode is free.
-func (h *handing) verifyBack(t *testing.T, want accounted) {
+func (h *rig) verifyBack(t *testing.T, want accounted) {
 	t.Helper()
 	h.verifyPins(t, func() pins {
 		if left := h.sum(t, config.RoleDecode)["pins"] - h.store.unused(); want.upTo && left < want.pins {
@@ -136,8 +102,8 @@ func (h *handing) verifyBack(t *testing.T, want accounted) {
 	}
 }
 
-// talk is a conversation of the program.
-func (h *handing) talk(id string) *chatting { return &chatting{rig: h.rig, id: id, cfg: h.cfg} }
+// talk is a conversation of the program, whose answers must be those of a lone instance.
+func (r *rig) talk(id string) *chatting { return &chatting{rig: r, id: id} }
 
 // byEngine reports whether a turn has found in prefill's own cache what was handed back.
 func byEngine(reuse string) bool {
@@ -154,7 +120,7 @@ func (c *chatting) hits(t *testing.T) {
 
 // listed is a conversation of text completions whose prompts are lists of ids, so that nothing of it must be learnt.
 type listed struct {
-	*handing
+	*rig
 	id, salt string
 	prompt   []int
 }

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"carryover/cmd/carryover/app"
 	"carryover/cmd/carryover/config"
 	"carryover/cmd/carryover/testrig"
 	"carryover/convcache/redistest"
@@ -31,7 +30,7 @@ func TestHandBack_TheNextTurnRacesIt(t *testing.T) {
 				defer release()
 				c.hits(t)
 				first.held(t)
-				c.rig = second.rig
+				c.rig = second
 				a := c.turn(t)
 				if strings.HasPrefix(a.reuse(), "hit;") && !byEngine(a.reuse()) {
 					t.Errorf("X-KV-Reuse %q: the ticket was used twice", a.reuse())
@@ -46,7 +45,7 @@ func TestHandBack_TheNextTurnRacesIt(t *testing.T) {
 				c.hits(t)
 				first.settle(t)
 				second.settle(t)
-				c.rig = first.rig
+				c.rig = first
 				c.hits(t)
 				first.settle(t)
 				if n := first.ends().done + second.ends().done; replicas == 2 && n != 5 || replicas == 1 && n != 10 {
@@ -54,9 +53,7 @@ func TestHandBack_TheNextTurnRacesIt(t *testing.T) {
 				}
 				if second != first {
 					second.stop()
-					for _, message := range second.turns.panics() {
-						t.Errorf("log: %s", message)
-					}
+					second.saidNothing(t)
 				}
 				first.verifyBack(t, accounted{})
 			})
@@ -69,7 +66,7 @@ func holdPoints() []vllmsim.HandBackPoint {
 }
 
 // hold stops hand-backs at every prefill instance.
-func (h *handing) hold(at vllmsim.HandBackPoint) (release func()) {
+func (h *rig) hold(at vllmsim.HandBackPoint) (release func()) {
 	var all []func()
 	for _, instance := range h.prefill {
 		all = append(all, instance.HoldHandBacks(at))
@@ -82,27 +79,19 @@ func (h *handing) hold(at vllmsim.HandBackPoint) (release func()) {
 }
 
 // startHandingTwice runs one or two programs on the same instances, of one store.
-func startHandingTwice(t *testing.T, replicas int) (first, second *handing) {
+func startHandingTwice(t *testing.T, replicas int) (first, second *rig) {
 	t.Helper()
 	if replicas == 1 {
 		first = startHanding(t, handingConfig(), 2, 2, atOnce...)
 		return first, first
 	}
-	second = &handing{cfg: handingConfig()}
-	flags := append([]string{"--redis-url", "redis://" + redistest.Start(t).Addr()}, atOnce...)
-	c := rigConfig{env: []string{testrig.ReplicaSecret}, flags: flags}
-	first = &handing{cfg: handingConfig()}
-	for range 2 {
-		c.prefill, c.decode = append(c.prefill, first.cfg), append(c.decode, first.cfg)
+	c := rigConfig{
+		cfg: handingConfig(), prefills: 2, decodes: 2, env: []string{testrig.ReplicaSecret},
+		flags: append([]string{"--redis-url", "redis://" + redistest.Start(t).Addr()}, atOnce...),
 	}
-	c.wire = func(_ config.Config, p *app.Proxy) { first.server = p.Server }
-	first.rig = startRig(t, c)
-	for i := range first.prefill {
-		c.flags = append(c.flags, "--prefill", first.prefill[i].URL(), "--decode", first.decode[i].URL())
-	}
-	c.prefill, c.decode = nil, nil
-	c.wire = func(_ config.Config, p *app.Proxy) { second.server = p.Server }
-	second.rig = startRig(t, c)
+	first = startRig(t, c)
+	c.cfg, c.beside = vllmsim.Config{}, first
+	second = startRig(t, c)
 	return first, second
 }
 
@@ -138,7 +127,7 @@ func TestHandBack_TurnsWithoutAConversation(t *testing.T) {
 }
 
 // alike asks, and wants what a lone instance answers.
-func (h *handing) alike(t *testing.T, members map[string]any) *answered {
+func (h *rig) alike(t *testing.T, members map[string]any) *answered {
 	t.Helper()
 	right, err := vllmsim.Lone(t.Context(), h.cfg, "/v1/chat/completions", encode(members))
 	if err != nil {

@@ -1,11 +1,15 @@
 package e2e
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -19,7 +23,7 @@ import (
 	"carryover/cmd/carryover/testrig"
 	"carryover/convcache"
 	"carryover/server"
-	"carryover/server/record"
+	"carryover/server/journal"
 	"carryover/upstream"
 	"carryover/upstream/vllmsim"
 )
@@ -27,33 +31,46 @@ import (
 // rig is the whole program in front of simulated instances, and a client.
 type rig struct {
 	prefill, decode []*vllmsim.Instance
+	cfg             vllmsim.Config // of instances, if all have the same
 	base            string
+	operators       string // base URL of the admin listener, "" without one
 	client          *http.Client
 	store           *ledger
 	between         *interposed
 	turns           *turnLog
-	hangUp          func() // drops the program's idle connections to instances
-	look            func() // has the program read of every instance which start is alive
-	args            string // the command line
-	metrics         http.Handler
-	counts          func() record.Counts
-	know            func() // has the program know how each instance of prefill reads prompts
+	proxy           *app.Proxy
+	asked           atomic.Int64
+	look            func()  // has the program read of every instance which start is alive
+	args            string  // the command line
+	log             *writes // of a whole program
+	file            string  // the configuration file, with an admin listener
+	know            func()  // has the program know how each instance of prefill reads prompts
 	stop            func()
 }
+
+// metrics is what Prometheus asks.
+func (r *rig) metrics() http.Handler { return r.proxy.Telemetry.Meters.Scraped }
+
+// hangUp drops the program's idle connections to instances.
+func (r *rig) hangUp() { r.proxy.Client.Close() }
 
 // rigConfig says what a rig is made of. The flags are those of the command line; the
 // instances are added to them.
 type rigConfig struct {
-	prefill, decode []vllmsim.Config
-	host            string // where instances listen, 127.0.0.1 by default
-	flags           []string
-	env             []string
-	replace         func(*server.Deps)              // nil keeps what the program is wired with
-	wire            func(config.Config, *app.Proxy) // nil, too; may put another source in place, and add to what runs
-	server          func(*server.Config)            // nil changes nothing
-	probed          bool                            // the prober runs
-	empty           bool                            // no instance is waited for: they come later, or never
-	taught          bool                            // the program knows how instances read prompts, from their start on
+	cfg               vllmsim.Config   // of all instances
+	prefills, decodes int              // 1 for 0
+	prefill, decode   []vllmsim.Config // in their place, where instances differ
+	beside            *rig             // has the instances
+	host              string           // where instances listen, 127.0.0.1 by default
+	flags             []string
+	env               []string
+	replace           func(*server.Deps)   // nil keeps what the program is wired with
+	server            func(*server.Config) // nil changes nothing
+	probed            bool                 // the prober runs
+	empty             bool                 // no instance is waited for: they come later, or never
+	taught            bool                 // the program knows how instances read prompts, from their start on
+	admin             bool                 // it has a listener for operators, and a configuration file
+	file              string               // what that says first
 }
 
 // steady leaves pins where they are, so that a test can count them, unless it asks for releases. Only requests with an id leave tickets,
@@ -76,8 +93,19 @@ func startRig(t *testing.T, c rigConfig) *rig {
 			flags = append(flags, flag, instance.URL())
 		}
 	}
+	if r.cfg = vllmsim.DefaultConfig(); c.cfg.BlockSize > 0 {
+		r.cfg, c.prefill, c.decode = c.cfg, slices.Repeat([]vllmsim.Config{c.cfg}, max(1, c.prefills)), slices.Repeat([]vllmsim.Config{c.cfg}, max(1, c.decodes))
+	}
 	start("--prefill", c.prefill, &r.prefill)
 	start("--decode", c.decode, &r.decode)
+	if c.beside != nil {
+		r.cfg, flags = c.beside.cfg, append(flags, c.beside.named()...)
+	}
+	if c.admin {
+		r.file = filepath.Join(t.TempDir(), "carryover.yaml")
+		r.configure(t, c.file)
+		flags = append(flags, "--config", r.file)
+	}
 	r.args = strings.Join(flags, " ")
 	cfg, err := configtest.Load(t, r.args, c.env...)
 	if err != nil {
@@ -108,26 +136,25 @@ func (r *rig) serve(t *testing.T, cfg config.Config, c rigConfig) {
 	r.store = &ledger{Store: deps.Store, unread: map[convcache.TicketID]struct{}{}}
 	r.between = &interposed{Legs: deps.Legs}
 	deps.Store, deps.Legs = r.store, r.between
-	deps.Observers = append(deps.Observers, r.turns.observe)
+	p.Journal = journal.New(journal.Config{})
+	deps.Observers = append(deps.Observers, r.turns.observe, p.Journal.Observe)
 	settings := app.NewServerConfig(cfg, slog.New(r.turns))
 	settings.ReuseTrialTimeout = 25 * time.Second // a machine that is busy with other tests answers late
 	if c.server != nil {
 		c.server(&settings)
 	}
 	p.Server = server.New(settings, deps)
-	r.counts = p.Server.Counts
-	if c.wire != nil {
-		c.wire(cfg, p)
+	if r.proxy = p; c.admin {
+		r.serveOperators(t, cfg)
 	}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.base, r.metrics = "http://"+listener.Addr().String(), p.Telemetry.Meters.Scraped
+	r.base = "http://" + listener.Addr().String()
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1) // one result, read once
 	go func() { ended <- p.Run(ctx, listener) }()
-	r.hangUp = p.Client.Close
 	go dropIdle(ctx, p.Client)
 	r.look = func() { readStarts(t, p) }
 	r.know = func() {
@@ -148,6 +175,84 @@ func (r *rig) serve(t *testing.T, cfg config.Config, c rigConfig) {
 		}
 	})
 	t.Cleanup(r.stop)
+}
+
+// named are the flags that name the instances.
+func (r *rig) named() (flags []string) {
+	for _, role := range []string{config.RolePrefill, config.RoleDecode} {
+		for _, instance := range r.all(role) {
+			flags = append(flags, "--"+role, instance.URL())
+		}
+	}
+	return flags
+}
+
+// serveOperators has the program serve operators, too.
+func (r *rig) serveOperators(t *testing.T, cfg config.Config) {
+	t.Helper()
+	listener, err := app.OpenAdmin(t.Context(), config.AdminConfig{Listen: "127.0.0.1:0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.operators = "http://" + listener.Addr().String()
+	logger := slog.New(slog.DiscardHandler)
+	reload := &app.Reloader{Again: func() (config.Config, error) { return configtest.Load(t, r.args) }, Proxy: r.proxy, Logger: logger, Cfg: cfg}
+	r.proxy.Alongside = append(r.proxy.Alongside, func(ctx context.Context) error {
+		return r.proxy.ServeAdmin(ctx, listener, "", reload.Reload, logger)
+	})
+}
+
+// configure writes the configuration file.
+func (r *rig) configure(t *testing.T, text string) {
+	t.Helper()
+	if err := os.WriteFile(r.file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// reload puts another file in force.
+func (r *rig) reload(t *testing.T, text string) {
+	t.Helper()
+	r.configure(t, text)
+	if status, body := r.operate(t, http.MethodPost, "/admin/reload", nil); status != http.StatusOK {
+		t.Fatalf("reload: %d %s", status, body)
+	}
+}
+
+// operate asks the admin listener, with a body or nil, and returns its answer.
+func (r *rig) operate(t *testing.T, method, path string, body any) (status int, answer string) {
+	t.Helper()
+	var raw []byte
+	if body != nil {
+		raw = encode(body)
+	}
+	return askBare(t, r.client, method, r.operators+path, raw)
+}
+
+// askBare sends JSON, or nothing, and returns the answer.
+func askBare(t *testing.T, client *http.Client, method, url string, body []byte) (status int, answer string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, url, bytes.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(text)
+}
+
+// get asks for a page.
+func (r *rig) get(t *testing.T, url string) (status int, body string) {
+	t.Helper()
+	return askBare(t, r.client, http.MethodGet, url, nil)
 }
 
 // unprobed stands for a prober that does nothing.
@@ -212,6 +317,15 @@ func keepReading(ctx context.Context, p *app.Proxy) {
 	}
 }
 
+// startInstances starts instances of one configuration.
+func startInstances(t *testing.T, n int, cfg vllmsim.Config) (all []*vllmsim.Instance) {
+	t.Helper()
+	for range n {
+		all = append(all, testrig.StartInstance(t, cfg, ""))
+	}
+	return all
+}
+
 // all are the instances of a role, or of both for "".
 func (r *rig) all(role string) []*vllmsim.Instance {
 	switch role {
@@ -249,6 +363,35 @@ func wrongReads() []string {
 	return []string{"corrupt_reads", "poisoned", "double_reads", "expired_reads", "unknown_reads", "deaths", "uneven_hand_backs", "leased_hand_backs", "other_salts"}
 }
 
+// nothingWrong asserts that none of these statistics has moved, nor one of wrong reads.
+func (r *rig) nothingWrong(t *testing.T, more ...string) {
+	t.Helper()
+	total := r.sum(t, "")
+	for _, name := range append(wrongReads(), more...) {
+		if total[name] != 0 {
+			t.Errorf("%s: got %d, want 0", name, total[name])
+		}
+	}
+}
+
+// wrong sums up what nothingWrong asserts to be zero.
+func (r *rig) wrong(t *testing.T) (n int) {
+	t.Helper()
+	total := r.sum(t, "")
+	for _, name := range wrongReads() {
+		n += total[name]
+	}
+	return n
+}
+
+// saidNothing asserts that nothing panicked.
+func (r *rig) saidNothing(t *testing.T) {
+	t.Helper()
+	for _, message := range r.turns.panics() {
+		t.Errorf("log: %s", message)
+	}
+}
+
 // pins are the pins that a test explains beside those of tickets that were not used.
 type pins struct {
 	unused int // of decode, without a ticket or of one that was spent in vain
@@ -267,12 +410,8 @@ func (r *rig) verify(t *testing.T, want pins) {
 func (r *rig) verifyPins(t *testing.T, explained func() pins) {
 	t.Helper()
 	r.stop()
-	total := r.sum(t, "")
-	for _, name := range wrongReads() {
-		if total[name] != 0 {
-			t.Errorf("%s: got %d, want 0", name, total[name])
-		}
-	}
+	r.nothingWrong(t, "parked")
+	var total map[string]int
 	got, want, unused := pins{}, pins{}, r.store.unused()
 	// Prefill tells decode about blocks that it does not need without waiting.
 	settled := testrig.Eventually(func() bool {
@@ -285,12 +424,7 @@ func (r *rig) verifyPins(t *testing.T, explained func() pins) {
 	if !settled {
 		t.Errorf("pins: got %+v, want %+v; %d requests still run", got, want, total["running"])
 	}
-	if total["parked"] != 0 {
-		t.Errorf("parked requests: got %d, want 0", total["parked"])
-	}
-	for _, message := range r.turns.panics() {
-		t.Errorf("log: %s", message)
-	}
+	r.saidNothing(t)
 }
 
 // interposed lets a test act on the legs of a turn. It also gives legs to silent instances less time.

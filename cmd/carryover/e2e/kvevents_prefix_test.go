@@ -16,14 +16,14 @@ func manual() string {
 }
 
 // from returns a conversation that begins with the manual.
-func (p *publishing) from(id string) *thread {
+func (p *rig) from(id string) *thread {
 	h := p.thread(id)
 	h.messages = append(h.messages, encode(map[string]string{"role": "system", "content": manual()}))
 	return h
 }
 
 // prefilledOn returns which prefill instance a turn was sent to.
-func (p *publishing) prefilledOn(t *testing.T, rec *record.Turn) int {
+func (p *rig) prefilledOn(t *testing.T, rec *record.Turn) int {
 	t.Helper()
 	name := rec.Leg(upstream.RolePrefill).Instance
 	for i, instance := range p.prefill {
@@ -36,7 +36,7 @@ func (p *publishing) prefilledOn(t *testing.T, rec *record.Turn) int {
 }
 
 // held is how many blocks prefill instance i holds, as far as the program has heard.
-func (p *publishing) held(i int) int {
+func (p *rig) heldBlocks(i int) int {
 	return p.proxy.Fleet.Engine(upstream.RolePrefill, authority(p.prefill[i])).Live().CachedBlocks
 }
 
@@ -64,8 +64,8 @@ func TestKVEvents_PromptsGoWhereTheirBeginningIs(t *testing.T) {
 		t.Fatal(err)
 	}
 	response.Body.Close()
-	if !within(foundWithin, func() bool { return p.held(first) == 0 && p.held(other) >= len(manual())/64 }) {
-		t.Fatalf("%d and %d blocks are held, as far as the program has heard", p.held(first), p.held(other))
+	if !within(foundWithin, func() bool { return p.heldBlocks(first) == 0 && p.heldBlocks(other) >= len(manual())/64 }) {
+		t.Fatalf("%d and %d blocks are held, as far as the program has heard", p.heldBlocks(first), p.heldBlocks(other))
 	}
 	before := p.prefill[other].Stats().LocalHitTokens
 	if got := p.prefilledOn(t, p.from("c").turn(t, "first_turn")); got != other {

@@ -6,8 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"carryover/cmd/carryover/app"
-	"carryover/cmd/carryover/config"
 	"carryover/upstream/vllmsim"
 )
 
@@ -38,12 +36,10 @@ func TestLimits_PrefillComputesNothingInVain(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			var proxy *app.Proxy
 			r := startRig(t, rigConfig{
 				prefill: []vllmsim.Config{row.prefill}, decode: []vllmsim.Config{row.decode}, flags: []string{"--hand-back", "off"}, taught: true,
-				wire: func(_ config.Config, p *app.Proxy) { proxy = p },
 			})
-			proxy.Fleet.Catalogue.Refresh(t.Context())
+			r.proxy.Fleet.Catalogue.Refresh(t.Context())
 			computed := r.prefill[0].Stats().ComputedTokens
 			for path, prompt := range map[string]members{
 				"/v1/chat/completions": {"messages": []json.RawMessage{question(text.String())}},

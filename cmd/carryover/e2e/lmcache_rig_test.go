@@ -17,7 +17,6 @@ import (
 
 	"github.com/tidwall/gjson"
 
-	"carryover/cmd/carryover/app"
 	"carryover/cmd/carryover/config"
 	"carryover/cmd/carryover/testrig"
 	"carryover/server"
@@ -35,7 +34,6 @@ type lmcacheSetup struct {
 	uncached           bool // decode has no prefix cache of its own
 	probed             bool
 	env                []string
-	wire               func(config.Config, *app.Proxy)
 	replace            func(*server.Deps)
 	budget             time.Duration // of a hand-over, 0 for the default: see unannounced
 	cut                bool          // the program ends without waiting for open turns, such as those whose KV never comes
@@ -130,7 +128,7 @@ func (s *lmcacheSetup) program(t *testing.T, port int, prefill, decode []*vllmsi
 		}
 	}
 	flags = append(flags, "--decoder-registry", string(encode(registry)))
-	r := startRig(t, rigConfig{flags: slices.Concat(flags, s.flags), probed: s.probed, env: s.env, wire: s.wire, replace: s.replace, server: func(c *server.Config) {
+	r := startRig(t, rigConfig{flags: slices.Concat(flags, s.flags), probed: s.probed, env: s.env, replace: s.replace, server: func(c *server.Config) {
 		c.HandoverBudget = cmp.Or(s.budget, c.HandoverBudget)
 		if s.cut {
 			c.DrainDelay = time.Millisecond

@@ -31,9 +31,8 @@ func startCrowd(t *testing.T, sampling string, turns int, replace func(*server.D
 	cfg := vllmsim.DefaultConfig()
 	cfg.Sampling = sampling
 	cfg.Blocks = 1 << 17 // no answer of the crowd waits for memory
-	pair := []vllmsim.Config{cfg, cfg}
 	c := &crowd{turns: turns, maxTokens: 20, rig: startRig(t, rigConfig{
-		prefill: pair, decode: pair, replace: replace,
+		cfg: cfg, prefills: 2, decodes: 2, replace: replace,
 		taught: true, flags: []string{
 			"--routing-prefill", "round_robin", "--routing-decode", "round_robin",
 		},

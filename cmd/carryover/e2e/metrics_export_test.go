@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -16,14 +15,14 @@ import (
 func TestMetrics_AreExported(t *testing.T) {
 	c := startCollector(t, nil)
 	setVariables(t, "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT="+c.url+"/v1/metrics", "OTEL_METRIC_EXPORT_INTERVAL=50", "OTEL_SERVICE_NAME=carryover-of-a-test")
-	r := startRig(t, rigConfig{prefill: alike(1, asConfigured), decode: alike(1, asConfigured)})
-	(&chatting{rig: r, id: "a", cfg: vllmsim.DefaultConfig()}).turn(t)
+	r := startRig(t, rigConfig{cfg: vllmsim.DefaultConfig()})
+	r.talk("a").turn(t)
 	for _, want := range []string{"carryover.turns", "first_turn", "carryover-of-a-test", "carryover.pinned.tokens"} {
 		if !testrig.Eventually(func() bool { return c.has(want) }) {
 			t.Errorf("the collector has not got %s", want)
 		}
 	}
-	if n := scrape(t, r.metrics).sum("carryover_turns_total"); n != 1 {
+	if n := scrape(t, r.metrics()).sum("carryover_turns_total"); n != 1 {
 		t.Errorf("/metrics counts %v turns, want 1", n)
 	}
 	r.verify(t, pins{})
@@ -42,20 +41,20 @@ func TestMetrics_ACollectorHoldsUpNothing(t *testing.T) {
 	for name, endpoint := range map[string]string{"never answers": c.url, "is not there": "http://127.0.0.1:1"} {
 		t.Run(name, func(t *testing.T) {
 			setVariables(t, "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT="+endpoint+"/v1/metrics", "OTEL_METRIC_EXPORT_INTERVAL=20", "OTEL_EXPORTER_OTLP_METRICS_TIMEOUT=120000")
-			r := startRig(t, rigConfig{prefill: alike(1, asConfigured), decode: alike(1, asConfigured)})
+			r := startRig(t, rigConfig{cfg: vllmsim.DefaultConfig()})
 			if endpoint == c.url && !testrig.Eventually(func() bool { return c.has("carryover.build_info") }) {
 				t.Fatal("nothing was exported")
 			}
 			began := time.Now()
-			talk := &chatting{rig: r, id: "a", cfg: vllmsim.DefaultConfig()}
+			talk := r.talk("a")
 			for range 5 {
 				talk.turn(t)
 			}
 			if took := time.Since(began); took > time.Minute { // half of what one export may take
 				t.Errorf("five turns took %s", took)
 			}
-			if !testrig.Eventually(func() bool { return scrape(t, r.metrics).sum("carryover_turns_total") == 5 }) { // a turn counts behind its answer
-				t.Errorf("/metrics counts %v turns, want 5", scrape(t, r.metrics).sum("carryover_turns_total"))
+			if !testrig.Eventually(func() bool { return scrape(t, r.metrics()).sum("carryover_turns_total") == 5 }) { // a turn counts behind its answer
+				t.Errorf("/metrics counts %v turns, want 5", scrape(t, r.metrics()).sum("carryover_turns_total"))
 			}
 			began = time.Now()
 			r.stop()
@@ -68,36 +67,17 @@ func TestMetrics_ACollectorHoldsUpNothing(t *testing.T) {
 
 // Of an instance that was removed there are no gauges any more, and what its legs took stays.
 func TestMetrics_RemovedInstancesGo(t *testing.T) {
-	s := &scripted{operated: startOperated(t, rigConfig{prefill: alike(1, asConfigured), decode: alike(1, asConfigured)}, "discovery: {registration: true}")}
+	s := &scripted{rig: startOperated(t, rigConfig{cfg: vllmsim.DefaultConfig(), file: "discovery: {registration: true}"})}
 	added := testrig.StartInstance(t, vllmsim.DefaultConfig(), "")
-	body := string(encode(map[string]string{"role": config.RoleDecode, "name": "added", "url": added.URL(), "kv_ttl": "480s"}))
-	ask := func(method, path, body string) {
-		t.Helper()
-		req, err := http.NewRequestWithContext(t.Context(), method, s.operators+path, strings.NewReader(body))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if body != "" {
-			req.Header.Set("Content-Type", "application/json")
-		}
-		resp, err := s.client.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer resp.Body.Close()
-		if resp.StatusCode != http.StatusOK {
-			text, _ := io.ReadAll(resp.Body)
-			t.Fatalf("%s %s: %d %s", method, path, resp.StatusCode, text)
-		}
-	}
-	ask(http.MethodPost, "/admin/instances", body)
+	body := map[string]string{"role": config.RoleDecode, "name": "added", "url": added.URL(), "kv_ttl": "480s"}
+	s.operates(t, http.MethodPost, "/admin/instances", body, http.StatusOK)
 	if !testrig.Eventually(func() bool { return s.scrape(t).sum("carryover_instance_state", `instance="added"`) == 1 }) {
 		t.Fatal("the instance that was added is not shown")
 	}
 	if _, found := s.scrape(t).series[`carryover_pinned_tokens{instance="added"}`]; !found {
 		t.Error("what it pins is not shown")
 	}
-	ask(http.MethodDelete, "/admin/instances/decode/added", "")
+	s.operates(t, http.MethodDelete, "/admin/instances/decode/added", nil, http.StatusOK)
 	if !testrig.Eventually(func() bool { return !strings.Contains(s.scrape(t).text, `instance="added"`) }) {
 		t.Error("the instance that was removed is still shown")
 	}

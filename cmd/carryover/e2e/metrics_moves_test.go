@@ -70,13 +70,13 @@ func moveTurns(t *testing.T, m *moves) {
 	t.Helper()
 	cfg := vllmsim.DefaultConfig()
 	cfg.OutputTokenIDs, cfg.PromptTokensDetails, cfg.MaxNumSeqs = true, true, 1
-	s := &scripted{operated: startOperated(t, rigConfig{
-		prefill: []vllmsim.Config{cfg}, decode: []vllmsim.Config{cfg},
+	s := &scripted{rig: startOperated(t, rigConfig{
+		cfg:   cfg,
 		flags: []string{"--release", "on", "--hand-back", "off", "--max-streams", "2", "--max-per-instance", "1"},
-	}, "")}
+	})}
 	see := func() scraped { return m.see(s.scrape(t)) }
 	see()
-	talk := &chatting{rig: s.rig, id: "a", cfg: cfg}
+	talk := s.rig.talk("a")
 	talk.learnt(t)
 	talk.h.messages = talk.h.messages[:len(talk.h.messages)-1]
 	talk.repeat(t) // the answer is made again
@@ -132,7 +132,7 @@ func moveTurns(t *testing.T, m *moves) {
 	}
 	// Last, because an instance that leaves has its tickets given up at once.
 	name := s.proxy.Fleet.Engines(upstream.RoleDecode)[0].Name
-	if status, body := s.operate(t, http.MethodPost, "/admin/instances/decode/"+url.PathEscape(name)+"/drain"); status != http.StatusOK {
+	if status, body := s.operate(t, http.MethodPost, "/admin/instances/decode/"+url.PathEscape(name)+"/drain", nil); status != http.StatusOK {
 		t.Fatalf("drain: %d %s", status, body)
 	}
 	if see().sum("carryover_instance_state", `role="decode"`, `state="draining"`) != 1 {
@@ -145,13 +145,13 @@ func moveFailures(t *testing.T, m *moves) {
 	t.Helper()
 	cfg := vllmsim.DefaultConfig()
 	redis := redistest.Start(t)
-	s := &scripted{operated: startOperated(t, rigConfig{
-		prefill: []vllmsim.Config{cfg}, decode: []vllmsim.Config{cfg}, env: []string{testrig.ReplicaSecret},
+	s := &scripted{rig: startOperated(t, rigConfig{
+		cfg: cfg, env: []string{testrig.ReplicaSecret},
 		flags: []string{"--release", "on", "--hand-back", "off", "--pinned-share", "0.001", "--redis-url", "redis://" + redis.Addr()},
-	}, "")}
+	})}
 	see := func() scraped { return m.see(s.scrape(t)) }
 	see()
-	(&chatting{rig: s.rig, id: "a", cfg: cfg}).turn(t)
+	s.rig.talk("a").turn(t)
 	if !within(workedOff, func() bool { return see().sum("carryover_releases_total", `result="sent"`) == 1 }) {
 		t.Error("the ticket that exceeds its share was not given up")
 	}
@@ -178,14 +178,14 @@ func moveHandBacks(t *testing.T, m *moves) {
 	t.Helper()
 	cfg := vllmsim.DefaultConfig()
 	cfg.OutputTokenIDs, cfg.PromptTokensDetails = true, true
-	s := &scripted{operated: startOperated(t, rigConfig{
-		prefill: []vllmsim.Config{cfg}, decode: []vllmsim.Config{cfg}, flags: []string{"--hand-back", "now"},
-	}, "")}
+	s := &scripted{rig: startOperated(t, rigConfig{
+		cfg: cfg, flags: []string{"--hand-back", "now"},
+	})}
 	see := func() scraped { return m.see(s.scrape(t)) }
 	see()
 	release := s.prefill[0].HoldHandBacks(vllmsim.HandBackQueued)
 	defer release()
-	talks := []*chatting{{rig: s.rig, id: "a", cfg: cfg}, {rig: s.rig, id: "b", cfg: cfg}}
+	talks := []*chatting{s.talk("a"), s.talk("b")}
 	if !within(workedOff, func() bool { // until the shapes of answers are known, so that the ids of their tickets are
 		for _, talk := range talks {
 			talk.turn(t)
@@ -210,10 +210,10 @@ func moveHandBacks(t *testing.T, m *moves) {
 // moveConnections has a second client come where there is one connection for all.
 func moveConnections(t *testing.T, m *moves) {
 	t.Helper()
-	s := &scripted{operated: startOperated(t, rigConfig{
-		prefill: []vllmsim.Config{vllmsim.DefaultConfig()}, decode: []vllmsim.Config{vllmsim.DefaultConfig()}, empty: true,
+	s := &scripted{rig: startOperated(t, rigConfig{
+		cfg: vllmsim.DefaultConfig(), empty: true,
 		server: func(c *server.Config) { c.MaxConnections = 1 },
-	}, "")}
+	})}
 	m.see(s.scrape(t))
 	for range 2 {
 		if err := alive(t, s.opened(t)); err != nil {

@@ -20,7 +20,7 @@ import (
 
 // scripted is a program whose turns are counted, with one instance of each role.
 type scripted struct {
-	*operated
+	*rig
 	turns int
 	// What decode has counted in the answers.
 	prompts, completions, cached float64
@@ -53,7 +53,7 @@ func (s *scripted) say(ctx context.Context, t *testing.T, members map[string]any
 // scrape asks the admin listener. Instances are called p and d.
 func (s *scripted) scrape(t *testing.T) scraped {
 	t.Helper()
-	status, body := s.operate(t, http.MethodGet, "/metrics")
+	status, body := s.operate(t, http.MethodGet, "/metrics", nil)
 	if status != http.StatusOK {
 		t.Fatalf("/metrics: %d %s", status, body)
 	}
@@ -100,10 +100,10 @@ func TestMetrics_OfAScriptedScenario(t *testing.T) {
 	cfg := vllmsim.DefaultConfig()
 	cfg.OutputTokenIDs, cfg.PromptTokensDetails = true, true
 	redis := redistest.Start(t)
-	s := &scripted{operated: startOperated(t, rigConfig{
-		prefill: []vllmsim.Config{cfg}, decode: []vllmsim.Config{cfg}, env: []string{testrig.ReplicaSecret},
+	s := &scripted{rig: startOperated(t, rigConfig{
+		cfg: cfg, env: []string{testrig.ReplicaSecret},
 		flags: []string{"--release", "on", "--hand-back", "off", "--conversation-by-content", "off", "--redis-url", "redis://" + redis.Addr()},
-	}, "")}
+	})}
 	s.proxy.Fleet.Catalogue.Refresh(t.Context())
 	wantFamilies(t, s.scrape(t), "start", "redis")
 	ctx := t.Context()

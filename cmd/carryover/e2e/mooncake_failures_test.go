@@ -50,7 +50,7 @@ func TestMooncake_APrefillThatFails(t *testing.T) {
 					}
 					o.hangUp()
 					began := time.Now()
-					a, rec := o.send(t, "", ask)
+					a, rec := o.sent(t, ask)
 					if took := time.Since(began); took > time.Minute {
 						t.Errorf("answered after %v", took)
 					}
@@ -99,7 +99,7 @@ func TestMooncake_ADecodeThatFails(t *testing.T) {
 				o.turnOver(t, ask, "yes")
 				o.setFault(t, o.decode[0], row.fault)
 				o.hangUp()
-				a, rec := o.send(t, "", ask)
+				a, rec := o.sent(t, ask)
 				if a.status != row.status || a.status == http.StatusOK && a.content != "yes" {
 					t.Errorf("got status %d, %q, want %d (%v)", a.status, a.content, row.status, rec.End.Err)
 				}
@@ -137,7 +137,7 @@ func TestMooncake_DecodeBreaksOffInsideAStream(t *testing.T) {
 		t.Fatal(err)
 	}
 	ask := map[string]any{"model": "sim", "messages": []json.RawMessage{question("SAY " + longText(1))}, "max_tokens": 400, "stream": true}
-	if a, rec := o.send(t, "", ask); a.ends != endsBroken || rec.End.Err == nil {
+	if a, rec := o.sent(t, ask); a.ends != endsBroken || rec.End.Err == nil {
 		t.Errorf("got an answer that ends %s (%v), want it broken", a.ends, rec.End.Err)
 	}
 	o.hangUp()
@@ -182,7 +182,7 @@ func TestMooncake_PrefillRestartedBetweenTurns(t *testing.T) {
 func TestMooncake_DecodeRestartedBetweenTurns(t *testing.T) {
 	t.Parallel()
 	o := startMooncake(t, pushing{})
-	d := foretold{operated: o, id: "c", stream: true}
+	d := foretold{rig: o, id: "c", stream: true}
 	d.say(t, longText(1))
 	o.decode[0].Restart()
 	o.hangUp()
@@ -195,41 +195,41 @@ func TestMooncake_DecodeRestartedBetweenTurns(t *testing.T) {
 func TestMooncake_ClientLeaves(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
-		set  func(o *operated) error
-		here func(o *operated) bool
+		set  func(o *rig) error
+		here func(o *rig) bool
 	}{
 		"while prefill computes": {
-			func(o *operated) error {
+			func(o *rig) error {
 				// It goes on: decode keeps its blocks until prefill has written to them.
 				return o.prefill[0].Switch(vllmsim.Switches{Timing: &vllmsim.Timing{PrefillPerToken: 10 * time.Millisecond}})
 			},
-			func(o *operated) bool {
+			func(o *rig) bool {
 				return o.prefill[0].Stats().Running == 1 && o.decode[0].Stats().Loading == 1
 			},
 		},
 		"before prefill has begun": {
-			func(o *operated) error {
+			func(o *rig) error {
 				return o.prefill[0].SetFault(vllmsim.Fault{Kind: vllmsim.FaultSilent})
 			},
-			func(o *operated) bool { return o.decode[0].Stats().Loading == 1 },
+			func(o *rig) bool { return o.decode[0].Stats().Loading == 1 },
 		},
 		"while KV is transferred": {
-			func(o *operated) error {
+			func(o *rig) error {
 				return o.decode[0].Switch(vllmsim.Switches{Timing: &vllmsim.Timing{TransferPerBlock: time.Second}})
 			},
-			func(o *operated) bool { return o.prefill[0].Stats().Reads == 1 },
+			func(o *rig) bool { return o.prefill[0].Stats().Reads == 1 },
 		},
 		"while decode has not begun": {
-			func(o *operated) error {
+			func(o *rig) error {
 				return o.decode[0].Switch(vllmsim.Switches{Timing: &vllmsim.Timing{Overhead: time.Hour}})
 			},
-			func(o *operated) bool { return o.decode[0].Stats().Running == 1 && o.prefill[0].Stats().Pins == 1 },
+			func(o *rig) bool { return o.decode[0].Stats().Running == 1 && o.prefill[0].Stats().Pins == 1 },
 		},
 		"in the answer": {
-			func(o *operated) error {
+			func(o *rig) error {
 				return o.decode[0].Switch(vllmsim.Switches{Timing: &vllmsim.Timing{InterToken: time.Hour}})
 			},
-			func(o *operated) bool { return o.decode[0].Stats().Loads == 1 && o.prefill[0].Stats().Finished == 1 },
+			func(o *rig) bool { return o.decode[0].Stats().Loads == 1 && o.prefill[0].Stats().Finished == 1 },
 		},
 	} {
 		for _, stream := range []bool{false, true} {
@@ -243,9 +243,9 @@ func TestMooncake_ClientLeaves(t *testing.T) {
 				defer leave()
 				ended := make(chan string, 1) // one id
 				go func() {
-					_, id := o.try(ctx, t, "", map[string]any{
+					_, id := o.try(ctx, t, map[string]any{
 						"model": "sim", "messages": []json.RawMessage{question(longText(1))}, "max_tokens": 50, "stream": stream,
-					}, unwatched)
+					})
 					ended <- id
 				}()
 				if !testrig.Eventually(func() bool { return row.here(o) }) {

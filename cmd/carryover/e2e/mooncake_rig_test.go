@@ -30,9 +30,9 @@ type pushing struct {
 }
 
 // startMooncake runs the program in front of engines with Mooncake.
-func startMooncake(t *testing.T, m pushing) *operated {
+func startMooncake(t *testing.T, m pushing) *rig {
 	t.Helper()
-	o := &operated{rig: &rig{client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 256}}, turns: newTurnLog()}}
+	o := &rig{cfg: vllmsim.DefaultConfig(), client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 256}}, turns: newTurnLog()}
 	o.file = filepath.Join(t.TempDir(), "carryover.yaml")
 	text := strings.Builder{}
 	text.WriteString(m.text + "prefill:\n")
@@ -95,9 +95,9 @@ func kinds(t *testing.T, run func(t *testing.T, ask func(text string) map[string
 }
 
 // turnOver sends a turn that is to be answered with the text behind SAY, over both instances.
-func (o *operated) turnOver(t *testing.T, members map[string]any, want string) record.Turn {
+func (o *rig) turnOver(t *testing.T, members map[string]any, want string) record.Turn {
 	t.Helper()
-	a, rec := o.send(t, "", members)
+	a, rec := o.sent(t, members)
 	if a.status != http.StatusOK || a.content != want || !strings.HasPrefix(a.header.Get("X-KV-Path"), "prefill_decode;") {
 		t.Errorf("got status %d, %q, X-KV-Path %q, want %q over both: %.300s (%v)", a.status, a.content, a.header.Get("X-KV-Path"), want, a.raw, rec.End.Err)
 	}
@@ -108,7 +108,7 @@ func (o *operated) turnOver(t *testing.T, members map[string]any, want string) r
 }
 
 // idle waits until no instance has a request of a client.
-func (o *operated) idle(t *testing.T) {
+func (o *rig) idle(t *testing.T) {
 	t.Helper()
 	if !testrig.Eventually(func() bool { return o.sum(t, "")["running"] == 0 }) {
 		t.Fatalf("%d requests still run", o.sum(t, "")["running"])

@@ -24,10 +24,10 @@ func fifty(c *vllmsim.Config) { c.TimeScale = 50 }
 // Either engine may have its leg two seconds before the other.
 func TestMooncake_BothLegsAtOnceOrOneLater(t *testing.T) {
 	later := vllmsim.Fault{Kind: vllmsim.FaultSlowHeaders, Delay: 2 * time.Second}
-	for name, slow := range map[string]func(*operated) *vllmsim.Instance{
-		"together":     func(*operated) *vllmsim.Instance { return nil },
-		"decode later": func(o *operated) *vllmsim.Instance { return o.decode[0] },
-		"decode first": func(o *operated) *vllmsim.Instance { return o.prefill[0] },
+	for name, slow := range map[string]func(*rig) *vllmsim.Instance{
+		"together":     func(*rig) *vllmsim.Instance { return nil },
+		"decode later": func(o *rig) *vllmsim.Instance { return o.decode[0] },
+		"decode first": func(o *rig) *vllmsim.Instance { return o.prefill[0] },
 	} {
 		t.Run(name, func(t *testing.T) {
 			kinds(t, func(t *testing.T, ask func(string) map[string]any) {
@@ -75,7 +75,7 @@ func TestMooncake_ConversationsStayWhereTheyAre(t *testing.T) {
 				prefills: 2, decodes: 2, flags: []string{"--routing-prefill", "affinity", "--routing-decode", "affinity"},
 			})
 			for n := range 4 {
-				d := foretold{operated: o, id: fmt.Sprint("c", n), stream: stream}
+				d := foretold{rig: o, id: fmt.Sprint("c", n), stream: stream}
 				a, first := d.say(t, longText(2))
 				if got := a.reuse(); got != "miss;reason=ineligible_connector" {
 					t.Errorf("X-KV-Reuse: got %q", got)
@@ -116,7 +116,7 @@ func TestMooncake_DecodeHoldsAPrefix(t *testing.T) {
 }
 
 // askEngine sends a request to an engine itself.
-func (o *operated) askEngine(t *testing.T, instance *vllmsim.Instance, members map[string]any) *answered {
+func (o *rig) askEngine(t *testing.T, instance *vllmsim.Instance, members map[string]any) *answered {
 	t.Helper()
 	direct := rig{base: instance.URL(), client: o.client}
 	a, err := direct.post(t.Context(), "/v1/chat/completions", http.Header{}, encode(members), unwatched)
@@ -138,7 +138,7 @@ func TestMooncake_AStopTokenThatComesFirst(t *testing.T) {
 		for name, value := range ask {
 			members[name] = value
 		}
-		a, rec := o.send(t, "", members)
+		a, rec := o.sent(t, members)
 		finish := gjson.GetBytes(a.raw, "choices.0.finish_reason").String()
 		if a.status != http.StatusOK || a.content != "" || finish != "stop" || !strings.HasPrefix(a.header.Get("X-KV-Path"), "prefill_decode;") || rec.Retries != 0 {
 			t.Errorf("%v: got status %d, %q, finish %q, %d retries: %v", members, a.status, a.content, finish, rec.Retries, rec.End.Err)
@@ -181,7 +181,7 @@ func TestMooncake_DecodeAloneHasNoParams(t *testing.T) {
 	o := startMooncake(t, pushing{})
 	for _, members := range []map[string]any{{"n": 2}, {"echo": true}, {"new_member": 1}} {
 		members["model"], members["messages"], members["max_tokens"] = "sim", []json.RawMessage{question("SAY Yes.")}, 5
-		a, _ := o.send(t, "", members)
+		a, _ := o.sent(t, members)
 		if a.status != http.StatusOK || !strings.HasPrefix(a.header.Get("X-KV-Path"), "decode_only;") {
 			t.Errorf("%v: got status %d, X-KV-Path %q", members, a.status, a.header.Get("X-KV-Path"))
 		}
@@ -215,7 +215,7 @@ func (c otherIDs) Plan(ctx context.Context, t upstream.Transfer) (upstream.Plan,
 func TestMutant_MooncakeLegsOfOtherIDsAreNoticed(t *testing.T) {
 	t.Parallel()
 	o := startMooncake(t, pushing{replace: func(d *server.Deps) { d.Connector = otherIDs{d.Connector} }})
-	a, _ := o.send(t, "", map[string]any{"model": "sim", "messages": []json.RawMessage{question(longText(1) + " SAY Yes.")}, "max_tokens": 50})
+	a, _ := o.sent(t, map[string]any{"model": "sim", "messages": []json.RawMessage{question(longText(1) + " SAY Yes.")}, "max_tokens": 50})
 	if n := o.wrong(t); n == 0 || a.content == "Yes." {
 		t.Errorf("got %q and %d wrong reads, want another answer and some", a.content, n)
 	}

@@ -24,21 +24,11 @@ import (
 // assertions that end every scenario fail then. A mutant that is not noticed would mean
 // that the scenarios prove nothing about that property.
 
-// wrong sums up what verify asserts to be zero.
-func (r *rig) wrong(t *testing.T) int {
-	t.Helper()
-	n, total := 0, r.sum(t, "")
-	for _, name := range wrongReads() {
-		n += total[name]
-	}
-	return n
-}
-
 func startMutant(t *testing.T, mutate func(*server.Deps)) *rig {
 	t.Helper()
 	cfg := vllmsim.DefaultConfig()
 	return startRig(t, rigConfig{
-		prefill: []vllmsim.Config{cfg, cfg}, decode: []vllmsim.Config{cfg},
+		cfg: cfg, prefills: 2,
 		flags:   []string{"--routing-prefill", "round_robin"},
 		replace: mutate, taught: true,
 	})

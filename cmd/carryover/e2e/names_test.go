@@ -68,7 +68,7 @@ func TestNames_ThatAreOfNoUseHideNothing(t *testing.T) {
 					t.Parallel()
 					cfg := vllmsim.DefaultConfig()
 					cfg.Render, cfg.OutputTokenIDs, cfg.MessageParams = true, true, true
-					c := rigConfig{prefill: []vllmsim.Config{cfg}, decode: []vllmsim.Config{cfg}, flags: append([]string{"--store-timeout", "5s"}, byContent...)}
+					c := rigConfig{cfg: cfg, flags: append([]string{"--store-timeout", "5s"}, byContent...)}
 					if redis {
 						c.flags, c.env = append(c.flags, "--redis-url", "redis://"+redistest.Start(t).Addr()), []string{testrig.ReplicaSecret}
 					}

@@ -19,9 +19,9 @@ import (
 
 // startOrchestrated runs the program in front of engines that answer params of their own: NIXL's, and a remote_host that nobody else
 // knows, unless decode gets prefill's answer as it is.
-func startOrchestrated(t *testing.T, form string, c rigConfig) *operated {
+func startOrchestrated(t *testing.T, form string, c rigConfig) *rig {
 	t.Helper()
-	o := &operated{rig: &rig{client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 256}}, turns: newTurnLog()}}
+	o := &rig{cfg: vllmsim.DefaultConfig(), client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 256}}, turns: newTurnLog()}
 	o.args = strings.Join(slices.Concat(testrig.Patient(), steady, []string{"--connector", "orchestrated", "--orchestrated-form", form}, c.flags), " ")
 	start := func(flag string, n int) (all []*vllmsim.Instance) {
 		for range max(n, 1) {
@@ -100,7 +100,7 @@ func TestOrchestrated_DecodeReadsWhatPrefillHolds(t *testing.T) {
 func TestOrchestrated_TwoTurnsReuseNothing(t *testing.T) {
 	t.Parallel()
 	o := startOrchestrated(t, config.OrchestratedParams, rigConfig{})
-	d := foretold{operated: o, id: "c", stream: true}
+	d := foretold{rig: o, id: "c", stream: true}
 	for range 2 {
 		if a, record := d.say(t, longText(1)); a.reuse() != "miss;reason=ineligible_connector" || record.Stored == "yes" {
 			t.Errorf("X-KV-Reuse %q, stored %q", a.reuse(), record.Stored)
@@ -124,7 +124,7 @@ func TestOrchestrated_ParamsThatAreNone(t *testing.T) {
 			if err := o.prefill[0].SetFault(fault); err != nil {
 				t.Fatal(err)
 			}
-			a, _ := o.send(t, "", map[string]any{"model": "sim", "messages": []json.RawMessage{question("SAY yes")}, "max_tokens": 50})
+			a, _ := o.sent(t, map[string]any{"model": "sim", "messages": []json.RawMessage{question("SAY yes")}, "max_tokens": 50})
 			if path := a.header.Get("X-KV-Path"); a.status != http.StatusOK || a.content != "yes" || !strings.HasPrefix(path, reason) {
 				t.Errorf("got status %d, %q, X-KV-Path %q, want %s", a.status, a.content, path, reason)
 			}

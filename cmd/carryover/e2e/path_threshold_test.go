@@ -13,21 +13,11 @@ import (
 	"carryover/upstream/vllmsim"
 )
 
-// alike are instances of one configuration.
-func alike(n int, change func(*vllmsim.Config)) (all []vllmsim.Config) {
-	for range n {
-		cfg := vllmsim.DefaultConfig()
-		change(&cfg)
-		all = append(all, cfg)
-	}
-	return all
-}
-
 // disaggFrom is a file that sends turns of fewer tokens to decode alone.
 func disaggFrom(tokens int) string { return fmt.Sprintf("routing: {disagg_threshold: %d}\n", tokens) }
 
 // wantAlone checks that a turn went to decode alone, and as engines see it: no leg of prefill, and no params for decode.
-func (o *operated) wantAlone(t *testing.T, a *answered, rec *record.Turn, before int) {
+func (o *rig) wantAlone(t *testing.T, a *answered, rec *record.Turn, before int) {
 	t.Helper()
 	if path := rec.Path.Header(); !strings.HasPrefix(path, "decode_only;reason=disagg_threshold;tokens=") || a.header.Get("X-KV-Path") != path {
 		t.Errorf("X-KV-Path %q, in the log %q, want decode alone below the threshold", a.header.Get("X-KV-Path"), path)
@@ -55,7 +45,7 @@ func wantBoth(t *testing.T, a *answered) {
 }
 
 // prefillLegs is how many completions prefill has been asked for.
-func (o *operated) prefillLegs() (n int) {
+func (o *rig) prefillLegs() (n int) {
 	for _, instance := range o.prefill {
 		n += len(legs(instance))
 	}
@@ -70,25 +60,25 @@ func TestThreshold_OfAWholeConversation(t *testing.T) {
 		t.Run(fmt.Sprintf("stream %v", stream), func(t *testing.T) {
 			t.Parallel()
 			o := startOperated(t, rigConfig{
-				prefill: alike(1, asConfigured), decode: alike(3, asConfigured),
-			}, disaggFrom(300))
+				cfg: vllmsim.DefaultConfig(), decodes: 3, file: disaggFrom(300),
+			})
 			long := strings.Repeat(longText(1)+" ", 6)
 			for i := range 2 { // proofs are learnt
-				teacher := &foretold{operated: o, id: "teacher", stream: stream}
+				teacher := &foretold{rig: o, id: "teacher", stream: stream}
 				for range 3 {
 					teacher.say(t, fmt.Sprint(i, long))
 				}
 			}
 			pinned, asked := o.sum(t, config.RoleDecode)["pins"], o.prefillLegs()
 
-			short := &foretold{operated: o, id: "short", stream: stream}
+			short := &foretold{rig: o, id: "short", stream: stream}
 			a, rec := short.say(t, "Hello.")
 			o.wantAlone(t, a, &rec, asked)
 			if got := o.sum(t, config.RoleDecode)["pins"]; got != pinned {
 				t.Errorf("%d pins after a short turn, want %d", got, pinned)
 			}
 
-			talk := &foretold{operated: o, id: "long", stream: stream}
+			talk := &foretold{rig: o, id: "long", stream: stream}
 			a, rec = talk.say(t, long)
 			wantBoth(t, a)
 			holder := rec.Leg(upstream.RoleDecode).Instance

@@ -36,13 +36,11 @@ func (r *rig) pauses(t *testing.T, instance *vllmsim.Instance, path string) (ans
 func TestPause_ADecodeInstanceThatLeavesIsFree(t *testing.T) {
 	t.Parallel()
 	const talks = 6
-	for how, leave := range map[string]func(t *testing.T, r *reloadable, id string){
-		"drained": func(t *testing.T, r *reloadable, id string) {
-			if status, body := r.operate(t, http.MethodPost, "/admin/instances/decode/"+id+"/drain"); status != http.StatusOK {
-				t.Fatalf("drain: %d %s", status, body)
-			}
+	for how, leave := range map[string]func(t *testing.T, r *rig, id string){
+		"drained": func(t *testing.T, r *rig, id string) {
+			r.drain(t, id, "drain")
 		},
-		"removed": func(t *testing.T, r *reloadable, _ string) { r.reload(t, r.decode[1:], "", "") },
+		"removed": func(t *testing.T, r *rig, _ string) { r.reload(t, r.with(r.decode[1:], "")) },
 	} {
 		for _, backs := range []string{"off", "idle"} {
 			for _, path := range []string{"/pause?mode=abort", "/pause?mode=keep", "/sleep?level=1"} {
@@ -52,7 +50,7 @@ func TestPause_ADecodeInstanceThatLeavesIsFree(t *testing.T) {
 					r.awaitStarts(t)
 					var all []*chatting
 					for i := range talks {
-						c := &chatting{rig: &r.rig, id: fmt.Sprint("talk-", i), cfg: vllmsim.DefaultConfig()}
+						c := r.talk(fmt.Sprint("talk-", i))
 						c.turn(t)
 						c.turn(t)
 						all = append(all, c)
@@ -65,19 +63,14 @@ func TestPause_ADecodeInstanceThatLeavesIsFree(t *testing.T) {
 						t.Errorf("%s is not answered: %d answers are pinned", path, r.decode[0].Stats().Pins)
 					}
 					r.pauses(t, r.decode[0], map[bool]string{true: "/wake_up", false: "/resume"}[strings.HasPrefix(path, "/sleep")])
-					r.reload(t, r.decode[1:], "", "")
+					r.reload(t, r.with(r.decode[1:], ""))
 					for _, c := range all {
 						a := c.turn(t)
 						if handed := strings.HasPrefix(a.reuse(), "hit;"); handed != (backs == "idle") {
 							t.Errorf("hand-back %s: %s", backs, a.reuse())
 						}
 					}
-					total := r.sum(t, "")
-					for _, name := range wrongReads() {
-						if total[name] != 0 {
-							t.Errorf("%s: got %d, want 0", name, total[name])
-						}
-					}
+					r.nothingWrong(t)
 				})
 			}
 		}
@@ -87,8 +80,8 @@ func TestPause_ADecodeInstanceThatLeavesIsFree(t *testing.T) {
 // isPaused asks an instance whether it is paused.
 func (r *rig) isPaused(t *testing.T, instance *vllmsim.Instance) bool {
 	t.Helper()
-	_, body := askBare(t, r.client, http.MethodGet, instance.URL()+"/is_paused")
-	return strings.Contains(string(body), "true")
+	_, body := r.get(t, instance.URL()+"/is_paused")
+	return strings.Contains(body, "true")
 }
 
 // An instance that is paused refuses requests, whole or by the first event of a stream. The turn begins anew on another one: a hand-over is
@@ -101,9 +94,9 @@ func TestPause_ATurnBeginsAnewElsewhere(t *testing.T) {
 				t.Parallel()
 				cfg := vllmsim.DefaultConfig()
 				g := startChanging(t, rigConfig{
-					prefill: []vllmsim.Config{cfg, cfg}, decode: []vllmsim.Config{cfg, cfg}, flags: []string{"--release", "on", "--hand-back", "off"},
+					cfg: cfg, prefills: 2, decodes: 2, flags: []string{"--release", "on", "--hand-back", "off"},
 				})
-				turn := g.talk(t, stream)
+				turn := g.anyTalk(t, stream)
 				turn()
 				paused, at := g.prefill, turn().Leg(role).Instance
 				if role == upstream.RoleDecode {
@@ -138,12 +131,12 @@ func TestPause_ATurnBeginsAnewElsewhere(t *testing.T) {
 }
 
 // talk returns what holds the next turn of a conversation, whose answer must be right.
-func (r *rig) talk(t *testing.T, stream bool) func() *record.Turn {
+func (r *rig) anyTalk(t *testing.T, stream bool) func() *record.Turn {
 	if stream {
 		h := r.thread("a")
 		return func() *record.Turn { return h.turn(t, whatever) }
 	}
-	c := &chatting{rig: r, id: "a", cfg: vllmsim.DefaultConfig()}
+	c := r.talk("a")
 	return func() *record.Turn {
 		rec := r.turns.await(t, c.turn(t).header.Get("X-Request-Id"))
 		return &rec
@@ -154,7 +147,7 @@ func (r *rig) talk(t *testing.T, stream bool) func() *record.Turn {
 func TestPause_NoOtherInstance(t *testing.T) {
 	t.Parallel()
 	cfg := vllmsim.DefaultConfig()
-	g := startChanging(t, rigConfig{prefill: []vllmsim.Config{cfg}, decode: []vllmsim.Config{cfg}})
+	g := startChanging(t, rigConfig{cfg: cfg})
 	if !g.pauses(t, g.decode[0], "/pause") {
 		t.Fatal("an instance on which nothing is under way is not paused")
 	}
@@ -183,7 +176,7 @@ func TestPause_NoOtherInstance(t *testing.T) {
 		return err == nil && a.status == http.StatusOK
 	}
 	is := func(state string) bool {
-		return scrape(t, g.metrics).sum("carryover_instance_state", `role="decode"`, `state="`+state+`"`) == 1
+		return scrape(t, g.metrics()).sum("carryover_instance_state", `role="decode"`, `state="`+state+`"`) == 1
 	}
 	if !testrig.Eventually(func() bool { return !ask() && is("paused") }) { // for two seconds behind each refusal
 		t.Error("no metric says that decode is paused")

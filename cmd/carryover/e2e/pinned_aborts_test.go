@@ -14,7 +14,7 @@ import (
 // pinnedTokens are what the program says that is pinned, and what decode engines pin.
 func (r *rig) pinnedTokens(t *testing.T, blockSize int) (told, held int) {
 	t.Helper()
-	return int(scrape(t, r.metrics).sum("carryover_pinned_tokens")), r.sum(t, config.RoleDecode)["pinned_blocks"] * blockSize
+	return int(scrape(t, r.metrics()).sum("carryover_pinned_tokens")), r.sum(t, config.RoleDecode)["pinned_blocks"] * blockSize
 }
 
 // Clients leave while prefill has a ticket, or one that is to be released. The engine frees decode's blocks, or does not, and does not
@@ -44,7 +44,7 @@ func TestPinned_AfterClientsLeaveIsWhatEnginesHold(t *testing.T) {
 				tc.engines = asConfigured
 			}
 			r, _ := startReleasing(t, 1, 1, tc.engines, "--hand-back", "off")
-			c := &chatting{rig: r, id: "left", cfg: cfg}
+			c := r.talk("left")
 			c.learnt(t)
 			if tc.rides {
 				if err := r.oneShot(t.Context(), 1); err != nil {

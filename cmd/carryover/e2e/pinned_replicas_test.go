@@ -30,7 +30,7 @@ func TestPinned_ReplicasKeepWithinOneShare(t *testing.T) {
 			cfg := vllmsim.DefaultConfig()
 			cfg.OutputTokenIDs, cfg.Blocks = true, blocks
 			c := rigConfig{
-				prefill: []vllmsim.Config{cfg}, decode: []vllmsim.Config{cfg}, env: []string{testrig.ReplicaSecret},
+				cfg: cfg, env: []string{testrig.ReplicaSecret},
 				flags: []string{"--release", "on", "--pinned-share", "0.5"},
 			}
 			if row.redis {
@@ -38,11 +38,10 @@ func TestPinned_ReplicasKeepWithinOneShare(t *testing.T) {
 			}
 			both := []*rig{startRig(t, c)}
 			decode := both[0].decode[0]
-			c.flags = append(c.flags, "--prefill", both[0].prefill[0].URL(), "--decode", decode.URL())
-			c.prefill, c.decode = nil, nil
+			c.cfg, c.beside = vllmsim.Config{}, both[0]
 			both = append(both, startRig(t, c))
 			for i, r := range both { // each can have tickets released
-				(&chatting{rig: r, id: fmt.Sprint("learns ", i), cfg: cfg, asks: 10 * i}).learnt(t)
+				(&chatting{rig: r, id: fmt.Sprint("learns ", i), asks: 10 * i}).learnt(t)
 			}
 			two := decode.Stats().PinnedBlocks // of the longest
 			most := blocks / 2

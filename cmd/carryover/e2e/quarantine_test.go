@@ -44,7 +44,7 @@ func startPoisoned(t *testing.T, replace func(*server.Deps), meanwhile func(p *p
 	p.cfg.OutputTokenIDs = true
 	redis := []string{"--redis-url", "redis://" + redistest.Start(t).Addr(), "--release", "on"}
 	p.first = startRig(t, rigConfig{
-		prefill: []vllmsim.Config{p.cfg}, decode: []vllmsim.Config{p.cfg}, env: []string{testrig.ReplicaSecret}, replace: replace,
+		cfg: p.cfg, env: []string{testrig.ReplicaSecret}, replace: replace,
 		flags: slices.Concat(redis, flags),
 	})
 	p.second = startRig(t, rigConfig{
@@ -53,9 +53,9 @@ func startPoisoned(t *testing.T, replace func(*server.Deps), meanwhile func(p *p
 	})
 	p.second.look()
 	for i, r := range []*rig{p.first, p.second} { // both know the shapes of requests, and their pair
-		(&chatting{rig: r, id: "learns", cfg: p.cfg, asks: 10 * (i + 1)}).learnt(t)
+		(&chatting{rig: r, id: "learns", asks: 10 * (i + 1)}).learnt(t)
 	}
-	victim := &chatting{rig: p.first, id: "victim", cfg: p.cfg, asks: 50}
+	victim := &chatting{rig: p.first, id: "victim", asks: 50}
 	victim.learnt(t)
 	if err := p.first.prefill[0].SetFault(vllmsim.Fault{Kind: vllmsim.FaultOtherIDs, Tickets: true, Count: 1}); err != nil {
 		t.Fatal(err)
@@ -213,12 +213,12 @@ func TestQuarantine_TurnsInFlight(t *testing.T) {
 			cfg := vllmsim.DefaultConfig()
 			cfg.OutputTokenIDs = true
 			r = startRig(t, rigConfig{
-				prefill: []vllmsim.Config{cfg}, decode: []vllmsim.Config{cfg},
+				cfg: cfg,
 				replace: func(deps *server.Deps) {
 					deps.Legs = &decodeHeld{Legs: deps.Legs, held: &held, reached: reached, until: known}
 				},
 			})
-			victim := &chatting{rig: r, id: "victim", cfg: cfg}
+			victim := r.talk("victim")
 			victim.learnt(t)
 			if err := r.prefill[0].SetFault(vllmsim.Fault{Kind: vllmsim.FaultOtherIDs, Tickets: true, Count: 1}); err != nil {
 				t.Fatal(err)
@@ -246,7 +246,7 @@ func TestQuarantine_TurnsInFlight(t *testing.T) {
 			} else if said := reader.content; said != a.content || rec.Retries != 1 {
 				t.Errorf("the reader was told %q after %d retries, want %q", said, rec.Retries, a.content)
 			}
-			c := &chatting{rig: r, id: "behind", cfg: cfg, asks: victim.asks - 1}
+			c := &chatting{rig: r, id: "behind", asks: victim.asks - 1}
 			c.h.messages = slices.Clone(prompt[:len(prompt)-1])
 			c.turn(t)
 			r.stop()
@@ -326,13 +326,13 @@ func TestQuarantine_ReplicasSpellAHostDifferently(t *testing.T) {
 	cfg.OutputTokenIDs = true
 	redis := []string{"--redis-url", "redis://" + redistest.Start(t).Addr()}
 	first := startRig(t, rigConfig{
-		prefill: []vllmsim.Config{cfg}, decode: []vllmsim.Config{cfg}, env: []string{testrig.ReplicaSecret}, flags: redis,
+		cfg: cfg, env: []string{testrig.ReplicaSecret}, flags: redis,
 	})
 	second := startRig(t, rigConfig{env: []string{testrig.ReplicaSecret}, flags: append(redis,
 		"--prefill", strings.Replace(first.prefill[0].URL(), "127.0.0.1", "localhost", 1), "--decode", first.decode[0].URL())})
-	victim := &chatting{rig: first, id: "victim", cfg: cfg}
+	victim := first.talk("victim")
 	victim.learnt(t)
-	(&chatting{rig: second, id: "other", cfg: cfg, asks: 20}).want(t, "miss;")
+	(&chatting{rig: second, id: "other", asks: 20}).want(t, "miss;")
 	if err := first.prefill[0].SetFault(vllmsim.Fault{Kind: vllmsim.FaultOtherIDs, Tickets: true, Count: 1}); err != nil {
 		t.Fatal(err)
 	}

@@ -91,8 +91,8 @@ func (s *suite) watch(t *testing.T, prefillURL, decodeURL string, args ...string
 func (w *watched) turns(t *testing.T, n int) (records []gjson.Result) {
 	t.Helper()
 	if !inTime(freeLimit, func() bool {
-		_, body := askBare(t, w.client, http.MethodGet, w.operators+"/admin/turns?limit=1000")
-		records = gjson.GetBytes(body, "turns").Array()
+		_, body := askBare(t, w.client, http.MethodGet, w.operators+"/admin/turns?limit=1000", nil)
+		records = gjson.Get(body, "turns").Array()
 		return len(records) >= n
 	}) {
 		t.Fatalf("got %d records, want %d", len(records), n)
@@ -224,11 +224,11 @@ func (s *suite) metrics(t *testing.T) string {
 	}
 	wantSeries(t, records, want)
 
-	status, body := askBare(t, w.client, http.MethodGet, w.operators+"/metrics")
+	status, body := askBare(t, w.client, http.MethodGet, w.operators+"/metrics", nil)
 	if status != http.StatusOK {
 		t.Fatalf("/metrics: %d %s", status, body)
 	}
-	told := readScrape(t, string(body))
+	told := readScrape(t, body)
 	got := map[string]float64{
 		"turns": told.sum("carryover_turns_total"), "hits": told.sum("carryover_turns_total", `outcome="hit"`),
 		"read":    told.sum("carryover_reuse_tokens_read_total"),

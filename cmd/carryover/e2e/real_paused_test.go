@@ -92,9 +92,9 @@ func (s *suite) drained(t *testing.T, order, undo string) string {
 	if pinned < talks {
 		t.Fatalf("decode holds %d blocks, want those of %d tickets", pinned, talks)
 	}
-	_, body := askBare(t, w.client, http.MethodGet, w.operators+"/admin/instances")
-	name := gjson.GetBytes(body, `instances.#(role=="decode").name`).String()
-	status, body := askBare(t, w.client, http.MethodPost, w.operators+"/admin/instances/decode/"+name+"/drain")
+	_, body := askBare(t, w.client, http.MethodGet, w.operators+"/admin/instances", nil)
+	name := gjson.Get(body, `instances.#(role=="decode").name`).String()
+	status, body := askBare(t, w.client, http.MethodPost, w.operators+"/admin/instances/decode/"+name+"/drain", nil)
 	if status != http.StatusOK {
 		t.Fatalf("drain %q: status %d: %s", name, status, body)
 	}
@@ -140,6 +140,6 @@ func (s *suite) ended(t *testing.T, path string, order <-chan error) {
 
 func (s *suite) isPaused(t *testing.T, e *engine) bool {
 	t.Helper()
-	_, body := askBare(t, s.client, http.MethodGet, e.url+"/is_paused")
-	return gjson.GetBytes(body, "is_paused").Bool()
+	_, body := askBare(t, s.client, http.MethodGet, e.url+"/is_paused", nil)
+	return gjson.Get(body, "is_paused").Bool()
 }

@@ -198,10 +198,10 @@ func described() (clients, operators [][2]string) {
 
 func referenceEndpoints(t *testing.T, b *strings.Builder) {
 	t.Helper()
-	r := startRig(t, rigConfig{prefill: []vllmsim.Config{vllmsim.DefaultConfig()}, decode: []vllmsim.Config{vllmsim.DefaultConfig()}})
-	_, welcome := askBare(t, r.client, http.MethodGet, r.base+"/")
+	r := startRig(t, rigConfig{cfg: vllmsim.DefaultConfig()})
+	_, welcome := r.get(t, r.base+"/")
 	var served []string
-	for _, e := range gjson.GetBytes(welcome, "endpoints").Array() {
+	for _, e := range gjson.Get(welcome, "endpoints").Array() {
 		served = append(served, e.String())
 	}
 	unasked := http.NotFoundHandler() // which nothing here asks

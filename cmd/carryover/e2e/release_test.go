@@ -156,7 +156,7 @@ func TestRelease_PinsAreBoundedByLiveConversations(t *testing.T) {
 	most, pinned := 0, func() int { return r.sum(t, config.RoleDecode)["pins"] }
 	var talks []*chatting
 	for i := range live {
-		talks = append(talks, &chatting{rig: r, id: fmt.Sprint("live-", i), cfg: vllmsim.DefaultConfig()})
+		talks = append(talks, r.talk(fmt.Sprint("live-", i)))
 	}
 	var last [live]*answered
 	for round := range 5 {

@@ -1,8 +1,6 @@
 package e2e
 
 import (
-	"bytes"
-	"context"
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/hex"
@@ -13,13 +11,10 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 
-	"carryover/cmd/carryover/cli"
 	"carryover/cmd/carryover/testrig"
 	"carryover/convcache/redistest"
 	"carryover/upstream/vllmsim"
@@ -36,25 +31,6 @@ const (
 	canarySecret   = "CANARY-secret-of-all-replicas"
 	canaryUpstream = "CANARY-upstream-key"
 )
-
-// writes is a writer that may be read meanwhile.
-type writes struct {
-	mu   sync.Mutex // guards text
-	text bytes.Buffer
-}
-
-// Write implements io.Writer.
-func (w *writes) Write(p []byte) (int, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.text.Write(p)
-}
-
-func (w *writes) String() string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.text.String()
-}
 
 // monitor collects all commands that a server gets until the test ends.
 func monitor(t *testing.T, address, password string) *writes {
@@ -79,25 +55,6 @@ func monitor(t *testing.T, address, password string) *writes {
 	return seen
 }
 
-// runWhole runs the whole program until the test ends, and returns where it serves.
-func runWhole(t *testing.T, stderr *writes, env []string, args ...string) string {
-	t.Helper()
-	ctx, stop := context.WithCancel(context.Background())
-	ended := make(chan int, 1) // one result, read once
-	go func() { ended <- cli.Run(ctx, args, env, io.Discard, stderr) }()
-	t.Cleanup(func() {
-		stop()
-		if code := <-ended; code != 0 {
-			t.Errorf("exit code: got %d, want 0; log: %s", code, stderr)
-		}
-	})
-	address := regexp.MustCompile(`"address":"([^"]+)"`)
-	if !within(nemesisPatience, func() bool { return address.MatchString(stderr.String()) }) {
-		t.Fatalf("the program does not serve: %s", stderr)
-	}
-	return "http://" + address.FindStringSubmatch(stderr.String())[1]
-}
-
 func TestReplicas_NothingOfAClientIsInRedisOrLogs(t *testing.T) {
 	cfg := vllmsim.DefaultConfig()
 	cfg.OutputTokenIDs = true
@@ -112,13 +69,11 @@ func TestReplicas_NothingOfAClientIsInRedisOrLogs(t *testing.T) {
 		return path
 	}
 	args := []string{
-		"--host", "127.0.0.1", "--port", "0", "--admin-listen", "127.0.0.1:0", "--prefill", prefill.URL(), "--decode", decode.URL(), "--log-format", "json", "--log-level", "debug",
-		"--tenant-header", "X-Tenant", "--secret-file", file("secret", canarySecret), "--store-timeout", "5s",
+		"--prefill", prefill.URL(), "--decode", decode.URL(), "--log-level", "debug",
+		"--tenant-header", "X-Tenant", "--secret-file", file("secret", canarySecret),
 		"--redis-url", "redis://" + redis.Addr(), "--redis-password-file", file("password", canaryRedis),
 	}
-	log := &writes{}
-	r := &rig{base: runWhole(t, log, []string{"OPENAI_API_KEY=" + canaryUpstream}, args...), client: &http.Client{Transport: &http.Transport{}}}
-	t.Cleanup(r.client.CloseIdleConnections)
+	r, log := startProgram(t, []string{"OPENAI_API_KEY=" + canaryUpstream}, args...)
 	ids := r.talkOfSecrets(t, cfg)
 
 	if n := strings.Count(log.String(), `"X-KV-Reuse"`) + strings.Count(log.String(), `"reuse":"hit`); n == 0 {
@@ -132,9 +87,8 @@ func TestReplicas_NothingOfAClientIsInRedisOrLogs(t *testing.T) {
 		}
 		seen[path] = body
 	}
-	operators := regexp.MustCompile(`"admin_address":"([^"]+)"`).FindStringSubmatch(log.String())[1]
 	for _, path := range []string{"/metrics", "/admin/instances"} {
-		status, body := r.get(t, "http://"+operators+path)
+		status, body := r.get(t, r.operators+path)
 		if status != http.StatusOK || len(body) < 100 {
 			t.Fatalf("%s: %d %q", path, status, body)
 		}

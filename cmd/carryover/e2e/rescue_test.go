@@ -25,7 +25,7 @@ func startRescue(t *testing.T, replace func(*server.Deps)) *rig {
 	cfg := vllmsim.DefaultConfig()
 	cfg.Lease = time.Hour // blocks that wait for their lease to end are pinned when the test ends
 	return startRig(t, rigConfig{
-		prefill: []vllmsim.Config{cfg}, decode: []vllmsim.Config{cfg}, replace: replace,
+		cfg: cfg, replace: replace,
 		server: func(c *server.Config) { c.FirstByteTimeout, c.AnswerTimeout = time.Second, time.Second },
 	})
 }
@@ -89,7 +89,7 @@ func TestRescue_DecodeDoesNotTakeTheHandOver(t *testing.T) {
 					if n := r.leased(t); n != 0 {
 						t.Errorf("%s: prefill keeps the blocks of %d hand-overs", path, n)
 					}
-					if n := r.counts().Stranded; n != 0 {
+					if n := r.proxy.Server.Counts().Stranded; n != 0 {
 						t.Errorf("%s: %d hand-overs count as stranded", path, n)
 					}
 				}
@@ -120,7 +120,7 @@ func TestRescue_OfWhatTheEngineHasFreed(t *testing.T) {
 			if r.sum(t, config.RolePrefill)["computed_tokens"] == 0 {
 				t.Errorf("%s, stream %t: decode has refused before prefill", path, stream)
 			}
-			if n := r.counts().Stranded; n != 0 {
+			if n := r.proxy.Server.Counts().Stranded; n != 0 {
 				t.Errorf("%s, stream %t: %d hand-overs count as stranded", path, stream, n)
 			}
 		}
@@ -152,7 +152,7 @@ func TestRescue_ByAnotherDecodeInstance(t *testing.T) {
 			if n := r.sum(t, "")["leased_pins"]; n != c.left {
 				t.Errorf("prefill keeps the blocks of %d hand-overs, want %d", n, c.left)
 			}
-			if n := r.counts().Stranded; n != uint64(c.left) {
+			if n := r.proxy.Server.Counts().Stranded; n != uint64(c.left) {
 				t.Errorf("%d hand-overs count as stranded, want %d", n, c.left)
 			}
 		})

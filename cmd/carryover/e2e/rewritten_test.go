@@ -9,8 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"carryover/cmd/carryover/app"
-	"carryover/cmd/carryover/config"
 	"carryover/server"
 	"carryover/upstream/vllmsim"
 )
@@ -78,7 +76,6 @@ func tool(name string) string {
 // rewritten is the whole program with a talk that is rewritten.
 type rewritten struct {
 	*rig
-	proxy  *app.Proxy
 	stream bool
 }
 
@@ -87,7 +84,7 @@ func startRewritten(t *testing.T, stream bool) *rewritten {
 	cfg := vllmsim.DefaultConfig()
 	w := &rewritten{stream: stream}
 	w.rig = startRig(t, rigConfig{
-		prefill: []vllmsim.Config{cfg}, decode: []vllmsim.Config{cfg}, wire: func(_ config.Config, p *app.Proxy) { w.proxy = p },
+		cfg: cfg,
 		// Only all of a ticket counts, so that each rewriting is a miss.
 		server: func(c *server.Config) { c.ReuseMinShare = 1 },
 	})

@@ -19,7 +19,7 @@ func startPair(t *testing.T, change func(*vllmsim.Config), flags ...string) *rig
 	cfg := vllmsim.DefaultConfig()
 	change(&cfg)
 	return startRig(t, rigConfig{
-		prefill: []vllmsim.Config{cfg}, decode: []vllmsim.Config{cfg}, flags: flags, taught: true,
+		cfg: cfg, flags: flags, taught: true,
 	})
 }
 

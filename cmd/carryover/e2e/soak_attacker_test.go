@@ -15,8 +15,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"carryover/cmd/carryover/app"
-	"carryover/cmd/carryover/config"
 	"carryover/cmd/carryover/testrig"
 	"carryover/server"
 	"carryover/upstream/vllmsim"
@@ -63,10 +61,8 @@ func quiet(t *testing.T, conversations int, flags []string, attacked bool) map[s
 	cfg.Blocks = 1 << 16
 	cfg.OutputTokenIDs, cfg.PromptTokensDetails = true, true
 	s := &soak{cfg: cfg, seed: 900, reasons: map[string]int{}}
-	h := &handing{}
 	s.rig = startRig(t, rigConfig{
-		prefill: []vllmsim.Config{cfg}, decode: []vllmsim.Config{cfg}, taught: true, replace: books.watch,
-		wire:   func(_ config.Config, p *app.Proxy) { h.server = p.Server },
+		cfg: cfg, taught: true, replace: books.watch,
 		server: func(c *server.Config) { c.HandBackMemory = 1 << 14 },
 		flags:  append([]string{"--release", "on", "--tenant-header", "X-Tenant"}, flags...),
 	})
@@ -87,7 +83,7 @@ func quiet(t *testing.T, conversations int, flags []string, attacked bool) map[s
 				mu.Lock()
 				defer mu.Unlock()
 				err := burst.Wait()
-				if h.settle(t); attacked {
+				if s.settle(t); attacked {
 					burst = s.attack(t.Context())
 				}
 				return err

@@ -37,7 +37,7 @@ func (s *soak) verifyCounters(t *testing.T) {
 	var m scraped
 	var sent, released float64
 	if !testrig.Eventually(func() bool { // a release may be on its way to decode
-		m = scrape(t, s.metrics)
+		m = scrape(t, s.metrics())
 		sent = m.sum("carryover_releases_total") - m.sum("carryover_releases_total", `result="requeued"`)
 		s.uses.mu.Lock()
 		released = float64(s.uses.released)

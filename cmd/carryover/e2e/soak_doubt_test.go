@@ -15,7 +15,6 @@ import (
 	"github.com/tidwall/gjson"
 	"golang.org/x/sync/errgroup"
 
-	"carryover/cmd/carryover/app"
 	"carryover/cmd/carryover/config"
 	"carryover/cmd/carryover/testrig"
 	"carryover/convcache"
@@ -68,7 +67,6 @@ type doubting struct {
 	storm   *storm
 	legs    *witness
 	stored  *inventory
-	server  *server.Server
 	handing bool // tickets are handed back; some conversations are not named, and clients pause now and then
 
 	// guarded by soak.mu
@@ -110,7 +108,6 @@ func newDoubting(t *testing.T, version string, kinds []doubt, seed uint64, conve
 			"--release", "on",
 		}, flags...),
 		server: releasingAtOnce,
-		wire:   func(_ config.Config, p *app.Proxy) { d.server = p.Server },
 		replace: func(deps *server.Deps) {
 			d.uses.books.watch(deps)
 			d.uses.Legs, d.stored.Store = deps.Legs, deps.Store
@@ -267,7 +264,7 @@ func (d *doubting) strangers() (n int) {
 		if !slices.ContainsFunc(engines.Engines(upstream.RolePrefill), func(prefill *fleet.Engine) bool {
 			return prefill.Last().PairWith(decode.Last()).Releases()
 		}) {
-			waiting, _, _ := d.server.Due(decode)
+			waiting, _, _ := d.proxy.Server.Due(decode)
 			n += waiting
 		}
 	}

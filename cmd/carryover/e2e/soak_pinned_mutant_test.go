@@ -73,7 +73,7 @@ func TestMutant_OneForgottenAnswerTheSamplesSee(t *testing.T) {
 			t.Parallel()
 			cfg, books, done := vllmsim.DefaultConfig(), newPinBooks(), atOnce
 			r := startRig(t, rigConfig{
-				prefill: []vllmsim.Config{cfg}, decode: []vllmsim.Config{cfg}, flags: []string{"--release", "on"},
+				cfg: cfg, flags: []string{"--release", "on"},
 				server: releasingAtOnce,
 				replace: func(deps *server.Deps) {
 					if mutate != nil {
@@ -90,7 +90,7 @@ func TestMutant_OneForgottenAnswerTheSamplesSee(t *testing.T) {
 			}
 			// Until the last release is answered, the program counts an answer that decode has freed, and it may be as long as the forgotten one.
 			told := func() int {
-				return int(scrape(t, r.metrics).sum("carryover_pinned_tokens", fmt.Sprintf("instance=%q", authority(r.decode[0]))))
+				return int(scrape(t, r.metrics()).sum("carryover_pinned_tokens", fmt.Sprintf("instance=%q", authority(r.decode[0]))))
 			}
 			if mutate != nil && !testrig.Eventually(func() bool { return done() && r.sum(t, config.RoleDecode)["pins"] == 1 && told() == 0 }) {
 				t.Fatalf("decode pins %d answers, want the one that the mutant forgets; %d tokens are counted", r.sum(t, config.RoleDecode)["pins"], told())

@@ -57,9 +57,9 @@ func (r *rig) send(t *testing.T, id string, members map[string]any, messages ...
 
 func TestTaught_TheFirstConversationHitsOnItsSecondTurn(t *testing.T) {
 	cfg := vllmsim.DefaultConfig()
-	r, taught := startTaught(t, rigConfig{prefill: []vllmsim.Config{cfg}, decode: []vllmsim.Config{cfg}})
+	r, taught := startTaught(t, rigConfig{cfg: cfg})
 	taught()
-	c := &chatting{rig: r, id: "first", cfg: cfg}
+	c := r.talk("first")
 	c.want(t, "miss;reason=first_turn")
 	c.want(t, "hit;")
 	r.verify(t, pins{})
@@ -68,7 +68,7 @@ func TestTaught_TheFirstConversationHitsOnItsSecondTurn(t *testing.T) {
 // A turn of a shape that nobody has taught uses nothing and teaches it, and the ticket that it did not use stays.
 func TestTaught_ANewShapeIsLearntBesideATurnThatHasATicket(t *testing.T) {
 	cfg := vllmsim.DefaultConfig()
-	r, taught := startTaught(t, rigConfig{prefill: []vllmsim.Config{cfg}, decode: []vllmsim.Config{cfg}})
+	r, taught := startTaught(t, rigConfig{cfg: cfg})
 	taught()
 	messages := []json.RawMessage{question("SAY " + longText(1) + ".")}
 	messages = append(messages, r.send(t, "new", nil, messages...).assistant(), question("SAY "+longText(2)+"."))

@@ -27,7 +27,6 @@ import (
 type chatting struct {
 	*rig
 	id   string
-	cfg  vllmsim.Config
 	asks int
 	h    history
 }
@@ -47,7 +46,7 @@ func (c *chatting) turn(t *testing.T) *answered {
 func (c *chatting) repeat(t *testing.T) *answered {
 	t.Helper()
 	members := map[string]any{"model": "sim", "messages": c.h.messages, "max_tokens": 400}
-	right, err := vllmsim.Lone(t.Context(), c.cfg, "/v1/chat/completions", encode(members))
+	right, err := vllmsim.Lone(t.Context(), c.rig.cfg, "/v1/chat/completions", encode(members))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -179,7 +178,7 @@ func TestTokenProof_ParityDifferenceExcludesTheShapeOnly(t *testing.T) {
 		return bytes.Replace(body, []byte(`"tokens":[`), []byte(`"tokens":[7,`), 1)
 	}}
 	r := startTampered(t, p, 0, unchanged)
-	c := &chatting{rig: r, id: "parity", cfg: vllmsim.DefaultConfig()}
+	c := r.talk("parity")
 	c.want(t, "miss;reason=first_turn")
 	for range 4 {
 		c.want(t, "miss;reason=ineligible_unproven;why=shape")

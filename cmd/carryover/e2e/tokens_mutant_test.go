@@ -29,7 +29,7 @@ func startMutated(t *testing.T, mutate func(*server.Deps), flags ...string) *rig
 	t.Helper()
 	cfg := vllmsim.DefaultConfig()
 	return startRig(t, rigConfig{
-		prefill: []vllmsim.Config{cfg, cfg}, decode: []vllmsim.Config{cfg}, replace: mutate,
+		cfg: cfg, prefills: 2, replace: mutate,
 		flags: append([]string{"--routing-prefill", "round_robin"}, flags...),
 	})
 }
@@ -77,7 +77,7 @@ func TestMutant_OfferBeyondWhatIsProvenTheOracleSeesIt(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := startMutated(t, func(deps *server.Deps) { deps.Connector = offering{deps.Connector, change} })
-			c := &chatting{rig: r, id: "edited", cfg: vllmsim.DefaultConfig()}
+			c := r.talk("edited")
 			for range 6 { // both instances know the shapes, and what is not edited is right
 				c.turn(t)
 			}
@@ -155,7 +155,7 @@ func TestMutant_WithoutIDsOnTheDecodeLegTheOracleSeesIt(t *testing.T) {
 					}
 				},
 			})
-			c := &chatting{rig: r, id: "templates", cfg: prefill}
+			c := r.talk("templates")
 			if !mutant {
 				c.learnt(t)
 				c.want(t, "hit;")
@@ -187,7 +187,7 @@ func TestMutant_WithoutIDEchoTheOracleSeesIt(t *testing.T) {
 					}}
 				}
 			})
-			c := &chatting{rig: r, id: "id-echo", cfg: vllmsim.DefaultConfig()}
+			c := r.talk("id-echo")
 			c.learnt(t)
 			lies.Store(true)
 			r.askAs(t, "id-echo", append(c.h.messages, question("SAY "+longText(77)+"."))...)
@@ -235,7 +235,7 @@ func TestMutant_ReleaseAfterUseIsDropped(t *testing.T) {
 					deps.Store = &forgetfulStore{Store: deps.Store}
 				}
 			}, "--release", "on")
-			c := &chatting{rig: r, id: "used", cfg: vllmsim.DefaultConfig()}
+			c := r.talk("used")
 			for n := range 6 {
 				c.turn(t)
 				if err := r.oneShot(t.Context(), n); err != nil {
@@ -262,11 +262,11 @@ func TestMutant_TitleCallEatsTheTicketWithoutThresholds(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			cfg := vllmsim.DefaultConfig()
 			r := startRig(t, rigConfig{
-				prefill: []vllmsim.Config{cfg, cfg}, decode: []vllmsim.Config{cfg}, server: settings,
+				cfg: cfg, prefills: 2, server: settings,
 				flags: []string{"--routing-prefill", "round_robin"},
 			})
 			system := encode(map[string]string{"role": "system", "content": "Be patient. " + longText(3)})
-			c := &chatting{rig: r, id: "titled", cfg: cfg, h: history{messages: []json.RawMessage{system}}}
+			c := &chatting{rig: r, id: "titled", h: history{messages: []json.RawMessage{system}}}
 			for range 6 {
 				c.turn(t)
 			}

@@ -29,7 +29,7 @@ func TestTokenProof_AnotherClientCannotKeepReuseOff(t *testing.T) {
 			cfg := vllmsim.DefaultConfig()
 			cfg.APIKey = row.key
 			r := startRig(t, rigConfig{
-				prefill: []vllmsim.Config{cfg}, decode: []vllmsim.Config{cfg}, flags: []string{"--forward-authorization"},
+				cfg: cfg, flags: []string{"--forward-authorization"},
 			})
 			turn := func(id string, change func(map[string]any) http.Header, messages []json.RawMessage) *answered {
 				members := map[string]any{"model": "sim", "messages": messages, "max_tokens": 400, "conversation_id": id}

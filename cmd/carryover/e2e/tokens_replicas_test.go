@@ -54,11 +54,11 @@ func TestTokenProof_TwoReplicasAnswerOneTurnWithDifferentTokens(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			store := &mixingStore{}
 			first, second := startReplicas(t, store)
-			(&chatting{rig: first, id: "learning", cfg: vllmsim.DefaultConfig()}).learnt(t)
-			c := &chatting{rig: first, id: "both", cfg: vllmsim.DefaultConfig()}
+			first.talk("learning").learnt(t)
+			c := first.talk("both")
 			c.h.messages = append(c.h.messages, question("SAY "+longText(91)+"."))
 			hook := func(context.Context) {
-				answerDifferently(t, first, &chatting{rig: second, id: "both", cfg: c.cfg, h: c.h})
+				answerDifferently(t, first, &chatting{rig: second, id: "both", h: c.h})
 			}
 			first.between.once.Store(&hook)
 			a := c.repeat(t)
@@ -89,7 +89,7 @@ func startReplicas(t *testing.T, store *mixingStore) (first, second *rig) {
 	t.Helper()
 	cfg := vllmsim.DefaultConfig()
 	c := rigConfig{
-		prefill: []vllmsim.Config{cfg}, decode: []vllmsim.Config{cfg}, env: []string{"CARRYOVER_SECRET=of both replicas, 32 bytes long"},
+		cfg: cfg, env: []string{"CARRYOVER_SECRET=of both replicas, 32 bytes long"},
 		replace: func(deps *server.Deps) {
 			if store.Store == nil {
 				store.Store = deps.Store
@@ -98,8 +98,7 @@ func startReplicas(t *testing.T, store *mixingStore) (first, second *rig) {
 		},
 	}
 	first = startRig(t, c)
-	c.flags = append(c.flags, "--prefill", first.prefill[0].URL(), "--decode", first.decode[0].URL())
-	c.prefill, c.decode = nil, nil
+	c.cfg, c.beside = vllmsim.Config{}, first
 	return first, startRig(t, c)
 }
 
