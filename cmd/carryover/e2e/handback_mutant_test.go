@@ -118,7 +118,7 @@ func TestHandBackMutant_LegOfAnythingButTheTicketTheOracleSeesIt(t *testing.T) {
 				}})
 				c := &listed{rig: h, id: "mutant", salt: "own"}
 				for range 3 {
-					c.prompt = append(c.prompt, manyIDs(len(c.prompt))...)
+					c.prompt = append(c.prompt, manyIDs(len(c.prompt), 150)...)
 					c.ask(t, tc.seen == nil)
 					h.settle(t)
 				}
@@ -142,9 +142,9 @@ func TestHandBackMutant_LegOfAnythingButTheTicketTheOracleSeesIt(t *testing.T) {
 	}
 }
 
-// manyIDs are more than prefill computes without reading.
-func manyIDs(from int) (ids []int) {
-	for i := range 150 {
+// manyIDs are ids of a prompt.
+func manyIDs(from, n int) (ids []int) {
+	for i := range n {
 		ids = append(ids, 300+(7*(from+i))%1000)
 	}
 	return ids

@@ -128,7 +128,7 @@ type listed struct {
 // turn asks for what follows more ids, and wants what a lone instance answers.
 func (c *listed) turn(t *testing.T) *answered {
 	t.Helper()
-	c.prompt = append(c.prompt, manyIDs(len(c.prompt)+len(c.id))...)
+	c.prompt = append(c.prompt, manyIDs(len(c.prompt)+len(c.id), 150)...)
 	return c.ask(t, true)
 }
 

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"io"
@@ -43,6 +44,11 @@ type rig struct {
 	look            func()  // has the program read of every instance which start is alive
 	args            string  // the command line
 	log             *writes // of a whole program
+	connector       string  // "" is NIXL
+	port            int     // where LMCache's notifications go
+	folder          string  // of LMCache's storage
+	entry           string  // what the file says of instances of prefill, too
+	lone            *rig    // an engine alone
 	file            string  // the configuration file, with an admin listener
 	know            func()  // has the program know how each instance of prefill reads prompts
 	stop            func()
@@ -69,6 +75,10 @@ type rigConfig struct {
 	probed            bool                 // the prober runs
 	empty             bool                 // no instance is waited for: they come later, or never
 	taught            bool                 // the program knows how instances read prompts, from their start on
+	connector         string               // config.ConnectorNIXL for ""
+	port              int                  // where LMCache's notifications go, a free one for 0
+	entry             string               // of Mooncake's instances in the file
+	alone             bool                 // an engine says what is right
 	admin             bool                 // it has a listener for operators, and a configuration file
 	file              string               // what that says first
 }
@@ -88,6 +98,10 @@ func startRig(t *testing.T, c rigConfig) *rig {
 	flags := slices.Concat(testrig.Patient(), steady, c.flags)
 	start := func(flag string, configs []vllmsim.Config, into *[]*vllmsim.Instance) {
 		for _, cfg := range configs {
+			if c.connector != "" {
+				*into = append(*into, r.connected(t, flag[2:], cfg))
+				continue
+			}
 			instance := testrig.StartInstance(t, cfg, c.host)
 			*into = append(*into, instance)
 			flags = append(flags, flag, instance.URL())
@@ -96,10 +110,22 @@ func startRig(t *testing.T, c rigConfig) *rig {
 	if r.cfg = vllmsim.DefaultConfig(); c.cfg.BlockSize > 0 {
 		r.cfg, c.prefill, c.decode = c.cfg, slices.Repeat([]vllmsim.Config{c.cfg}, max(1, c.prefills)), slices.Repeat([]vllmsim.Config{c.cfg}, max(1, c.decodes))
 	}
+	if r.connector, r.entry, r.port = c.connector, c.entry, c.port; c.connector != "" {
+		r.folder, r.port = t.TempDir(), cmp.Or(c.port, freePort(t))
+	}
+	if c.alone {
+		r.startAlone(t, append(c.prefill, r.cfg)[0])
+	}
 	start("--prefill", c.prefill, &r.prefill)
 	start("--decode", c.decode, &r.decode)
-	if c.beside != nil {
+	switch {
+	case c.beside != nil && c.connector != "":
+		r.cfg, r.prefill, r.decode, r.lone = c.beside.cfg, c.beside.prefill, c.beside.decode, c.beside.lone
+		flags = append(flags, r.connecting(t, c.file)...)
+	case c.beside != nil:
 		r.cfg, flags = c.beside.cfg, append(flags, c.beside.named()...)
+	case c.connector != "":
+		flags = append(flags, r.connecting(t, c.file)...)
 	}
 	if c.admin {
 		r.file = filepath.Join(t.TempDir(), "carryover.yaml")
@@ -360,7 +386,7 @@ func (r *rig) sum(t *testing.T, role string) map[string]int {
 // wrongReads are the statistics that a read of anything but the reader's own KV
 // moves.
 func wrongReads() []string {
-	return []string{"corrupt_reads", "poisoned", "double_reads", "expired_reads", "unknown_reads", "deaths", "uneven_hand_backs", "leased_hand_backs", "other_salts"}
+	return []string{"corrupt_reads", "poisoned", "double_reads", "expired_reads", "unknown_reads", "deaths", "uneven_hand_backs", "leased_hand_backs", "other_salts", "early_reads"}
 }
 
 // nothingWrong asserts that none of these statistics has moved, nor one of wrong reads.

@@ -99,10 +99,19 @@ func (h *history) askChat(ask, tell string, n int) (script string) {
 		script = longText(n) + "."
 		ask = "SAY " + script
 	default:
+		ask = expanded(ask, n)
 		_, script, _ = strings.Cut(ask, "SAY ")
 	}
 	h.messages = append(h.messages, encode(map[string]string{"role": "user", "content": ask}))
 	return script
+}
+
+// expanded puts several of LMCache's chunks before what is asked behind the word "long".
+func expanded(ask string, n int) string {
+	if rest, long := strings.CutPrefix(ask, "long"); long {
+		return longAsk(n, rest)
+	}
+	return ask
 }
 
 // askText goes on with the prompt behind white space: no pre-tokeniser merges across
@@ -115,7 +124,7 @@ func (h *history) askText(ask string, n int) (script string) {
 	case ask == "auto":
 		h.prompt += "\n" + longText(n)
 	default:
-		h.prompt += ask
+		h.prompt += expanded(ask, n)
 	}
 	_, script, _ = strings.Cut(h.prompt, "SAY ")
 	return script
@@ -152,6 +161,9 @@ func (p *play) body(s step, h *history) []byte {
 	case "none":
 	default:
 		members = append(members, member{"conversation_id", encode(s.Conversation)})
+	}
+	if s.IDs > 0 {
+		members[1].raw = encode(manyIDs(0, s.IDs))
 	}
 	for _, extra := range []string{p.scenario.Body, s.Body} {
 		gjson.Parse(extra).ForEach(func(key, value gjson.Result) bool {

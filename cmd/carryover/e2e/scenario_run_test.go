@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -34,7 +35,8 @@ func newPlay(t *testing.T, s *scenario, stream bool) *play {
 		branches: map[string]*history{}, seen: map[*vllmsim.Instance]int{},
 		rig: startRig(t, rigConfig{
 			prefill: s.Engines.configs(t, config.RolePrefill), decode: s.Engines.configs(t, config.RoleDecode),
-			host: s.Engines.Host, flags: s.flags(), env: s.Env, server: s.settings, taught: !s.Learns,
+			host: s.Engines.Host, flags: s.flags(), env: s.Env, server: s.settings, taught: !s.Learns && s.Engines.Connector == "",
+			connector: s.Engines.Connector, alone: s.Alone,
 		}),
 	}
 }
@@ -47,7 +49,16 @@ func (p *play) run(t *testing.T) {
 			break
 		}
 	}
-	p.verify(t, pins{unused: p.scenario.Unused, leased: p.scenario.Leased})
+	p.settle(t)
+	p.verifyPins(t, func() pins {
+		leased := p.scenario.Leased
+		if p.connector == config.ConnectorMooncake { // what decode has not read waits for the limit of Mooncake
+			total := p.sum(t, config.RolePrefill)
+			leased += total["capped"] - total["reads"] - total["releases"]
+		}
+		return pins{unused: p.scenario.Unused, leased: leased}
+	})
+	p.verifyConnector(t)
 	for role, fields := range p.scenario.Stats {
 		total := p.sum(t, role)
 		for name, want := range fields {
@@ -56,6 +67,25 @@ func (p *play) run(t *testing.T) {
 			}
 		}
 	}
+}
+
+// settle waits until the engines of a connector have nothing left to do, and their statistics are as wanted.
+func (p *play) settle(t *testing.T) {
+	t.Helper()
+	if p.connector == "" {
+		return
+	}
+	testrig.Eventually(func() bool {
+		for role, fields := range p.scenario.Stats {
+			total := p.sum(t, role)
+			for name, want := range fields {
+				if total[name] != want {
+					return false
+				}
+			}
+		}
+		return p.connector == config.ConnectorLMCache || p.sum(t, "")["running"] == 0
+	})
 }
 
 func (p *play) step(t *testing.T, s step) {
@@ -94,14 +124,14 @@ func (p *play) act(t *testing.T, s step) {
 	case s.Fault != "":
 		fault := vllmsim.Fault{
 			Kind: s.Fault, Count: s.Count, Events: s.Events, Status: s.FaultStatus, RetryAfter: s.After,
-			Delay: s.Delay, Params: json.RawMessage(s.Params), Tickets: s.Tickets,
+			Delay: s.Delay, Params: json.RawMessage(s.Params), Tickets: s.Tickets, Handovers: s.Handovers, HandBacks: s.HandBacks, Route: s.Route, Factor: s.Factor,
 		}
 		if s.Params == "" {
 			fault.Params = nil
 		}
-		each(s.On, func(i *vllmsim.Instance) error { return i.SetFault(fault) })
+		each(s.On, func(i *vllmsim.Instance) error { p.setFault(t, i, fault); return nil })
 	case s.Clear != "":
-		each(s.Clear, func(i *vllmsim.Instance) error { return i.ClearFaults() })
+		each(s.Clear, func(i *vllmsim.Instance) error { p.clearFaults(t, i); return nil })
 		p.look() // as the prober would, at some moment of the next seconds
 	case s.Restart != "":
 		each(s.Restart, restart)
@@ -118,6 +148,13 @@ func (p *play) act(t *testing.T, s step) {
 	// An instance that went away has closed its connections; the program would find out
 	// a moment later, in the middle of the next step or not.
 	p.hangUp()
+}
+
+// was reports whether an instance of a role was asked for a path.
+func (p *play) was(role, path string) bool {
+	return slices.ContainsFunc(p.all(role), func(i *vllmsim.Instance) bool {
+		return slices.ContainsFunc(i.Requests(), func(q vllmsim.RecordedRequest) bool { return q.Path == path })
+	})
 }
 
 // turn runs a step's request, once or several times at once, and checks it.
@@ -209,26 +246,32 @@ func (p *play) send(t *testing.T, r request) *answered {
 	t.Helper()
 	ctx, leave := context.WithCancel(t.Context())
 	defer leave()
-	events, _ := strconv.Atoi(r.step.Leave)
-	switch r.step.Leave {
-	case config.RolePrefill, config.RoleDecode:
-		role, before := r.step.Leave, p.legsArrived(r.step.Leave)
+	events, err := strconv.Atoi(r.step.Leave)
+	role, stat, _ := strings.Cut(r.step.Leave, ".")
+	switch {
+	case role == config.RolePrefill, role == config.RoleDecode:
+		before := p.legsArrived(role)
 		gone := make(chan struct{})
 		defer func() { <-gone }()
 		go func() {
 			defer close(gone)
 			// The leg counts once the instance has it; its fault keeps it there.
-			testrig.Eventually(func() bool { return p.legsArrived(role) > before })
+			if !testrig.Eventually(func() bool {
+				return stat == "" && p.legsArrived(role) > before || p.sum(t, role)[stat] > 0 || p.was(role, stat)
+			}) {
+				t.Error("the moment at which the client was to leave did not come")
+			}
 			leave()
 		}()
-	case "between":
+	case role == "between":
 		hook := func(ctx context.Context) {
 			leave()
 			<-ctx.Done() // the server has noticed
 		}
 		p.between.once.Store(&hook)
 	}
-	a, err := p.post(ctx, p.path(), r.header, r.body, func(event int, _ []byte) {
+	var a *answered
+	a, err = p.post(ctx, p.path(), r.header, r.body, func(event int, _ []byte) {
 		if event == events {
 			leave()
 		}
