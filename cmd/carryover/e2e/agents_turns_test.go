@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"fmt"
-	"maps"
 	"net/http"
 	"regexp"
 	"strings"
@@ -193,39 +192,4 @@ func TestAgents_RenderServer(t *testing.T) {
 		}
 	}
 	r.verifyReads(t, 0)
-}
-
-// What is refused before any leg, in the shape of its API.
-func TestAgents_Refusals(t *testing.T) {
-	r := startAgents(t, asTheyAre)
-	for name, row := range map[string]struct {
-		path   string
-		change map[string]any
-		want   map[string]string
-	}{
-		"previous response": {pathResponses, map[string]any{"previous_response_id": "resp_1"}, map[string]string{"error.param": "previous_response_id"}},
-		"conversation":      {pathResponses, map[string]any{"conversation": "conv_1"}, map[string]string{"error.param": "conversation"}},
-		"background":        {pathResponses, map[string]any{"background": true}, map[string]string{"error.param": "background"}},
-		"params":            {pathMessages, map[string]any{"kv_transfer_params": map[string]any{"remote_host": "x"}}, map[string]string{"type": "error", "error.type": "invalid_request_error"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			body := map[string]any{"model": "sim", "max_tokens": 10, "messages": []any{map[string]string{"role": "user", "content": "x"}}}
-			if row.path == pathResponses {
-				body = map[string]any{"model": "sim", "input": "x"}
-			}
-			maps.Copy(body, row.change)
-			a, err := r.post(t.Context(), row.path, http.Header{}, encode(body), unwatched)
-			if err != nil || a.status != http.StatusBadRequest {
-				t.Fatalf("%v, status %d: %s", err, a.status, a.raw)
-			}
-			for path, want := range row.want {
-				if got := gjson.GetBytes(a.raw, path).String(); got != want {
-					t.Errorf("%s is %q, want %q: %s", path, got, want, a.raw)
-				}
-			}
-		})
-	}
-	if n := r.sum(t, "")["requests"]; n != 0 {
-		t.Errorf("%d engine requests, want 0", n)
-	}
 }

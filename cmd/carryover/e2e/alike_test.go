@@ -33,45 +33,6 @@ func (r *rig) unnamed(t *testing.T, path, id string, body map[string]any) *answe
 	return a
 }
 
-// Seven chats begin alike, so that their tickets share one key, which keeps four. Those whose tickets are gone leave the others theirs.
-func TestByContent_ChatsThatBeginAlikeLeaveEachOtherTheirTickets(t *testing.T) {
-	const chats, kept = 7, 4
-	r := startUnnamed(t)
-	opening := question("SAY " + longText(1))
-	system := func(name string) json.RawMessage {
-		message, _ := json.Marshal(map[string]string{"role": "system", "content": strings.Repeat(longText(9)+" ", 4) + "The user is " + name + "."})
-		return message
-	}
-	learn := []json.RawMessage{system("nobody"), question("SAY " + longText(5))}
-	for i := range 3 { // the shape of a second turn, and the pair's trial
-		a := r.unnamed(t, "/v1/chat/completions", fmt.Sprintf("learning-%d", i), map[string]any{"messages": learn, "max_tokens": 60})
-		learn = append(learn, a.assistant(), question("SAY "+longText(6+i)))
-	}
-	histories := make([][]json.RawMessage, chats)
-	for i := range histories {
-		mine := system(fmt.Sprintf("number %d", i))
-		a := r.unnamed(t, "/v1/chat/completions", fmt.Sprintf("opening-%d", i), map[string]any{"messages": []json.RawMessage{mine, opening}, "max_tokens": 100})
-		histories[i] = []json.RawMessage{mine, opening, a.assistant(), question("SAY " + longText(20+i))}
-	}
-	var reuses []string
-	hits := 0
-	for i, h := range histories {
-		a := r.unnamed(t, "/v1/chat/completions", fmt.Sprintf("second-%d", i), map[string]any{"messages": h, "max_tokens": 20})
-		reuses = append(reuses, a.reuse())
-		own := strings.HasPrefix(a.reuse(), "hit;") && !strings.Contains(a.reuse(), ";read=0;")
-		if own {
-			hits++
-		}
-		if i >= chats-kept && !own {
-			t.Errorf("chat %d has lost its ticket: %s", i, a.reuse())
-		}
-	}
-	if hits != kept {
-		t.Errorf("%d second turns read their own answer from decode, want %d: %q", hits, kept, reuses)
-	}
-	r.verifyReads(t, 0)
-}
-
 // Completions that share a template and no history are no conversation: none takes the ticket of another, and none is a hit.
 func TestByContent_CompletionsOfATemplateLeaveEachOtherTheirTickets(t *testing.T) {
 	r := startUnnamed(t)

@@ -3,7 +3,6 @@ package e2e
 import (
 	"context"
 	"encoding/json"
-	"net/http"
 	"testing"
 	"time"
 
@@ -32,70 +31,6 @@ func (r *rig) nothingStale(t *testing.T) {
 	}
 }
 
-// Decode sleeps and wakes while a conversation has a ticket. From the first answer on that has the higher generation, those from before
-// are misses, and those from after are hits, which prefill reads by the new registration.
-func TestGeneration_TicketsFromBeforeASleepAreNotUsed(t *testing.T) {
-	t.Parallel()
-	r := startWaking(t, nil)
-	h := r.thread("a")
-	h.turn(t, "first_turn")
-	h.turn(t, hit)
-	r.decode[0].SleepAndWake()
-	r.thread("b").turn(t, "first_turn") // tells the generation
-	h.turn(t, "instance_gone")
-	h.turn(t, hit)
-	h.turn(t, hit)
-	r.nothingStale(t)
-	r.verify(t, pins{})
-}
-
-// An answer tells the generation that leaves no ticket itself.
-func TestGeneration_ToldByAnAnswerWithoutATicket(t *testing.T) {
-	t.Parallel()
-	r := startWaking(t, nil)
-	a := r.thread("a")
-	a.turn(t, "first_turn")
-	a.turn(t, hit)
-	r.decode[0].SleepAndWake()
-	body := encode(map[string]any{"model": "sim", "messages": []json.RawMessage{question("SAY something else.")}, "conversation_id": "last"})
-	header := http.Header{"X-Request-Id": {"last"}, "X-Conversation-Final": {"true"}}
-	if _, err := r.post(t.Context(), "/v1/chat/completions", header, body, nil); err != nil {
-		t.Fatal(err)
-	}
-	if got := r.turns.await(t, "last").Stored; got != "final" {
-		t.Fatalf("stored %q, want none for a final turn", got)
-	}
-	a.turn(t, "instance_gone")
-	r.nothingStale(t)
-	r.verify(t, pins{unused: 1})
-}
-
-// A decode engine with a configured id that has slept counts from one again when it is restarted. Prefill has a higher number of that id and
-// reads by the registration that ended with the process: no ticket of such an engine is offered.
-func TestGeneration_RestartedUnderTheSameIDAfterASleep(t *testing.T) {
-	t.Parallel()
-	cfg := vllmsim.DefaultConfig()
-	decode := cfg
-	decode.EngineID = "decode-0"
-	r := startRig(t, rigConfig{prefill: []vllmsim.Config{cfg}, decode: []vllmsim.Config{decode}, flags: []string{"--hand-back", "off"}, taught: true})
-	a := r.thread("a")
-	a.turn(t, "first_turn")
-	a.turn(t, hit)
-	r.decode[0].SleepAndWake()
-	r.thread("b").turn(t, "first_turn") // tells the generation
-	a.turn(t, "instance_gone")
-	a.turn(t, hit) // tells it to prefill
-	r.decode[0].Restart()
-	a.turn(t, "instance_gone")
-	for range 2 {
-		a.turn(t, "instance_gone")
-	}
-	r.nothingStale(t)
-	if n := r.wrong(t); n != 0 {
-		t.Errorf("%d reads are wrong", n)
-	}
-}
-
 // An engine that any reading finds asleep has lost what it held, whatever its answers tell.
 func TestGeneration_SeenAsleep(t *testing.T) {
 	t.Parallel()
@@ -114,20 +49,6 @@ func TestGeneration_SeenAsleep(t *testing.T) {
 	a.turn(t, "instance_gone")
 	a.turn(t, hit)
 	r.verify(t, pins{unused: -1}) // the ticket from before is in the store, and pins nothing
-}
-
-// Prefill's generation reaches decode with each hand-over.
-func TestGeneration_PrefillSleeps(t *testing.T) {
-	t.Parallel()
-	r := startWaking(t, nil)
-	h := r.thread("a")
-	h.turn(t, "first_turn")
-	h.turn(t, hit)
-	r.prefill[0].SleepAndWake()
-	h.turn(t, hit)
-	r.thread("b").turn(t, "first_turn")
-	r.nothingStale(t)
-	r.verify(t, pins{})
 }
 
 // A ticket that waits for its hand-back when decode sleeps is not handed back: prefill's cache is others' too.

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -14,76 +13,6 @@ import (
 )
 
 // What may befall the leg of a hand-back: no turn fails by it, no answer is wrong, and decode keeps at most what that leg was to read.
-
-func TestHandBack_FaultsOfTheLeg(t *testing.T) {
-	t.Parallel()
-	for _, tc := range []struct {
-		fault       vllmsim.Fault
-		want        ends // of the hand-back that it befalls
-		pins        int  // of decode, which was not told
-		upTo        bool // that depends on when the leg is given up
-		quarantines bool // prefill is not to be believed any more
-	}{
-		{fault: vllmsim.Fault{Kind: vllmsim.FaultStatus, Status: 500}, want: ends{failed: 1}, pins: 1},
-		{fault: vllmsim.Fault{Kind: vllmsim.FaultStatus, Status: 503}, want: ends{failed: 1}, pins: 1},
-		{fault: vllmsim.Fault{Kind: vllmsim.FaultStatus, Status: 400}, want: ends{kept: 1}, pins: 1}, // it is released, which is off here
-		{fault: vllmsim.Fault{Kind: vllmsim.FaultErrorBody200}, want: ends{failed: 1}, pins: 1},
-		{fault: vllmsim.Fault{Kind: vllmsim.FaultErrorEvent}, want: ends{failed: 1}},
-		{fault: vllmsim.Fault{Kind: vllmsim.FaultReset}, want: ends{failed: 1}, pins: 1},
-		{fault: vllmsim.Fault{Kind: vllmsim.FaultRestart}, want: ends{failed: 1}, pins: 1},
-		{fault: vllmsim.Fault{Kind: vllmsim.FaultDieBeforeFirstEvent}, want: ends{failed: 1}},
-		{fault: vllmsim.Fault{Kind: vllmsim.FaultDieMidEvent}, want: ends{failed: 1}},
-		{fault: vllmsim.Fault{Kind: vllmsim.FaultGarbageJSON}, want: ends{failed: 1}},
-		{fault: vllmsim.Fault{Kind: vllmsim.FaultTruncatedJSON}, want: ends{failed: 1}},
-		{fault: vllmsim.Fault{Kind: vllmsim.FaultWrongContentType}, want: ends{failed: 1}, pins: 1, upTo: true},
-		{fault: vllmsim.Fault{Kind: vllmsim.FaultOtherIDs}, want: ends{failed: 1}, quarantines: true},
-		{fault: vllmsim.Fault{Kind: vllmsim.FaultNoIDEcho}, want: ends{failed: 1}, quarantines: true},
-		{fault: vllmsim.Fault{Kind: vllmsim.FaultOtherUsage}, want: ends{failed: 1}, quarantines: true},
-		{fault: vllmsim.Fault{Kind: vllmsim.FaultNoUsage}, want: ends{done: 1}},
-		{fault: vllmsim.Fault{Kind: vllmsim.FaultSlowHeaders, Delay: 50 * time.Millisecond}, want: ends{done: 1}},
-		{fault: vllmsim.Fault{Kind: vllmsim.FaultSlow, Factor: 20}, want: ends{done: 1}},
-		{fault: vllmsim.Fault{Kind: vllmsim.FaultEndWithoutDone}, want: ends{done: 1}},
-	} {
-		for prefills := 1; prefills <= 2; prefills++ {
-			t.Run(fmt.Sprintf("%s %d, %d prefill", tc.fault.Kind, tc.fault.Status, prefills), func(t *testing.T) {
-				t.Parallel()
-				h := startHanding(t, handingConfig(), prefills, 1, atOnce...)
-				c := h.talk("harmed")
-				c.want(t, "miss;reason=first_turn")
-				h.handedBack(t, ends{done: 1})
-				fault := tc.fault
-				fault.HandBacks, fault.Count = true, 1
-				if err := h.taker(t).SetFault(fault); err != nil { // where the next one goes
-					t.Fatal(err)
-				}
-				c.hits(t)
-				so := ends{1 + tc.want.done, tc.want.failed, tc.want.kept}
-				h.handedBack(t, so)
-				if n := h.turns.count("ERROR prefill is quarantined until it is restarted"); (n > 0) != tc.quarantines {
-					t.Errorf("prefill was barred %d times, want that it is: %v", n, tc.quarantines)
-				}
-				a := c.turn(t)
-				if tc.want.done == 1 && !byEngine(a.reuse()) {
-					t.Errorf("X-KV-Reuse %q after a hand-back that has ended well", a.reuse())
-				}
-				if strings.HasPrefix(a.reuse(), "hit;") && !byEngine(a.reuse()) {
-					t.Errorf("X-KV-Reuse %q: the ticket was used again", a.reuse())
-				}
-				h.settle(t)
-				h.look() // a restart
-				c.turn(t)
-				h.settle(t)
-				if !tc.quarantines || prefills == 2 { // else decode is alone now
-					so.done += 2
-					c.hits(t)
-					so.done++
-					h.handedBack(t, so)
-				}
-				h.verifyBack(t, accounted{pins: tc.pins, upTo: tc.upTo})
-			})
-		}
-	}
-}
 
 // taker is the prefill instance that has taken hand-backs.
 func (h *rig) taker(t *testing.T) *vllmsim.Instance {

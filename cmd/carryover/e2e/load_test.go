@@ -14,7 +14,6 @@ import (
 
 	"carryover/cmd/carryover/config"
 	"carryover/server"
-	"carryover/upstream"
 	"carryover/upstream/vllmsim"
 )
 
@@ -131,34 +130,4 @@ func TestTwoHundredConversations(t *testing.T) {
 		return
 	}
 	c.verify(t, pins{})
-}
-
-// TestOracleSeesNonCanonicalSampling shows that what the other tests assert can fail:
-// where sampled tokens are not those of their text, equal histories are not equal KV.
-// A ticket is cut to what is equal, and the simulator notices one that is not.
-func TestOracleSeesNonCanonicalSampling(t *testing.T) {
-	for name, replace := range map[string]func(*server.Deps){
-		"as it is": nil,
-		"not cut": func(deps *server.Deps) {
-			deps.Connector = offering{deps.Connector, func(o *upstream.TicketOffer) { o.Tokens = heldBy(o) }}
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			c := startCrowd(t, vllmsim.SamplingNoncanonical, 4, replace)
-			hold := func() { c.run(t, 4, func(int, *answered) error { return nil }) }
-			hold()
-			if replace == nil {
-				c.verify(t, pins{})
-				return
-			}
-			corrupt := func() int { return c.sum(t, config.RolePrefill)["corrupt_reads"] }
-			for rounds := 1; rounds < 5 && corrupt() == 0; rounds++ { // in the first one all may wait for the trials of their pairs
-				hold()
-			}
-			c.stop()
-			if corrupt() == 0 {
-				t.Error("corrupt reads: got 0, want some")
-			}
-		})
-	}
 }

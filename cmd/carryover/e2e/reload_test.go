@@ -76,6 +76,21 @@ func TestReload_ChangesInstancesAndRefusesWhatItCannotChange(t *testing.T) {
 	}
 }
 
+// A file that an editor is about to write, or that has lost its instances, must not have the program serve from the addresses that are there
+// by default: it is refused as a whole.
+func TestReload_WithoutInstancesIsRefused(t *testing.T) {
+	r := startReloadable(t)
+	whole := naming(r.prefill[:1], r.decode[:1], "") + "limits: {max_per_tenant: 7}\n"
+	r.reload(t, whole)
+	for name, text := range map[string]string{
+		"empty": "", "blank": "\n  \n", "comments": "# prefill:\n", "null": "~\n", "no instances": "limits: {max_per_tenant: 8}\n",
+		"no prefill": strings.Replace(whole, "prefill:", "discovery: {}\n#", 1), "no members": "prefill:\ndecode:\n", "empty lists": "prefill: []\ndecode: []\n",
+	} {
+		r.refusesReload(t, name, text)
+	}
+	r.reload(t, whole)
+}
+
 func TestCheckConfig_SaysInWordsWhatAConfigurationComesTo(t *testing.T) {
 	var out, errs strings.Builder
 	args := []string{"check-config", "--prefill", "http://p:1,http://q:1", "--decode-dns", "http://decode:8200", "--disagg-threshold", "512",
@@ -95,19 +110,4 @@ func TestCheckConfig_SaysInWordsWhatAConfigurationComesTo(t *testing.T) {
 	if strings.Contains(out.String(), "localhost:8200") {
 		t.Errorf("the decode instance that is there by default stayed beside DNS:\n%s", out.String())
 	}
-}
-
-// A file that an editor is about to write, or that has lost its instances, must not have the program serve from the addresses that are there
-// by default: it is refused as a whole.
-func TestReload_WithoutInstancesIsRefused(t *testing.T) {
-	r := startReloadable(t)
-	whole := naming(r.prefill[:1], r.decode[:1], "") + "limits: {max_per_tenant: 7}\n"
-	r.reload(t, whole)
-	for name, text := range map[string]string{
-		"empty": "", "blank": "\n  \n", "comments": "# prefill:\n", "null": "~\n", "no instances": "limits: {max_per_tenant: 8}\n",
-		"no prefill": strings.Replace(whole, "prefill:", "discovery: {}\n#", 1), "no members": "prefill:\ndecode:\n", "empty lists": "prefill: []\ndecode: []\n",
-	} {
-		r.refusesReload(t, name, text)
-	}
-	r.reload(t, whole)
 }

@@ -44,6 +44,7 @@ type scenario struct {
 	Body    string
 	Steps   []step
 	Unused  int
+	Fewer   bool // or fewer of them
 	Leased  int
 	Stats   map[string]map[string]int
 }
@@ -112,6 +113,8 @@ type step struct {
 	Restart     string
 	AtLeg       bool `yaml:"at_leg"` // a fault or restart happens when the next leg is about to be sent
 	Between     string
+	Sleep       string
+	Settle      []int // hand-backs that are done, have failed and are kept, once none waits
 	Advance     string
 	By          time.Duration
 	Expire      time.Duration

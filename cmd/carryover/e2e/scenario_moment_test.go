@@ -2,9 +2,7 @@ package e2e
 
 import (
 	"context"
-	"fmt"
 	"net/http"
-	"strings"
 	"testing"
 	"time"
 
@@ -55,42 +53,4 @@ func TestStream_EventReachesClientBeforeTheNext(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.verify(t, pins{})
-}
-
-// TestAnswer_SameWithAndWithoutConversation guards against a relay that edits, splits or
-// loses what it should only look at, for answers on both sides of common buffer sizes.
-func TestAnswer_SameWithAndWithoutConversation(t *testing.T) {
-	t.Parallel()
-	r := startPair(t, func(cfg *vllmsim.Config) { cfg.PromptTokensDetails, cfg.Blocks = true, 1<<16 }) // every answer stays pinned
-	plain := 0
-	for _, size := range []int{1, 4095, 4096, 4097, 20_000} {
-		for _, stream := range []bool{true, false} {
-			script := strings.Repeat("Stone. ", size/7) + strings.Repeat("x", size%7+1)
-			for _, id := range []string{fmt.Sprintf("%d-%v", size, stream), ""} {
-				members := map[string]any{
-					"model": "sim", "max_tokens": 60_000, "stream": stream, "cache_salt": fmt.Sprintf("%s/%d/%v", id, size, stream),
-					"messages": []map[string]string{{"role": "user", "content": "SAY " + script}},
-				}
-				if stream {
-					members["stream_options"] = map[string]bool{"include_usage": true}
-				}
-				if id != "" {
-					members["conversation_id"] = id
-				} else {
-					plain++
-				}
-				a, err := r.post(t.Context(), "/v1/chat/completions", http.Header{}, encode(members), unwatched)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if a.content != script {
-					t.Errorf("%d bytes, stream %v, conversation %q: got %d bytes of content", len(script), stream, id, len(a.content))
-				}
-				if !strings.Contains(a.usage, `"prompt_tokens_details":{"cached_tokens":0`) {
-					t.Errorf("%d bytes, stream %v, conversation %q: usage %s", len(script), stream, id, a.usage)
-				}
-			}
-		}
-	}
-	r.verify(t, pins{unused: plain})
 }

@@ -49,14 +49,18 @@ func (p *play) run(t *testing.T) {
 			break
 		}
 	}
-	p.settle(t)
+	p.settleEngines(t)
 	p.verifyPins(t, func() pins {
 		leased := p.scenario.Leased
 		if p.connector == config.ConnectorMooncake { // what decode has not read waits for the limit of Mooncake
 			total := p.sum(t, config.RolePrefill)
 			leased += total["capped"] - total["reads"] - total["releases"]
 		}
-		return pins{unused: p.scenario.Unused, leased: leased}
+		unused := p.scenario.Unused
+		if left := p.sum(t, config.RoleDecode)["pins"] - p.store.unused(); p.scenario.Fewer && left < unused {
+			unused = left
+		}
+		return pins{unused: unused, leased: leased}
 	})
 	p.verifyConnector(t)
 	for role, fields := range p.scenario.Stats {
@@ -69,8 +73,8 @@ func (p *play) run(t *testing.T) {
 	}
 }
 
-// settle waits until the engines of a connector have nothing left to do, and their statistics are as wanted.
-func (p *play) settle(t *testing.T) {
+// settleEngines waits until the engines of a connector have nothing left to do, and their statistics are as wanted.
+func (p *play) settleEngines(t *testing.T) {
 	t.Helper()
 	if p.connector == "" {
 		return
@@ -138,6 +142,10 @@ func (p *play) act(t *testing.T, s step) {
 	case s.Between != "":
 		hook := func(context.Context) { each(s.Between, restart) }
 		p.between.once.Store(&hook)
+	case s.Sleep != "":
+		each(s.Sleep, func(i *vllmsim.Instance) error { i.SleepAndWake(); return nil })
+	case s.Settle != nil:
+		p.handedBack(t, ends{s.Settle[0], s.Settle[1], s.Settle[2]})
 	case s.Advance != "":
 		each(s.Advance, func(i *vllmsim.Instance) error { i.Advance(s.By); return nil })
 	case s.Expire > 0:
