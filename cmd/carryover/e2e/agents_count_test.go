@@ -35,7 +35,7 @@ func TestAgents_CountTokens(t *testing.T) {
 			t.Errorf("%s: %d %s, want %d", name, a.status, a.raw, row.status)
 		}
 	}
-	if n := r.sum(t, "")["finished"]; n != 0 {
+	if n := r.sum("")["finished"]; n != 0 {
 		t.Errorf("%d engine requests, want 0", n)
 	}
 }

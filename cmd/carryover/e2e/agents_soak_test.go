@@ -150,7 +150,7 @@ func trueMiss(reuse string, tickets, worth int) error {
 }
 
 // agentTurn sends a request through the program.
-func (s *soak) agentTurn(ctx context.Context, k *agentTalk, header http.Header, body map[string]any) (*agentAnswer, record.Turn, error) {
+func (s *soak) agentTurn(ctx context.Context, k *agentTalk, header http.Header, body object) (*agentAnswer, record.Turn, error) {
 	defer s.pins.begin()()
 	a, err := s.askAgent(ctx, k.path, header, body)
 	if err != nil {
@@ -167,7 +167,7 @@ func (s *soak) agentTurn(ctx context.Context, k *agentTalk, header http.Header, 
 
 // rightForAgent asks the lone instance, in a part of its cache that no other request shares: for the answer, for the ids of the prompt,
 // and for those that it samples to them.
-func (s *soak) rightForAgent(ctx context.Context, k *agentTalk, members map[string]any) (a *agentAnswer, prompt, output []int, err error) {
+func (s *soak) rightForAgent(ctx context.Context, k *agentTalk, members object) (a *agentAnswer, prompt, output []int, err error) {
 	body := maps.Clone(members)
 	body["cache_salt"] = strconv.FormatUint(rand.Uint64(), 36)
 	if a, err = s.lone.askAgent(ctx, k.path, http.Header{}, body); err != nil {
@@ -186,9 +186,9 @@ func (s *soak) rightForAgent(ctx context.Context, k *agentTalk, members map[stri
 	if limit == nil {
 		limit = body["max_output_tokens"]
 	}
-	forced, err := s.lone.post(ctx, "/v1/chat/completions", http.Header{}, encode(map[string]any{
+	forced, err := s.lone.post(ctx, "/v1/chat/completions", http.Header{}, encode(object{
 		"model": "sim", "messages": []any{map[string]string{"role": "user", "content": "x"}}, "max_tokens": limit, "temperature": 0, "return_token_ids": true,
-		"cache_salt": body["cache_salt"], "kv_transfer_params": map[string]any{"prompt_token_ids": prompt},
+		"cache_salt": body["cache_salt"], "kv_transfer_params": object{"prompt_token_ids": prompt},
 	}), unwatched)
 	if err != nil {
 		return nil, nil, nil, err

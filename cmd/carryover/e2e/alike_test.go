@@ -22,7 +22,7 @@ func startUnnamed(t *testing.T, flags ...string) *rig {
 }
 
 // unnamed sends a request and returns its answer once its ticket is stored.
-func (r *rig) unnamed(t *testing.T, path, id string, body map[string]any) *answered {
+func (r *rig) unnamed(t *testing.T, path, id string, body object) *answered {
 	t.Helper()
 	body["model"], body["temperature"], body["stream"] = "sim", 0, true
 	a, err := r.post(t.Context(), path, http.Header{"X-Request-Id": {id}}, encode(body), unwatched)
@@ -39,14 +39,14 @@ func TestByContent_CompletionsOfATemplateLeaveEachOtherTheirTickets(t *testing.T
 	template := strings.Repeat(longText(3)+" ", 12)[:2370] // the largest anchor of these prompts, of 2,048 bytes, is within it
 	var last *answered
 	for i := range 6 {
-		a := r.unnamed(t, "/v1/completions", fmt.Sprintf("templated-%d", i), map[string]any{"prompt": fmt.Sprintf("%sNumber %d, %.80s", template, i, longText(40+i)), "max_tokens": 40})
-		if strings.HasPrefix(a.reuse(), "hit;") {
+		a := r.unnamed(t, "/v1/completions", fmt.Sprintf("templated-%d", i), object{"prompt": fmt.Sprintf("%sNumber %d, %.80s", template, i, longText(40+i)), "max_tokens": 40})
+		if a.hit() {
 			t.Errorf("request %d: %s", i, a.reuse())
 		}
 		last = a
 	}
 	prompt := fmt.Sprintf("%sNumber %d, %.80s", template, 5, longText(45)) + last.content + " And then? "
-	if a := r.unnamed(t, "/v1/completions", "continued", map[string]any{"prompt": prompt, "max_tokens": 20}); !strings.HasPrefix(a.reuse(), "hit;") {
+	if a := r.unnamed(t, "/v1/completions", "continued", object{"prompt": prompt, "max_tokens": 20}); !a.hit() {
 		t.Errorf("a completion that is continued: %s", a.reuse())
 	}
 	r.verifyReads(t, 0)
@@ -55,14 +55,14 @@ func TestByContent_CompletionsOfATemplateLeaveEachOtherTheirTickets(t *testing.T
 // Where decode serves what it has by itself, the ticket of another chat with the same words does not make it compute a long prompt.
 func TestByContent_TheTicketOfAnotherSaysNothingOfWhatDecodeHas(t *testing.T) {
 	r := startUnnamed(t, "--disagg-threshold", "64")
-	chat := func(n int) []json.RawMessage {
+	chat := func(n int) speech {
 		system, _ := json.Marshal(map[string]string{"role": "system", "content": strings.Repeat(longText(n)+" ", 8)})
-		return []json.RawMessage{system, question("Summarise this.")}
+		return speech{system, question("Summarise this.")}
 	}
-	r.unnamed(t, "/v1/chat/completions", "first", map[string]any{"messages": chat(1), "max_tokens": 60})
+	r.unnamed(t, "/v1/chat/completions", "first", object{"messages": chat(1), "max_tokens": 60})
 	said, _ := json.Marshal(map[string]string{"role": "assistant", "content": "It was short."})
 	other := append(chat(2), said, question("More."))
-	if a := r.unnamed(t, "/v1/chat/completions", "second", map[string]any{"messages": other, "max_tokens": 20}); !strings.HasPrefix(a.header.Get("X-KV-Path"), "prefill_decode") {
+	if a := r.unnamed(t, "/v1/chat/completions", "second", object{"messages": other, "max_tokens": 20}); !strings.HasPrefix(a.header.Get("X-KV-Path"), "prefill_decode") {
 		t.Errorf("decode computes another's prompt: %s, %s", a.header.Get("X-KV-Path"), a.reuse())
 	}
 	r.verifyReads(t, 0)

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"carryover/server"
 	"carryover/upstream"
@@ -34,8 +33,8 @@ func startApart(t *testing.T, unreadable, prefills, decodes int, flags ...string
 }
 
 // shortAsk is the n-th request to an API.
-func shortAsk(path string, n int, stream bool) members {
-	asks, body := fmt.Sprintf("SAY the number %d. %s", n, longText(n)), members{"model": "sim", "stream": stream}
+func shortAsk(path string, n int, stream bool) object {
+	asks, body := fmt.Sprintf("SAY the number %d. %s", n, longText(n)), object{"model": "sim", "stream": stream}
 	switch path {
 	case "/v1/completions":
 		body["prompt"], body["max_tokens"] = asks, 8
@@ -129,41 +128,5 @@ func TestApart_OnePrefillOfTwo(t *testing.T) {
 		if n := o.prefill[0].Stats().Pins; n > 2*pairs.Strikes {
 			t.Errorf("stream %t: %d turns went to the instance that nobody can read", stream, n)
 		}
-	}
-}
-
-// Under the policy "recompute" vLLM never answers where the KV can't be loaded. A whole answer may take an hour, so that streams show it.
-func TestApart_DecodeThatWaitsForKVForEver(t *testing.T) {
-	t.Parallel()
-	waits := vllmsim.DefaultConfig()
-	waits.LoadFailurePolicy = vllmsim.PolicyRecompute
-	o := startRig(t, rigConfig{
-		prefill: []vllmsim.Config{unread()}, decode: []vllmsim.Config{waits},
-		server: func(c *server.Config) { c.FirstByteTimeout, c.IdleTimeout = time.Second, time.Second },
-	})
-	for range pairs.Strikes {
-		if a := o.asks(t, "/v1/chat/completions", true); !strings.Contains(string(a.raw), "timeout") {
-			t.Errorf("got %+v, want a timeout", a)
-		}
-	}
-	if alone := o.answers(t, "/v1/chat/completions", true, 3); alone != 3 {
-		t.Errorf("decode has served %d of 3 turns alone", alone)
-	}
-}
-
-// What follows a failed load is what the operator has chosen for failures of prefill.
-func TestApart_AsTheOperatorHasChosen(t *testing.T) {
-	t.Parallel()
-	for choice, want := range map[string]int{"retry_other": http.StatusOK, "decode_only": http.StatusOK, "error": http.StatusBadGateway} {
-		o, _ := startApart(t, 1, 1, 1, "--prefill-failure", choice)
-		for n := range 2 * pairs.Strikes {
-			if choice == "error" && n == 1 { // each turn hands over twice
-				want = http.StatusServiceUnavailable
-			}
-			if a := o.asks(t, "/v1/chat/completions", false); a.status != want {
-				t.Errorf("%s, turn %d: got %d %s, want %d", choice, n+1, a.status, a.raw, want)
-			}
-		}
-		o.wantStates(t, "apart up")
 	}
 }

@@ -23,19 +23,19 @@ import (
 type party struct {
 	name    string
 	header  http.Header
-	members map[string]any
+	members object
 	names   map[string]bool // of its conversations, as operators see them
 }
 
 // parties are the one whose tickets are there first, and others that differ from it in one part of the scope.
 func parties() (first *party, others []*party) {
-	make := func(name, tenant string, members map[string]any) *party {
+	make := func(name, tenant string, members object) *party {
 		return &party{name: name, header: http.Header{"X-Tenant": {tenant}}, members: members, names: map[string]bool{}}
 	}
-	return make("the first", "a", map[string]any{"model": "sim"}), []*party{
-		make("another tenant", "b", map[string]any{"model": "sim"}),
-		make("another model", "a", map[string]any{"model": "sim-too"}),
-		make("another salt", "a", map[string]any{"model": "sim", "cache_salt": "of another"}),
+	return make("the first", "a", object{"model": "sim"}), []*party{
+		make("another tenant", "b", object{"model": "sim"}),
+		make("another model", "a", object{"model": "sim-too"}),
+		make("another salt", "a", object{"model": "sim", "cache_salt": "of another"}),
 	}
 }
 
@@ -48,7 +48,7 @@ type scoped struct {
 }
 
 // ask takes a turn of a party and returns its answer and the conversation's name for operators.
-func (s *scoped) ask(t *testing.T, p *party, messages []json.RawMessage) *answered {
+func (s *scoped) ask(t *testing.T, p *party, messages speech) *answered {
 	t.Helper()
 	s.turns++
 	name := fmt.Sprintf("scoped-%d", s.turns)
@@ -68,13 +68,13 @@ func (s *scoped) ask(t *testing.T, p *party, messages []json.RawMessage) *answer
 func (s *scoped) learn(t *testing.T, models ...string) {
 	t.Helper()
 	for _, model := range models {
-		p := &party{name: "learning", header: http.Header{"X-Tenant": {"learning"}}, members: map[string]any{"model": model, "conversation_id": "learning"}, names: map[string]bool{}}
+		p := &party{name: "learning", header: http.Header{"X-Tenant": {"learning"}}, members: object{"model": model, "conversation_id": "learning"}, names: map[string]bool{}}
 		h := &history{}
 		if !testrig.Eventually(func() bool {
 			h.messages = append(h.messages, question(longText(len(h.messages))))
 			a := s.ask(t, p, h.messages)
 			h.messages = append(h.messages, a.assistant())
-			return strings.HasPrefix(a.reuse(), "hit;")
+			return a.hit()
 		}) {
 			t.Fatal("nothing was learnt")
 		}
@@ -120,7 +120,7 @@ func startScoped(t *testing.T, redis, handing bool) *scoped {
 // converse has the first take a turn, the others the turn behind it, and then all the next of their own.
 func (s *scoped) converse(t *testing.T, first *party, others []*party) {
 	t.Helper()
-	h := history{messages: []json.RawMessage{question(longText(31))}}
+	h := history{messages: speech{question(longText(31))}}
 	opening := s.ask(t, first, h.messages)
 	if !strings.HasPrefix(noHit(opening.reuse()), "miss;reason=first_turn") {
 		t.Errorf("%s, turn 1: %q", first.name, opening.reuse())
@@ -140,7 +140,7 @@ func (s *scoped) converse(t *testing.T, first *party, others []*party) {
 	}
 	for _, p := range everybody {
 		a := s.ask(t, p, append(slices.Clone(h.messages), answers[p].assistant(), question(longText(33))))
-		if !strings.HasPrefix(a.reuse(), "hit;") {
+		if !a.hit() {
 			t.Errorf("%s, turn 3: %q, want a hit", p.name, a.reuse())
 		}
 	}
@@ -232,9 +232,9 @@ func TestByContent_MutantOfOneKeyIsNoticed(t *testing.T) {
 	})}
 	s.learn(t, "sim")
 	first, others := parties()
-	h := history{messages: []json.RawMessage{question(longText(31))}}
+	h := history{messages: speech{question(longText(31))}}
 	h.messages = append(h.messages, s.ask(t, first, h.messages).assistant(), question(longText(32)))
-	if a := s.ask(t, others[0], h.messages); !strings.HasPrefix(a.reuse(), "hit;") {
+	if a := s.ask(t, others[0], h.messages); !a.hit() {
 		t.Errorf("X-KV-Reuse %q: the mutant does not work", a.reuse())
 	}
 }

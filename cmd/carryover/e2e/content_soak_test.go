@@ -9,7 +9,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"carryover/cmd/carryover/config"
 	"carryover/convcache/redistest"
 	"carryover/server"
 	"carryover/upstream/vllmsim"
@@ -94,9 +93,9 @@ func (c unnamedSoak) run(t *testing.T, seed uint64, conversations int) {
 	f.verify(t)
 	t.Logf("%d conversations, %d turns in %s: %s", conversations, s.turns.Load(), time.Since(began).Round(time.Millisecond), &s.tally)
 	s.tally.verify(t, c.hits)
-	if c.handing && (f.replicas[0].sum(t, config.RolePrefill)["hand_backs"] == 0 || s.tally.engine == 0) {
+	if c.handing && (f.replicas[0].atPrefill("hand_backs") == 0 || s.tally.engine == 0) {
 		t.Errorf("%d hand-backs, and %d turns that found what came of them: nothing was shown",
-			f.replicas[0].sum(t, config.RolePrefill)["hand_backs"], s.tally.engine)
+			f.replicas[0].atPrefill("hand_backs"), s.tally.engine)
 	}
 }
 

@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"carryover/cmd/carryover/config"
 	"carryover/convcache"
 	"carryover/server"
 	"carryover/server/record"
@@ -326,8 +325,8 @@ func (l *liveTickets) verify(t *testing.T, r *rig, took time.Duration) {
 	if !within(workedOff, func() bool {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		pinned, live = r.sum(t, config.RoleDecode)["pins"], len(l.tickets)
-		return pinned <= live && (pinned == live || took > expiring) && r.sum(t, "")["running"] == 0
+		pinned, live = r.atDecode("pins"), len(l.tickets)
+		return pinned <= live && (pinned == live || took > expiring) && r.sum("")["running"] == 0
 	}) {
 		t.Errorf("decode pins %d answers, and there are %d tickets", pinned, live)
 	}

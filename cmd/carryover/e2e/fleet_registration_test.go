@@ -48,7 +48,7 @@ func TestFleet_RegisteredInstanceServesDrainsAndGoes(t *testing.T) {
 	a, b := g.thread("a"), g.thread("b")
 	a.on(t, "first_turn", listed)
 	under := a.begin(t, g.decode[0])
-	g.operates(t, http.MethodPost, "/admin/instances", map[string]any{"role": config.RoleDecode, "url": added.URL(), "name": "added"}, http.StatusOK)
+	g.operates(t, http.MethodPost, "/admin/instances", object{"role": config.RoleDecode, "url": added.URL(), "name": "added"}, http.StatusOK)
 	b.on(t, "first_turn", "added") // at once: the other one is busy
 	b.on(t, hit, "added")
 	under.end(t, hit, g.decode[0])
@@ -108,5 +108,5 @@ func TestFleet_RegistrationOfItselfOrTwiceIsRefused(t *testing.T) {
 		t.Errorf("%d instances, want those of the configuration", n)
 	}
 	other := testrig.StartInstance(t, cfg, "") // of this machine, and not the program
-	g.operates(t, http.MethodPost, "/admin/instances", map[string]any{"role": config.RoleDecode, "url": other.URL()}, http.StatusOK)
+	g.operates(t, http.MethodPost, "/admin/instances", object{"role": config.RoleDecode, "url": other.URL()}, http.StatusOK)
 }

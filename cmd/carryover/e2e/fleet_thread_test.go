@@ -47,7 +47,7 @@ func (h *thread) next() (id, script string, body []byte) {
 	h.asked++
 	// No two threads say the same, so that none has its prompts computed by another's.
 	script = h.askChat("auto", "", 100*int(crc32.ChecksumIEEE([]byte(h.id))%1000)+h.asked)
-	return fmt.Sprint(h.id, "-", h.asked), script, encode(map[string]any{
+	return fmt.Sprint(h.id, "-", h.asked), script, encode(object{
 		"model": h.model, "messages": h.messages, "stream": true, "max_tokens": 2000, "conversation_id": h.conversation,
 	})
 }

@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"carryover/cmd/carryover/config"
 	"carryover/cmd/carryover/testrig"
 	"carryover/server"
 	"carryover/upstream"
@@ -26,7 +25,7 @@ func startWaking(t *testing.T, replace func(*server.Deps), flags ...string) *rig
 // nothingStale asserts that every read was by the registration of its time.
 func (r *rig) nothingStale(t *testing.T) {
 	t.Helper()
-	if n := r.sum(t, "")["stale_reads"]; n != 0 {
+	if n := r.sum("")["stale_reads"]; n != 0 {
 		t.Errorf("%d stale reads, want none", n)
 	}
 }
@@ -73,13 +72,13 @@ func TestGeneration_NothingFromBeforeIsHandedBack(t *testing.T) {
 // handsBackOf waits until the ticket of b is handed back, which is due after that of a, and continues both.
 func (r *rig) handsBackOf(t *testing.T, a, b *thread) {
 	t.Helper()
-	if !testrig.Eventually(func() bool { return r.sum(t, config.RolePrefill)["hand_backs"] == 1 }) {
-		t.Errorf("%d hand-backs, want that of b", r.sum(t, config.RolePrefill)["hand_backs"])
+	if !testrig.Eventually(func() bool { return r.atPrefill("hand_backs") == 1 }) {
+		t.Errorf("%d hand-backs, want that of b", r.atPrefill("hand_backs"))
 	}
 	a.turn(t, whatever)
 	b.turn(t, whatever)
 	r.nothingStale(t)
-	if n := r.wrong(t); n != 0 {
+	if n := r.wrong(); n != 0 {
 		t.Errorf("%d reads are wrong", n)
 	}
 }
@@ -105,19 +104,19 @@ func (f forgetful) Prefill(ctx context.Context, leg upstream.Leg) (upstream.Pref
 
 func TestMutant_WithoutTheGenerationTheOracleSeesIt(t *testing.T) {
 	r := startWaking(t, func(deps *server.Deps) { deps.Legs = forgetful{deps.Legs} })
-	var messages []json.RawMessage
+	var messages speech
 	for n := range 5 {
-		messages = append(messages, question("SAY "+longText(n)+"."))
+		messages = append(messages, says(n))
 		messages = append(messages, r.ask(t, messages...).assistant())
 		if n == 1 {
 			r.decode[0].SleepAndWake()
 			r.thread("other").turn(t, "first_turn") // tells the generation, so that the ticket from before is not used
 		}
 	}
-	if r.sum(t, "")["expired_reads"] != 0 {
+	if r.sum("")["expired_reads"] != 0 {
 		t.Error("the ticket from before the sleep was used")
 	}
-	if r.sum(t, "")["stale_reads"] == 0 || r.wrong(t) == 0 {
+	if r.sum("")["stale_reads"] == 0 || r.wrong() == 0 {
 		t.Error("prefill read by an older registration, and no instance noticed")
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"carryover/cmd/carryover/config"
 	"carryover/cmd/carryover/testrig"
 	"carryover/server"
 	"carryover/upstream"
@@ -73,7 +72,7 @@ func TestHandBack_InstancesGoDuringIt(t *testing.T) {
 			lost := 0 // answers to turns that were meant for what is gone leave no ticket: its start is not known
 			for range 2 {
 				a := c.turn(t)
-				if strings.HasPrefix(a.reuse(), "hit;") && !byEngine(a.reuse()) {
+				if a.hit() && !byEngine(a.reuse()) {
 					t.Errorf("X-KV-Reuse %q: the ticket was used again", a.reuse())
 				}
 				h.settle(t)
@@ -146,9 +145,7 @@ func TestHandBack_InstancesGoBeforeIt(t *testing.T) {
 		{"prefill refuses connections", func(t *testing.T, h *rig) {
 			t.Helper()
 			h.hangUp() // a leg on an idle connection that prefill is about to close would count as sent
-			if err := h.prefill[0].SetFault(vllmsim.Fault{Kind: vllmsim.FaultRefuse}); err != nil {
-				t.Error(err)
-			}
+			h.setFault(t, h.prefill[0], vllmsim.Fault{Kind: vllmsim.FaultRefuse})
 		}, "hit;"},
 		{"decode is restarted", func(_ *testing.T, h *rig) {
 			h.decode[0].Restart()
@@ -208,12 +205,12 @@ func TestHandBack_TheLegTakesTooLong(t *testing.T) {
 				t.Errorf("hand-backs: got %+v, and %+v before it was held", got, before)
 			}
 			// One that waits is taken back once its engine has heard of it; one that was let go on before that would be read.
-			if at == vllmsim.HandBackQueued && !testrig.Eventually(func() bool { return h.sum(t, config.RolePrefill)["running"] == 0 }) {
+			if at == vllmsim.HandBackQueued && !testrig.Eventually(func() bool { return h.atPrefill("running") == 0 }) {
 				t.Error("the leg that was given up still waits")
 			}
 			release()
 			for range 3 {
-				if a := c.turn(t); strings.HasPrefix(a.reuse(), "hit;") && !byEngine(a.reuse()) {
+				if a := c.turn(t); a.hit() && !byEngine(a.reuse()) {
 					t.Errorf("X-KV-Reuse %q: the ticket was used again", a.reuse())
 				}
 				h.settle(t)

@@ -123,13 +123,13 @@ func TestHandBackMutant_LegOfAnythingButTheTicketTheOracleSeesIt(t *testing.T) {
 					h.settle(t)
 				}
 				h.stop()
-				total := h.sum(t, "")
+				total := h.sum("")
 				for _, name := range tc.seen {
 					if total[name] == 0 {
 						t.Errorf("%s: got 0, want that it is seen", name)
 					}
 				}
-				if wrong := h.wrong(t); (wrong > 0) != (tc.seen != nil) {
+				if wrong := h.wrong(); (wrong > 0) != (tc.seen != nil) {
 					t.Errorf("wrong reads: got %d, with a mutant: %v", wrong, tc.seen != nil)
 				}
 				// What the engine says of ids and their number is enough to see it in service, where no oracle is.
@@ -185,7 +185,7 @@ func (s *leavingStore) Take(ctx context.Context, key convcache.Key, id convcache
 func TestHandBackMutant_WithoutTheTakeTheOracleSeesIt(t *testing.T) {
 	t.Parallel()
 	for _, mutant := range []bool{false, true} {
-		t.Run(map[bool]string{false: "as it is", true: "mutant"}[mutant], func(t *testing.T) {
+		t.Run(called(mutant), func(t *testing.T) {
 			t.Parallel()
 			h := startRig(t, rigConfig{cfg: handingConfig(), flags: atOnce, replace: func(deps *server.Deps) {
 				if mutant {
@@ -200,14 +200,14 @@ func TestHandBackMutant_WithoutTheTakeTheOracleSeesIt(t *testing.T) {
 			c.turn(t)
 			h.held(t)
 			a := c.turn(t)
-			if strings.HasPrefix(a.reuse(), "hit;") != mutant {
+			if a.hit() != mutant {
 				t.Errorf("X-KV-Reuse %q, with a mutant: %v", a.reuse(), mutant)
 			}
 			release()
 			h.settle(t)
 			h.stop()
-			total := h.sum(t, config.RoleDecode)
-			if wrong := h.wrong(t); (wrong > 0) != mutant || (total["double_reads"] > 0) != mutant {
+			total := h.sum(config.RoleDecode)
+			if wrong := h.wrong(); (wrong > 0) != mutant || (total["double_reads"] > 0) != mutant {
 				t.Errorf("wrong reads: got %d, double reads %d, with a mutant: %v", wrong, total["double_reads"], mutant)
 			}
 		})
@@ -219,7 +219,7 @@ func TestHandBackMutant_WithoutTheTakeTheOracleSeesIt(t *testing.T) {
 func TestHandBackMutant_TicketBesideItsNoteTheOracleSeesIt(t *testing.T) {
 	t.Parallel()
 	for _, mutant := range []bool{false, true} {
-		t.Run(map[bool]string{false: "as it is", true: "mutant"}[mutant], func(t *testing.T) {
+		t.Run(called(mutant), func(t *testing.T) {
 			t.Parallel()
 			h := startRig(t, rigConfig{cfg: handingConfig(), prefills: 2, flags: append([]string{"--routing-prefill", "round_robin"}, atOnce...), replace: func(deps *server.Deps) {
 				if mutant {
@@ -237,7 +237,7 @@ func TestHandBackMutant_TicketBesideItsNoteTheOracleSeesIt(t *testing.T) {
 				h.free(t, 0)
 			}
 			h.stop()
-			if wrong := h.wrong(t); (wrong > 0) != mutant {
+			if wrong := h.wrong(); (wrong > 0) != mutant {
 				t.Errorf("wrong reads: got %d, with a mutant: %v", wrong, mutant)
 			}
 		})

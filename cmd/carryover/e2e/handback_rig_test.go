@@ -9,7 +9,6 @@ import (
 
 	"github.com/tidwall/gjson"
 
-	"carryover/cmd/carryover/config"
 	"carryover/cmd/carryover/testrig"
 	"carryover/upstream"
 	"carryover/upstream/vllmsim"
@@ -66,15 +65,15 @@ func (h *rig) handedBack(t *testing.T, want ends) {
 // free waits until decode pins no more than that.
 func (h *rig) free(t *testing.T, most int) {
 	t.Helper()
-	if !testrig.Eventually(func() bool { return h.sum(t, config.RoleDecode)["pins"] <= most }) {
-		t.Errorf("decode pins %d answers, want %d", h.sum(t, config.RoleDecode)["pins"], most)
+	if !testrig.Eventually(func() bool { return h.atDecode("pins") <= most }) {
+		t.Errorf("decode pins %d answers, want %d", h.atDecode("pins"), most)
 	}
 }
 
 // held waits until prefill has stopped a hand-back.
 func (h *rig) held(t *testing.T) {
 	t.Helper()
-	if !testrig.Eventually(func() bool { return h.sum(t, config.RolePrefill)["held_hand_backs"] == 1 }) {
+	if !testrig.Eventually(func() bool { return h.atPrefill("held_hand_backs") == 1 }) {
 		t.Fatalf("no hand-back is held; %+v", h.ends())
 	}
 }
@@ -90,12 +89,12 @@ type accounted struct {
 func (h *rig) verifyBack(t *testing.T, want accounted) {
 	t.Helper()
 	h.verifyPins(t, func() pins {
-		if left := h.sum(t, config.RoleDecode)["pins"] - h.store.unused(); want.upTo && left < want.pins {
+		if left := h.atDecode("pins") - h.store.unused(); want.upTo && left < want.pins {
 			return pins{unused: left}
 		}
 		return pins{unused: want.pins}
 	})
-	total := h.sum(t, "")
+	total := h.sum("")
 	if total["stale_reads"] != want.stale || total["late_notifications"] != 0 || total["declined_reads"] != 0 {
 		t.Errorf("stale reads: got %d, want %d; late notifications %d, declined reads %d, want none",
 			total["stale_reads"], want.stale, total["late_notifications"], total["declined_reads"])
@@ -135,14 +134,11 @@ func (c *listed) turn(t *testing.T) *answered {
 // ask sends the prompt as it is.
 func (c *listed) ask(t *testing.T, right bool) *answered {
 	t.Helper()
-	members := map[string]any{"model": "sim", "prompt": c.prompt, "max_tokens": 120, "ignore_eos": true, "return_token_ids": true, "conversation_id": c.id}
+	members := object{"model": "sim", "prompt": c.prompt, "max_tokens": 120, "ignore_eos": true, "return_token_ids": true, "conversation_id": c.id}
 	if c.salt != "" {
 		members["cache_salt"] = c.salt
 	}
-	a, err := c.post(t.Context(), "/v1/completions", http.Header{}, encode(members), unwatched)
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := c.must(t, "/v1/completions", nil, members)
 	raw, err := vllmsim.Lone(t.Context(), c.cfg, "/v1/completions", encode(members))
 	if err != nil {
 		t.Fatal(err)

@@ -114,7 +114,7 @@ func startRig(t *testing.T, c rigConfig) *rig {
 		r.folder, r.port = t.TempDir(), cmp.Or(c.port, freePort(t))
 	}
 	if c.alone {
-		r.startAlone(t, append(c.prefill, r.cfg)[0])
+		r.startAlone(t, append(c.decode, r.cfg)[0])
 	}
 	start("--prefill", c.prefill, &r.prefill)
 	start("--decode", c.decode, &r.decode)
@@ -364,24 +364,22 @@ func (r *rig) all(role string) []*vllmsim.Instance {
 }
 
 // sum adds up the statistics of a role, or of all instances for "".
-func (r *rig) sum(t *testing.T, role string) map[string]int {
-	t.Helper()
+func (r *rig) sum(role string) map[string]int {
 	total := map[string]int{}
 	for _, instance := range r.all(role) {
-		encoded, err := json.Marshal(instance.Stats())
-		if err != nil {
-			t.Fatal(err)
-		}
 		one := map[string]int{}
-		if err := json.Unmarshal(encoded, &one); err != nil {
-			t.Fatal(err)
-		}
+		_ = json.Unmarshal(encode(instance.Stats()), &one) // they are numbers
 		for name, n := range one {
 			total[name] += n
 		}
 	}
 	return total
 }
+
+// atPrefill and atDecode are one of the statistics of a role.
+func (r *rig) atPrefill(name string) int { return r.sum(config.RolePrefill)[name] }
+
+func (r *rig) atDecode(name string) int { return r.sum(config.RoleDecode)[name] }
 
 // wrongReads are the statistics that a read of anything but the reader's own KV
 // moves.
@@ -392,7 +390,7 @@ func wrongReads() []string {
 // nothingWrong asserts that none of these statistics has moved, nor one of wrong reads.
 func (r *rig) nothingWrong(t *testing.T, more ...string) {
 	t.Helper()
-	total := r.sum(t, "")
+	total := r.sum("")
 	for _, name := range append(wrongReads(), more...) {
 		if total[name] != 0 {
 			t.Errorf("%s: got %d, want 0", name, total[name])
@@ -401,9 +399,8 @@ func (r *rig) nothingWrong(t *testing.T, more ...string) {
 }
 
 // wrong sums up what nothingWrong asserts to be zero.
-func (r *rig) wrong(t *testing.T) (n int) {
-	t.Helper()
-	total := r.sum(t, "")
+func (r *rig) wrong() (n int) {
+	total := r.sum("")
 	for _, name := range wrongReads() {
 		n += total[name]
 	}
@@ -443,7 +440,7 @@ func (r *rig) verifyPins(t *testing.T, explained func() pins) {
 	settled := testrig.Eventually(func() bool {
 		want = explained()
 		want.unused += unused
-		total = r.sum(t, "")
+		total = r.sum("")
 		got = pins{unused: total["pins"] - total["leased_pins"], leased: total["leased_pins"]}
 		return got == want && total["running"] == 0
 	})

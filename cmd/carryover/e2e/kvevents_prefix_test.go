@@ -56,7 +56,7 @@ func TestKVEvents_PromptsGoWhereTheirBeginningIs(t *testing.T) {
 		t.Fatalf("the second conversation that begins alike was sent to instance %d, want %d", got, first)
 	}
 	p.prefill[first].ClearBlocks()
-	body := encode(map[string]any{"model": "sim", "max_tokens": 1, "messages": []any{
+	body := encode(object{"model": "sim", "max_tokens": 1, "messages": []any{
 		map[string]string{"role": "system", "content": manual()}, map[string]string{"role": "user", "content": "Of another client."},
 	}})
 	response, err := http.Post(p.prefill[other].URL()+"/v1/chat/completions", "application/json", strings.NewReader(string(body)))

@@ -21,19 +21,29 @@ import (
 
 // The scenarios of LMCache that are no file: see testdata/scenarios/lmcache*.yaml.
 
-// members are those of a request body.
-type members = map[string]any
+// object is one of JSON, such as a request.
+type object = map[string]any
 
 // endpointOf is the endpoint of a body.
-func endpointOf(body members) string {
+func endpointOf(body object) string {
 	if body["messages"] != nil {
 		return "/v1/chat/completions"
 	}
 	return "/v1/completions"
 }
 
+// must sends a request that is answered, well or not.
+func (r *rig) must(t *testing.T, path string, header http.Header, body any) *answered {
+	t.Helper()
+	a, err := r.post(t.Context(), path, header, encode(body), unwatched)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
 // say sends a request.
-func (r *rig) say(t *testing.T, body members) *answered {
+func (r *rig) say(t *testing.T, body object) *answered {
 	t.Helper()
 	a, err := r.post(t.Context(), endpointOf(body), http.Header{}, encode(body), unwatched)
 	if err != nil {
@@ -52,8 +62,8 @@ func startLMCache(t *testing.T, c rigConfig, change func(*vllmsim.Config)) *rig 
 }
 
 // longAsked is a request of several chunks.
-func longAsked(n int) members {
-	return members{"model": "sim", "temperature": 0, "max_tokens": 400, "prompt": longAsk(n, ""), "stream": n%2 == 0}
+func longAsked(n int) object {
+	return object{"model": "sim", "temperature": 0, "max_tokens": 400, "prompt": longAsk(n, ""), "stream": n%2 == 0}
 }
 
 // asAlone sends the n-th request, and wants the answer of the engine alone, over prefill.
@@ -86,19 +96,19 @@ func TestLMCache_SendersGetNothingButHandOvers(t *testing.T) {
 	t.Parallel()
 	r := startLMCache(t, rigConfig{prefills: 2, decodes: 2, probed: true}, asConfigured)
 	image := json.RawMessage(`[{"role":"user","content":[{"type":"text","text":"What is it?"},{"type":"image_url","image_url":{"url":"data:image/png;base64,iVBORw0KGgo="}}]}]`)
-	chat := []json.RawMessage{question("SAY it " + longText(1))}
-	for i, body := range []members{
+	chat := speech{question("SAY it " + longText(1))}
+	for i, body := range []object{
 		{"messages": image}, {"prompt": []string{"one", "two"}}, {"messages": chat, "n": 2, "temperature": 1}, {"messages": chat, "use_beam_search": true},
-		{"messages": chat, "model": "another"}, {"messages": chat, "max_tokens": 0}, {"messages": []json.RawMessage{}}, {"prompt": ""}, {"messages": chat, "logprobs": true},
-		{"messages": chat, "kv_transfer_params": members{"ret_first_tok": true}}, {"prompt": "SAY it", "kv_transfer_params": members{"disagg_spec": members{"req_id": "x"}}},
+		{"messages": chat, "model": "another"}, {"messages": chat, "max_tokens": 0}, {"messages": speech{}}, {"prompt": ""}, {"messages": chat, "logprobs": true},
+		{"messages": chat, "kv_transfer_params": object{"ret_first_tok": true}}, {"prompt": "SAY it", "kv_transfer_params": object{"disagg_spec": object{"req_id": "x"}}},
 		{"messages": chat},
 	} {
-		all := members{"model": "sim", "max_tokens": 40, "stream": i%2 == 0}
+		all := object{"model": "sim", "max_tokens": 40, "stream": i%2 == 0}
 		maps.Copy(all, body)
 		r.say(t, all)
 	}
-	before := r.sum(t, config.RolePrefill)["requests_total"]
-	if !within(foundWithin, func() bool { return r.sum(t, config.RolePrefill)["requests_total"] >= before+6 }) { // rounds of probing go by
+	before := r.atPrefill("requests_total")
+	if !within(foundWithin, func() bool { return r.atPrefill("requests_total") >= before+6 }) { // rounds of probing go by
 		t.Error("senders are not probed")
 	}
 	r.verifyLMCache(t)
@@ -114,8 +124,8 @@ func TestLMCache_SenderThatAnswersNothingIsLeftAlone(t *testing.T) {
 	gone, stuck := []int{freePort(t)}, r.prefill[0]
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
-	body := encode(members{"model": "sim", "prompt": []int{1000, 1001}, "max_tokens": 1, "return_token_ids": true, "kv_transfer_params": members{
-		"disagg_spec": members{"req_id": "of another", "receiver_host": "127.0.0.1", "receiver_init_port": gone, "receiver_alloc_port": gone},
+	body := encode(object{"model": "sim", "prompt": []int{1000, 1001}, "max_tokens": 1, "return_token_ids": true, "kv_transfer_params": object{
+		"disagg_spec": object{"req_id": "of another", "receiver_host": "127.0.0.1", "receiver_init_port": gone, "receiver_alloc_port": gone},
 	}})
 	if a, err := (&rig{base: stuck.URL(), client: r.client}).post(ctx, "/v1/completions", http.Header{}, body, nil); err == nil && a.ends != endsLeft {
 		t.Fatalf("the sender has answered: %s", a.raw)
@@ -175,13 +185,13 @@ func TestLMCache_StaleNotificationsAfterARestart(t *testing.T) {
 	gone := make(chan struct{})
 	go func() {
 		defer close(gone)
-		testrig.Eventually(func() bool { return r.sum(t, config.RolePrefill)["pushing"] > 0 })
+		testrig.Eventually(func() bool { return r.atPrefill("pushing") > 0 })
 		leave()
 	}()
 	_, _ = r.post(ctx, "/v1/completions", http.Header{}, encode(longAsked(1)), unwatched) // the client leaves
 	<-gone
 	r.stop()
-	if !testrig.Eventually(func() bool { return r.sum(t, config.RolePrefill)["notices"] > 0 }) {
+	if !testrig.Eventually(func() bool { return r.atPrefill("notices") > 0 }) {
 		t.Fatal("the sender has notified nobody")
 	}
 	again := startRig(t, rigConfig{beside: r, connector: r.connector, port: r.port, server: cut})
@@ -233,7 +243,7 @@ func TestLMCache_MutantThatDoesNotWait(t *testing.T) {
 		right = r.say(t, longAsked(n)).content == longText(n+5)+"."
 	}
 	r.stop()
-	if total := r.sum(t, ""); total["early_reads"] == 0 || total["corrupt_reads"] == 0 || right {
+	if total := r.sum(""); total["early_reads"] == 0 || total["corrupt_reads"] == 0 || right {
 		t.Errorf("decode did not wait, and nobody noticed: %d early reads, %d corrupt", total["early_reads"], total["corrupt_reads"])
 	}
 }
@@ -243,7 +253,7 @@ func (r *rig) underWay(t *testing.T) (compare func()) {
 	t.Helper()
 	done := make(chan *answered, 1)
 	go func() { done <- r.say(t, longAsked(1)) }()
-	if !within(foundWithin, func() bool { return r.sum(t, config.RoleDecode)["chunks_held"] > 0 }) {
+	if !within(foundWithin, func() bool { return r.atDecode("chunks_held") > 0 }) {
 		t.Fatal("nothing was allocated")
 	}
 	return func() {

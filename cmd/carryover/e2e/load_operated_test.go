@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"testing"
@@ -18,14 +17,14 @@ func startOperated(t *testing.T, c rigConfig) *rig {
 }
 
 // sent sends a turn and returns the answer with the record of the turn.
-func (r *rig) sent(t *testing.T, members members) (*answered, record.Turn) {
+func (r *rig) sent(t *testing.T, members object) (*answered, record.Turn) {
 	t.Helper()
 	a, id := r.try(t.Context(), t, members)
 	return a, r.turns.await(t, id)
 }
 
 // try sends a turn until it has ended or its context does.
-func (r *rig) try(ctx context.Context, t *testing.T, members members) (*answered, string) {
+func (r *rig) try(ctx context.Context, t *testing.T, members object) (*answered, string) {
 	t.Helper()
 	id := fmt.Sprintf("asked-%d", r.asked.Add(1))
 	a, err := r.post(ctx, endpointOf(members), http.Header{"X-Request-Id": {id}}, encode(members), unwatched)
@@ -44,7 +43,7 @@ type foretold struct {
 	id       string
 	stream   bool
 	turns    int
-	messages []json.RawMessage
+	messages speech
 }
 
 // say asks what has so much text before it, and wants the model's answer.
@@ -53,7 +52,7 @@ func (d *foretold) say(t *testing.T, text string) (*answered, record.Turn) {
 	d.turns++
 	answer := fmt.Sprintf("Answer %d of %s is that the clerk remembers it.", d.turns, d.id)
 	d.messages = append(d.messages, question(text+" SAY "+answer))
-	a, rec := d.sent(t, map[string]any{
+	a, rec := d.sent(t, object{
 		"model": "sim", "messages": d.messages, "max_tokens": 400, "stream": d.stream, "conversation_id": d.id,
 	})
 	if a.status != http.StatusOK || a.content != answer {

@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"os"
@@ -35,11 +34,11 @@ func (r *rig) serving(t *testing.T) (names []string) {
 
 // wantTurns holds a conversation of streams until there are enough. Each answer must be what the model says.
 func (r *rig) wantTurns(ctx context.Context, id string, enough func(turn int) bool) error {
-	var messages []json.RawMessage
+	var messages speech
 	for turn := 1; !enough(turn); turn++ {
 		answer := fmt.Sprintf("Answer %d of %s is what the clerk remembers of it.", turn, id)
 		messages = append(messages, question(fmt.Sprintf("%s %d %s SAY %s", id, turn, longText(turn), answer)))
-		body := encode(map[string]any{"model": "sim", "messages": messages, "stream": true, "max_tokens": 400, "conversation_id": id})
+		body := encode(object{"model": "sim", "messages": messages, "stream": true, "max_tokens": 400, "conversation_id": id})
 		a, err := r.post(ctx, "/v1/chat/completions", http.Header{}, body, unwatched)
 		switch {
 		case err != nil:
@@ -123,23 +122,23 @@ func TestReload_UnderTraffic(t *testing.T) {
 	if err := group.Wait(); err != nil {
 		t.Errorf("%v\n%.4000s", err, r.log)
 	}
-	reused := r.sum(t, config.RolePrefill)["external_tokens"]
+	reused := r.atPrefill("external_tokens")
 	t.Logf("%d turns, for which prefill read %d tokens of decode's", turns.Load(), reused)
 	r.nothingWrong(t, "failures", "late_notifications")
 	if reused == 0 {
 		t.Error("nothing was reused: the test shows nothing")
 	}
-	if n := r.sum(t, config.RoleDecode)["aborts"]; n != 0 {
+	if n := r.atDecode("aborts"); n != 0 {
 		t.Errorf("%d legs to decode were given up, want none", n)
 	}
 	var aborts, own int
 	if !testrig.Eventually(func() bool {
-		aborts, own = r.sum(t, config.RolePrefill)["aborts"], r.ownLegs()
+		aborts, own = r.atPrefill("aborts"), r.ownLegs()
 		return aborts == own
 	}) {
 		t.Errorf("%d legs to prefill were given up, want the %d of our own", aborts, own)
 	}
-	if !testrig.Eventually(func() bool { return r.sum(t, config.RolePrefill)["leased_pins"] == 0 }) {
-		t.Errorf("%d hand-overs were not read, want none", r.sum(t, config.RolePrefill)["leased_pins"])
+	if !testrig.Eventually(func() bool { return r.atPrefill("leased_pins") == 0 }) {
+		t.Errorf("%d hand-overs were not read, want none", r.atPrefill("leased_pins"))
 	}
 }

@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -59,14 +58,14 @@ func (c *crowd) warm(t *testing.T) {
 
 // converse holds a conversation of streamed turns and shows each answer to look.
 func (c *crowd) converse(ctx context.Context, id string, look func(turn int, a *answered) error) error {
-	var messages []json.RawMessage
+	var messages speech
 	for turn := 1; turn <= c.turns; turn++ {
 		question := fmt.Sprintf("%s asks for the %d. time what the clerk remembers.", id, turn)
 		if turn == 1 {
 			question += " " + longText(1)
 		}
 		messages = append(messages, encode(map[string]string{"role": "user", "content": question}))
-		body := encode(map[string]any{
+		body := encode(object{
 			"model": "sim", "messages": messages, "stream": true, "max_tokens": c.maxTokens, "conversation_id": id,
 		})
 		name := id + "-" + strconv.Itoa(turn)
@@ -94,7 +93,7 @@ func (c *crowd) run(t *testing.T, conversations int, look func(turn int, a *answ
 		group.Go(func() error { return c.converse(ctx, fmt.Sprintf("crowd-%d-%d", c.runs, i), look) })
 	}
 	if err := group.Wait(); err != nil {
-		t.Fatalf("%v\nprefill: %v\ndecode: %v", err, c.sum(t, config.RolePrefill), c.sum(t, config.RoleDecode))
+		t.Fatalf("%v\nprefill: %v\ndecode: %v", err, c.sum(config.RolePrefill), c.sum(config.RoleDecode))
 	}
 }
 
@@ -118,14 +117,14 @@ func TestTwoHundredConversations(t *testing.T) {
 		}
 		return nil
 	})
-	if got := c.sum(t, config.RolePrefill)["external_tokens"]; got == 0 {
+	if got := c.atPrefill("external_tokens"); got == 0 {
 		t.Error("prefill read no token of decode's")
 	}
 	if n := broken.Load(); n > 0 {
 		t.Logf("%d turns lost a connection and with it their ticket", n)
 		c.stop()
-		if n > brokenConnections || c.wrong(t) > 0 {
-			t.Errorf("turns without their ticket: got %d, want at most %d; wrong reads: got %d, want 0", n, brokenConnections, c.wrong(t))
+		if n > brokenConnections || c.wrong() > 0 {
+			t.Errorf("turns without their ticket: got %d, want at most %d; wrong reads: got %d, want 0", n, brokenConnections, c.wrong())
 		}
 		return
 	}

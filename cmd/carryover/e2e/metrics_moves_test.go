@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"context"
-	"encoding/json"
 	"net/http"
 	"net/url"
 	"slices"
@@ -80,8 +79,8 @@ func moveTurns(t *testing.T, m *moves) {
 	talk.learnt(t)
 	talk.h.messages = talk.h.messages[:len(talk.h.messages)-1]
 	talk.repeat(t) // the answer is made again
-	again := streamed(map[string]any{"model": "sim", "messages": talk.h.messages, "max_tokens": 400, "conversation_id": talk.id})
-	if a, err := s.post(t.Context(), "/v1/chat/completions", http.Header{}, encode(again), unwatched); err != nil || !strings.HasPrefix(a.reuse(), "hit;") {
+	again := streamed(object{"model": "sim", "messages": talk.h.messages, "max_tokens": 400, "conversation_id": talk.id})
+	if a, err := s.post(t.Context(), "/v1/chat/completions", http.Header{}, encode(again), unwatched); err != nil || !a.hit() {
 		t.Fatalf("a stream: %v %v, want a hit", a, err)
 	}
 	see()
@@ -94,7 +93,7 @@ func moveTurns(t *testing.T, m *moves) {
 	var turns sync.WaitGroup
 	for range 4 {
 		turns.Go(func() {
-			body := encode(map[string]any{"model": "sim", "stream": true, "max_tokens": 5000, "messages": []json.RawMessage{question("SAY " + longText(9))}})
+			body := encode(object{"model": "sim", "stream": true, "max_tokens": 5000, "messages": speech{question("SAY " + longText(9))}})
 			_, _ = s.post(ctx, "/v1/chat/completions", http.Header{}, body, unwatched)
 		})
 	}
@@ -123,9 +122,7 @@ func moveTurns(t *testing.T, m *moves) {
 	}) {
 		t.Error("turns that have left still wait")
 	}
-	if err := s.prefill[0].SetFault(vllmsim.Fault{Kind: vllmsim.FaultOtherIDs, Tickets: true, Count: 1}); err != nil {
-		t.Fatal(err)
-	}
+	s.setFault(t, s.prefill[0], vllmsim.Fault{Kind: vllmsim.FaultOtherIDs, Tickets: true, Count: 1})
 	talk.turn(t)
 	if see().sum("carryover_quarantines_total") != 1 {
 		t.Error("the engine that computes other ids was not quarantined")
@@ -155,9 +152,7 @@ func moveFailures(t *testing.T, m *moves) {
 	if !within(workedOff, func() bool { return see().sum("carryover_releases_total", `result="sent"`) == 1 }) {
 		t.Error("the ticket that exceeds its share was not given up")
 	}
-	if err := s.decode[0].SetFault(vllmsim.Fault{Kind: vllmsim.FaultStatus}); err != nil {
-		t.Fatal(err)
-	}
+	s.setFault(t, s.decode[0], vllmsim.Fault{Kind: vllmsim.FaultStatus})
 	if err := s.oneShot(t.Context(), 1); err == nil {
 		t.Fatal("decode does not fail")
 	}

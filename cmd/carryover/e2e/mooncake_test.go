@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"net/http"
@@ -33,7 +32,7 @@ func startMooncake(t *testing.T, c rigConfig) *rig {
 // turnOver sends a chat that is to be answered with a text, over both instances.
 func (r *rig) turnOver(t *testing.T, ask, want string) record.Turn {
 	t.Helper()
-	a, rec := r.sent(t, members{"model": "sim", "messages": []json.RawMessage{question(ask + " SAY " + want)}, "max_tokens": 50})
+	a, rec := r.sent(t, object{"model": "sim", "messages": speech{question(ask + " SAY " + want)}, "max_tokens": 50})
 	if a.status != http.StatusOK || a.content != want || !strings.HasPrefix(a.header.Get("X-KV-Path"), "prefill_decode;") {
 		t.Errorf("got status %d, %q, X-KV-Path %q, want %q over both: %.300s (%v)", a.status, a.content, a.header.Get("X-KV-Path"), want, a.raw, rec.End.Err)
 	}
@@ -62,9 +61,9 @@ func TestMooncake_ConversationsStayWhereTheyAre(t *testing.T) {
 			if got := a.reuse(); got != "miss;reason=ineligible_connector" {
 				t.Errorf("X-KV-Reuse: got %q", got)
 			}
-			before := r.sum(t, "")
+			before := r.sum("")
 			_, second := d.say(t, "And then?")
-			after := r.sum(t, "")
+			after := r.sum("")
 			for _, role := range []upstream.Role{upstream.RolePrefill, upstream.RoleDecode} {
 				if one, other := first.Leg(role).Instance, second.Leg(role).Instance; one != other || one == "" {
 					t.Errorf("%s: turn 1 on %q, turn 2 on %q", role, one, other)
@@ -83,10 +82,10 @@ func TestMooncake_DecodeHoldsAPrefix(t *testing.T) {
 	t.Parallel()
 	r := startMooncake(t, rigConfig{})
 	direct := &rig{base: r.decode[0].URL(), client: r.client}
-	direct.say(t, members{"model": "sim", "messages": []json.RawMessage{question(longText(2) + " SAY Yes.")}, "max_tokens": 50})
-	before := r.sum(t, config.RoleDecode)
+	direct.say(t, object{"model": "sim", "messages": speech{question(longText(2) + " SAY Yes.")}, "max_tokens": 50})
+	before := r.sum(config.RoleDecode)
 	r.turnOver(t, longText(2), "Yes.")
-	after := r.sum(t, config.RoleDecode)
+	after := r.sum(config.RoleDecode)
 	if own, read := after["local_hit_tokens"]-before["local_hit_tokens"], after["external_tokens"]-before["external_tokens"]; own == 0 || read > 16 {
 		t.Errorf("decode had %d tokens and read %d, want no whole block read", own, read)
 	}
@@ -97,9 +96,9 @@ func TestMooncake_DecodeHoldsAPrefix(t *testing.T) {
 func TestMooncake_AStopTokenThatComesFirst(t *testing.T) {
 	t.Parallel()
 	r := startMooncake(t, rigConfig{})
-	ask := members{"model": "sim", "messages": []json.RawMessage{question(longText(1) + " SAY Yes.")}, "max_tokens": 50, "return_token_ids": true}
+	ask := object{"model": "sim", "messages": speech{question(longText(1) + " SAY Yes.")}, "max_tokens": 50, "return_token_ids": true}
 	first := gjson.GetBytes((&rig{base: r.decode[0].URL(), client: r.client}).say(t, ask).raw, "choices.0.token_ids.0").Int()
-	for _, stops := range []members{
+	for _, stops := range []object{
 		{"stop_token_ids": []int64{first}}, {"stop": []string{"Y"}}, {"stop_token_ids": []int64{first}, "ignore_eos": false, "min_tokens": 0},
 	} {
 		maps.Copy(stops, ask)
@@ -109,7 +108,7 @@ func TestMooncake_AStopTokenThatComesFirst(t *testing.T) {
 			t.Errorf("%v: got status %d, %q, finish %q, %d retries: %v", stops, a.status, a.content, finish, rec.Retries, rec.End.Err)
 		}
 	}
-	if total := r.sum(t, ""); total["reads"] != 3 {
+	if total := r.sum(""); total["reads"] != 3 {
 		t.Errorf("decode has read %d hand-overs, want 3", total["reads"])
 	}
 	r.verify(t, pins{})
@@ -162,8 +161,8 @@ func (c otherIDs) Plan(ctx context.Context, t upstream.Transfer) (upstream.Plan,
 func TestMutant_MooncakeLegsOfOtherIDsAreNoticed(t *testing.T) {
 	t.Parallel()
 	r := startMooncake(t, rigConfig{replace: func(d *server.Deps) { d.Connector = otherIDs{d.Connector} }})
-	a, _ := r.sent(t, members{"model": "sim", "messages": []json.RawMessage{question(longText(1) + " SAY Yes.")}, "max_tokens": 50})
-	if n := r.wrong(t); n == 0 || a.content == "Yes." {
+	a, _ := r.sent(t, object{"model": "sim", "messages": speech{question(longText(1) + " SAY Yes.")}, "max_tokens": 50})
+	if n := r.wrong(); n == 0 || a.content == "Yes." {
 		t.Errorf("got %q and %d wrong reads, want another answer and some", a.content, n)
 	}
 }

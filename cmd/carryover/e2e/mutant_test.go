@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"net/http"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -38,7 +37,7 @@ func startMutant(t *testing.T, mutate func(*server.Deps)) *rig {
 // called from any goroutine.
 func (r *rig) ask(t *testing.T, messages ...json.RawMessage) *answered {
 	t.Helper()
-	body := encode(map[string]any{"model": "sim", "messages": messages, "max_tokens": 2000, "conversation_id": "mutant"})
+	body := encode(object{"model": "sim", "messages": messages, "max_tokens": 2000, "conversation_id": "mutant"})
 	a, err := r.post(t.Context(), "/v1/chat/completions", http.Header{}, body, nil)
 	if err != nil {
 		t.Error(err)
@@ -49,6 +48,15 @@ func (r *rig) ask(t *testing.T, messages ...json.RawMessage) *answered {
 	}
 	return a
 }
+
+// says asks for the n-th text.
+func says(n int) json.RawMessage { return question("SAY " + longText(n) + ".") }
+
+// speech is what was said in a chat.
+type speech = []json.RawMessage
+
+// called names a program as it is, or a mutant of it.
+func called(mutant bool) string { return choose(mutant, "mutant", "as it is") }
 
 func question(text string) json.RawMessage {
 	return encode(map[string]string{"role": "user", "content": text})
@@ -90,8 +98,8 @@ func (s *blindStore) Take(ctx context.Context, key convcache.Key, id convcache.T
 }
 
 func TestMutant_WithChainsMixedUpTheOracleSeesIt(t *testing.T) {
-	first, edited := question("SAY "+longText(1)+"."), question("SAY "+longText(2)+".")
-	second := question("SAY " + longText(3) + ".")
+	first, edited := says(1), says(2)
+	second := says(3)
 	for name, blind := range map[string]bool{"as it is": false, "mutant": true} {
 		t.Run(name, func(t *testing.T) {
 			r := startMutant(t, func(deps *server.Deps) {
@@ -106,11 +114,11 @@ func TestMutant_WithChainsMixedUpTheOracleSeesIt(t *testing.T) {
 				r.verify(t, pins{})
 				return
 			}
-			if !strings.HasPrefix(a.reuse(), "hit;") {
+			if !a.hit() {
 				t.Fatalf("X-KV-Reuse %q: the mutant does not work", a.reuse())
 			}
 			r.stop()
-			if r.wrong(t) == 0 {
+			if r.wrong() == 0 {
 				t.Error("a ticket was used for another history, and no instance noticed")
 			}
 			if a.content == longText(3)+"." {
@@ -161,7 +169,7 @@ func TestMutant_WithTakeInTwoStepsTheOracleSeesIt(t *testing.T) {
 		store.Store, deps.Store = deps.Store, store
 		known = deps
 	})
-	first, second := question("SAY "+longText(1)+"."), question("SAY "+longText(2)+".")
+	first, second := says(1), says(2)
 	reply := r.ask(t, first).assistant()
 	// Both pairs are proven, or one of the turns would wait for the other's trial.
 	decode := known.Fleet.Engines(upstream.RoleDecode)[0].Current(t.Context())
@@ -177,7 +185,7 @@ func TestMutant_WithTakeInTwoStepsTheOracleSeesIt(t *testing.T) {
 	}
 	group.Wait()
 	r.stop()
-	total := r.sum(t, config.RoleDecode)
+	total := r.sum(config.RoleDecode)
 	if total["double_reads"] == 0 {
 		t.Errorf("two turns used one ticket, and decode saw no double read: %v", total)
 	}
@@ -219,9 +227,9 @@ func TestMutant_WithAHandOverToTwoDecodesTheOracleSeesIt(t *testing.T) {
 	for name, to := range map[string]*upstream.Instance{"same instance": nil, "two instances": &instance} {
 		t.Run(name, func(t *testing.T) {
 			r := startMutant(t, func(deps *server.Deps) { deps.Legs = &replayingEngine{Legs: deps.Legs, to: to} })
-			r.ask(t, question("SAY "+longText(1)+"."))
+			r.ask(t, says(1))
 			r.stop()
-			if total := r.sum(t, config.RolePrefill); total["double_reads"] == 0 {
+			if total := r.sum(config.RolePrefill); total["double_reads"] == 0 {
 				t.Errorf("a hand-over was read twice, and prefill saw no double read: %v", total)
 			}
 		})
@@ -254,13 +262,13 @@ func (s hoardingStore) Take(ctx context.Context, key convcache.Key, id convcache
 
 func TestMutant_WithATicketUsedTwiceTheOracleSeesIt(t *testing.T) {
 	r := startMutant(t, func(deps *server.Deps) { deps.Store = hoardingStore{deps.Store, &atomic.Int64{}} })
-	first := question("SAY " + longText(1) + ".")
+	first := says(1)
 	reply := r.ask(t, first).assistant()
 	for n := 2; n < 5; n++ {
-		r.ask(t, first, reply, question("SAY "+longText(n)+"."))
+		r.ask(t, first, reply, says(n))
 	}
 	r.stop()
-	if r.wrong(t) == 0 {
+	if r.wrong() == 0 {
 		t.Error("a ticket was used three times, and no instance noticed")
 	}
 }

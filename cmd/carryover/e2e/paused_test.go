@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"carryover/cmd/carryover/config"
 	"carryover/cmd/carryover/testrig"
 	"carryover/server/record"
 	"carryover/upstream"
@@ -55,7 +54,7 @@ func TestPause_ADecodeInstanceThatLeavesIsFree(t *testing.T) {
 						c.turn(t)
 						all = append(all, c)
 					}
-					if n := r.sum(t, config.RoleDecode)["pins"]; n < talks {
+					if n := r.atDecode("pins"); n < talks {
 						t.Fatalf("%d answers are pinned, want one for each conversation", n)
 					}
 					leave(t, r, authority(r.decode[0]))
@@ -66,7 +65,7 @@ func TestPause_ADecodeInstanceThatLeavesIsFree(t *testing.T) {
 					r.reload(t, r.with(r.decode[1:], ""))
 					for _, c := range all {
 						a := c.turn(t)
-						if handed := strings.HasPrefix(a.reuse(), "hit;"); handed != (backs == "idle") {
+						if handed := a.hit(); handed != (backs == "idle") {
 							t.Errorf("hand-back %s: %s", backs, a.reuse())
 						}
 					}
@@ -121,8 +120,8 @@ func TestPause_ATurnBeginsAnewElsewhere(t *testing.T) {
 				if again = turn(); again.Retries != 0 || !again.Reuse.Hit {
 					t.Errorf("the next turn: %d retries, %s; want a hit at once", again.Retries, again.Reuse.Reason)
 				}
-				if released := func() bool { return g.sum(t, config.RoleDecode)["pins"] == 1 }; !testrig.Eventually(released) {
-					t.Errorf("%d answers are pinned, want the last one", g.sum(t, config.RoleDecode)["pins"])
+				if released := func() bool { return g.atDecode("pins") == 1 }; !testrig.Eventually(released) {
+					t.Errorf("%d answers are pinned, want the last one", g.atDecode("pins"))
 				}
 				g.verify(t, pins{})
 			})
@@ -153,7 +152,7 @@ func TestPause_NoOtherInstance(t *testing.T) {
 	}
 	for _, stream := range []bool{false, true} {
 		before := len(legs(g.prefill[0]))
-		body := encode(map[string]any{"model": "sim", "max_tokens": 10, "stream": stream, "messages": []any{map[string]string{"role": "user", "content": longText(7)}}})
+		body := encode(object{"model": "sim", "max_tokens": 10, "stream": stream, "messages": []any{map[string]string{"role": "user", "content": longText(7)}}})
 		a, err := g.post(t.Context(), "/v1/chat/completions", http.Header{}, body, unwatched)
 		if err != nil {
 			t.Fatal(err)
@@ -171,7 +170,7 @@ func TestPause_NoOtherInstance(t *testing.T) {
 		}
 	}
 	ask := func() (ok bool) {
-		body := encode(map[string]any{"model": "sim", "max_tokens": 1, "messages": []any{map[string]string{"role": "user", "content": longText(7)}}})
+		body := encode(object{"model": "sim", "max_tokens": 1, "messages": []any{map[string]string{"role": "user", "content": longText(7)}}})
 		a, err := g.post(t.Context(), "/v1/chat/completions", http.Header{}, body, unwatched)
 		return err == nil && a.status == http.StatusOK
 	}
@@ -186,6 +185,6 @@ func TestPause_NoOtherInstance(t *testing.T) {
 		t.Error("decode does not go on, or no metric says so")
 	}
 	g.verifyPins(t, func() pins { // a rescue that came behind the end of the pause has left its own
-		return pins{unused: min(max(1, g.sum(t, config.RoleDecode)["pins"]), len(legs(g.prefill[0])))}
+		return pins{unused: min(max(1, g.atDecode("pins")), len(legs(g.prefill[0])))}
 	})
 }

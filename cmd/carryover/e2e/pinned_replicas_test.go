@@ -55,7 +55,7 @@ func TestPinned_ReplicasKeepWithinOneShare(t *testing.T) {
 				}
 			}
 			for n := range row.turns {
-				both[n%row.replicas].askAs(t, fmt.Sprint("leaves ", n), question("SAY "+longText(n)+"."))
+				both[n%row.replicas].askAs(t, fmt.Sprint("leaves ", n), says(n))
 				if pinned := decode.Stats().PinnedBlocks; row.redis && pinned > most+two {
 					t.Errorf("decode pins %d blocks, want %d and an answer's at most", pinned, most)
 				} else if row.redis {
@@ -89,7 +89,7 @@ func occupies(t *testing.T, r *rig, texts int) int {
 	ctx, leave := context.WithCancel(t.Context())
 	go func() {
 		defer close(ended)
-		body := encode(map[string]any{"model": "sim", "prompt": strings.Repeat(longText(99)+" ", texts), "max_tokens": 20})
+		body := encode(object{"model": "sim", "prompt": strings.Repeat(longText(99)+" ", texts), "max_tokens": 20})
 		_, _ = (&rig{base: decode.URL(), client: r.client}).post(ctx, "/v1/completions", http.Header{}, body, unwatched)
 	}()
 	t.Cleanup(func() { leave(); <-ended })

@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"context"
-	"encoding/json"
 	"math"
 	"net/http"
 	"regexp"
@@ -31,10 +30,10 @@ const saidRisen = "WARN a prefill has computed other ids than it was sent: ticke
 type poisoned struct {
 	first, second *rig
 	cfg           vllmsim.Config
-	prompt        []json.RawMessage // under which wrong KV is filed
-	reader        []json.RawMessage // the history of the turn that has read it
-	retried       *answered         // of the turn whose leg was answered with other ids
-	before        int               // wrong reads that can't be helped
+	prompt        speech    // under which wrong KV is filed
+	reader        speech    // the history of the turn that has read it
+	retried       *answered // of the turn whose leg was answered with other ids
+	before        int       // wrong reads that can't be helped
 }
 
 // startPoisoned has one turn read what was filed wrongly. meanwhile is run behind it, before the first replica knows.
@@ -57,17 +56,15 @@ func startPoisoned(t *testing.T, replace func(*server.Deps), meanwhile func(p *p
 	}
 	victim := &chatting{rig: p.first, id: "victim", asks: 50}
 	victim.learnt(t)
-	if err := p.first.prefill[0].SetFault(vllmsim.Fault{Kind: vllmsim.FaultOtherIDs, Tickets: true, Count: 1}); err != nil {
-		t.Fatal(err)
-	}
-	p.prompt = append(slices.Clone(victim.h.messages), question("SAY "+longText(victim.asks+1)+"."))
+	p.first.setFault(t, p.first.prefill[0], vllmsim.Fault{Kind: vllmsim.FaultOtherIDs, Tickets: true, Count: 1})
+	p.prompt = append(slices.Clone(victim.h.messages), says(victim.asks+1))
 	p.first.between.act(func() {
 		a := p.first.askAs(t, "reader", p.prompt...)
 		p.reader = append(slices.Clone(p.prompt), a.assistant())
 		if meanwhile != nil {
 			meanwhile(p)
 		}
-		p.before = p.wrong(t)
+		p.before = p.wrong()
 	})
 	if p.retried = p.sends(t, p.first, "", "victim", p.prompt); noHit(p.retried.reuse()) != "miss;reason=retried_without_ticket" {
 		t.Fatalf("X-KV-Reuse %q of the turn that prefill has computed wrongly", p.retried.reuse())
@@ -85,15 +82,14 @@ func (e *interposed) act(do func()) {
 }
 
 // wrong counts what was read wrongly.
-func (p *poisoned) wrong(t *testing.T) int {
-	t.Helper()
-	return p.first.wrong(t) + p.second.wrong(t)
+func (p *poisoned) wrong() int {
+	return p.first.wrong() + p.second.wrong()
 }
 
 // sends sends a history as a turn of a conversation, none for "", of a tenant.
-func (p *poisoned) sends(t *testing.T, r *rig, tenant, id string, messages []json.RawMessage) *answered {
+func (p *poisoned) sends(t *testing.T, r *rig, tenant, id string, messages speech) *answered {
 	t.Helper()
-	members := map[string]any{"model": "sim", "messages": messages, "max_tokens": 400}
+	members := object{"model": "sim", "messages": messages, "max_tokens": 400}
 	if id != "" {
 		members["conversation_id"] = id
 	}
@@ -101,17 +97,14 @@ func (p *poisoned) sends(t *testing.T, r *rig, tenant, id string, messages []jso
 	if tenant != "" {
 		header.Set("Authorization", "Bearer "+tenant)
 	}
-	a, err := r.post(t.Context(), "/v1/chat/completions", header, encode(members), unwatched)
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := r.must(t, "/v1/chat/completions", header, members)
 	return a
 }
 
 // asks compares the answer with that of a lone instance, too.
-func (p *poisoned) asks(t *testing.T, r *rig, tenant, id string, messages []json.RawMessage) *answered {
+func (p *poisoned) asks(t *testing.T, r *rig, tenant, id string, messages speech) *answered {
 	t.Helper()
-	right, err := vllmsim.Lone(t.Context(), p.cfg, "/v1/chat/completions", encode(map[string]any{"model": "sim", "messages": messages, "max_tokens": 400}))
+	right, err := vllmsim.Lone(t.Context(), p.cfg, "/v1/chat/completions", encode(object{"model": "sim", "messages": messages, "max_tokens": 400}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -147,8 +140,8 @@ func (p *poisoned) clean(t *testing.T) {
 	}
 	p.first.stop()
 	p.second.stop()
-	if wrong := p.wrong(t); wrong != p.before {
-		t.Errorf("wrong reads: %d, want the %d that can't be helped: %v %v", wrong, p.before, p.first.sum(t, ""), p.second.sum(t, config.RolePrefill))
+	if wrong := p.wrong(); wrong != p.before {
+		t.Errorf("wrong reads: %d, want the %d that can't be helped: %v %v", wrong, p.before, p.first.sum(""), p.second.sum(config.RolePrefill))
 	}
 	for _, r := range []*rig{p.first, p.second} {
 		for _, message := range r.turns.panics() {
@@ -158,8 +151,8 @@ func (p *poisoned) clean(t *testing.T) {
 }
 
 // next is the reader's next turn.
-func (p *poisoned) next() []json.RawMessage {
-	return append(slices.Clone(p.reader), question("SAY "+longText(78)+"."))
+func (p *poisoned) next() speech {
+	return append(slices.Clone(p.reader), says(78))
 }
 
 // The other replica knows before it uses a ticket, whenever that is.
@@ -169,7 +162,7 @@ func TestQuarantine_TheOtherReplicaLooksFirst(t *testing.T) {
 	if !testrig.Eventually(func() bool { return p.first.turns.count(saidRisen) > 0 }) { // it has told the others before
 		t.Fatal("the epoch does not rise")
 	}
-	if a := p.askNext(t); strings.HasPrefix(a.reuse(), "hit;") {
+	if a := p.askNext(t); a.hit() {
 		t.Errorf("X-KV-Reuse %q", a.reuse())
 	}
 	p.clean(t)
@@ -185,7 +178,7 @@ func (p *poisoned) askNext(t *testing.T) *answered {
 func TestQuarantine_AnotherPrefillHasReadTheTicket(t *testing.T) {
 	t.Parallel()
 	p := startPoisoned(t, unchanged, func(p *poisoned) {
-		if a := p.second.askAs(t, "reader", p.next()...); !strings.HasPrefix(a.reuse(), "hit;") {
+		if a := p.second.askAs(t, "reader", p.next()...); !a.hit() {
 			t.Fatalf("X-KV-Reuse %q: nothing is shown", a.reuse())
 		}
 	})
@@ -220,10 +213,8 @@ func TestQuarantine_TurnsInFlight(t *testing.T) {
 			})
 			victim := r.talk("victim")
 			victim.learnt(t)
-			if err := r.prefill[0].SetFault(vllmsim.Fault{Kind: vllmsim.FaultOtherIDs, Tickets: true, Count: 1}); err != nil {
-				t.Fatal(err)
-			}
-			prompt := append(slices.Clone(victim.h.messages), question("SAY "+longText(victim.asks+1)+"."))
+			r.setFault(t, r.prefill[0], vllmsim.Fault{Kind: vllmsim.FaultOtherIDs, Tickets: true, Count: 1})
+			prompt := append(slices.Clone(victim.h.messages), says(victim.asks+1))
 			answered := make(chan *answered, 1) // one answer, read once
 			r.between.act(func() {
 				if held.Store(decoding); !decoding {
@@ -238,7 +229,7 @@ func TestQuarantine_TurnsInFlight(t *testing.T) {
 			a := victim.turn(t)
 			reader := <-answered
 			rec := r.turns.await(t, reader.header.Get("X-Request-Id"))
-			before := r.wrong(t)
+			before := r.wrong()
 			if decoding {
 				if rec.Stored != "quarantined" || rec.Retries != 0 {
 					t.Errorf("stored %q after %d retries", rec.Stored, rec.Retries)
@@ -250,8 +241,8 @@ func TestQuarantine_TurnsInFlight(t *testing.T) {
 			c.h.messages = slices.Clone(prompt[:len(prompt)-1])
 			c.turn(t)
 			r.stop()
-			if wrong := r.wrong(t); wrong != before {
-				t.Errorf("wrong reads: %d, want the %d that can't be helped: %v", wrong, before, r.sum(t, ""))
+			if wrong := r.wrong(); wrong != before {
+				t.Errorf("wrong reads: %d, want the %d that can't be helped: %v", wrong, before, r.sum(""))
 			}
 		})
 	}
@@ -300,7 +291,7 @@ func TestQuarantineMutant_TheOracleSeesIt(t *testing.T) {
 			}
 			p.first.stop()
 			p.second.stop()
-			if wrong := p.wrong(t); (wrong > p.before) != (name != "as it is") {
+			if wrong := p.wrong(); (wrong > p.before) != (name != "as it is") {
 				t.Errorf("wrong reads: %d, and %d before it was known", wrong, p.before)
 			}
 		})
@@ -333,9 +324,7 @@ func TestQuarantine_ReplicasSpellAHostDifferently(t *testing.T) {
 	victim := first.talk("victim")
 	victim.learnt(t)
 	(&chatting{rig: second, id: "other", asks: 20}).want(t, "miss;")
-	if err := first.prefill[0].SetFault(vllmsim.Fault{Kind: vllmsim.FaultOtherIDs, Tickets: true, Count: 1}); err != nil {
-		t.Fatal(err)
-	}
+	first.setFault(t, first.prefill[0], vllmsim.Fault{Kind: vllmsim.FaultOtherIDs, Tickets: true, Count: 1})
 	victim.want(t, "miss;reason=retried_without_ticket")
 	told := func() bool {
 		return second.turns.count(logsQuarantine+": another replica has found that it does not compute the ids that it is sent") > 0
@@ -348,7 +337,7 @@ func TestQuarantine_ReplicasSpellAHostDifferently(t *testing.T) {
 	}
 	first.stop()
 	second.stop()
-	if first.wrong(t) != 0 {
-		t.Errorf("wrong reads: %v", first.sum(t, ""))
+	if first.wrong() != 0 {
+		t.Errorf("wrong reads: %v", first.sum(""))
 	}
 }

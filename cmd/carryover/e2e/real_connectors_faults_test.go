@@ -92,7 +92,7 @@ func (r *connectorRun) leaving(t *testing.T) string {
 
 // unending is a stream that does not end while anything is done to it.
 func unending(a asked) asked {
-	return a.streaming().with(map[string]any{"max_tokens": longAnswer, "ignore_eos": true})
+	return a.streaming().with(object{"max_tokens": longAnswer, "ignore_eos": true})
 }
 
 // leaveEarly leaves before the first byte of an answer that takes about as long as usual, earlier if it is too late for

@@ -50,7 +50,7 @@ func connectorCases() []connectorCase {
 		return func(settings map[string]string) []string {
 			return []string{
 				"--connector", "lmcache", "--lmcache-listen", "127.0.0.1:" + settings["LMCACHE_NOTIFY_PORT"],
-				"--decoder-registry", string(encode(members{settings["DECODE_URL"]: members{
+				"--decoder-registry", string(encode(object{settings["DECODE_URL"]: object{
 					"receiver_host": "127.0.0.1", "receiver_init_port": json.Number(settings["LMCACHE_INIT_PORT"]),
 					"receiver_alloc_port": json.Number(settings["LMCACHE_ALLOC_PORT"]),
 				}})),
@@ -157,7 +157,7 @@ func (r *connectorRun) right(got, want told) (right, sameText bool) {
 func (r *connectorRun) most(t *testing.T, a asked, want told) int {
 	t.Helper()
 	if r.apart {
-		first := r.want(t, a.with(map[string]any{"max_tokens": 1, "stream": false, "stream_options": nil}))
+		first := r.want(t, a.with(object{"max_tokens": 1, "stream": false, "stream_options": nil}))
 		if first.text == "" || strings.HasSuffix(first.text, "\uFFFD") {
 			return want.promptTokens + 1
 		}

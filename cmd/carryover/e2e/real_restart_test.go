@@ -31,7 +31,7 @@ const (
 
 // oneShot is a request without a conversation. Each begins differently, so that no two share a block.
 func oneShot(n int) asked {
-	return asked{"/v1/completions", map[string]any{
+	return asked{"/v1/completions", object{
 		"model": model, "temperature": 0, "max_tokens": 16,
 		"prompt": fmt.Sprintf("%d. Request number %d of a test. %s", n, n, about),
 	}}
@@ -76,19 +76,19 @@ func (s *suite) oneShots(t *testing.T) string {
 
 // legs runs a one-shot request on the engines directly, as the program does, its prefill leg with the release of an
 // earlier ticket if there is one. It returns the answer, decode's ticket and the time of both legs.
-func (s *suite) legs(t *testing.T, a asked, release map[string]any) (answer told, ticket map[string]any, took time.Duration) {
+func (s *suite) legs(t *testing.T, a asked, release object) (answer told, ticket object, took time.Duration) {
 	t.Helper()
 	began := time.Now()
 	handOver := s.prefillLeg(t, a, release)
 	handOver["do_remote_prefill"], handOver["do_remote_decode"] = true, false
-	answer, ticket = s.leg(t, s.decode, a.with(map[string]any{"kv_transfer_params": handOver}))
+	answer, ticket = s.leg(t, s.decode, a.with(object{"kv_transfer_params": handOver}))
 	answer.params = nil
 	return answer, ticket, time.Since(began)
 }
 
-func (s *suite) prefillLeg(t *testing.T, a asked, release map[string]any) map[string]any {
+func (s *suite) prefillLeg(t *testing.T, a asked, release object) object {
 	t.Helper()
-	params := map[string]any{
+	params := object{
 		"remote_engine_id": nil, "remote_block_ids": nil, "remote_host": nil, "remote_port": nil,
 	}
 	maps.Copy(params, release)
@@ -96,15 +96,15 @@ func (s *suite) prefillLeg(t *testing.T, a asked, release map[string]any) map[st
 		params["remote_num_tokens"] = 0
 	}
 	params["do_remote_decode"], params["do_remote_prefill"] = true, false
-	_, handOver := s.leg(t, s.prefill, a.with(map[string]any{"max_tokens": 1, "kv_transfer_params": params}))
+	_, handOver := s.leg(t, s.prefill, a.with(object{"max_tokens": 1, "kv_transfer_params": params}))
 	return handOver
 }
 
 // leg asks an engine for an answer with params.
-func (s *suite) leg(t *testing.T, e *engine, a asked) (told, map[string]any) {
+func (s *suite) leg(t *testing.T, e *engine, a asked) (told, object) {
 	t.Helper()
 	answer := ask(t, s.client, e.url, a)
-	var params map[string]any
+	var params object
 	if err := json.Unmarshal(answer.params, &params); err != nil {
 		t.Fatalf("params of %s: %v; %s", e.role, err, answer)
 	}
@@ -115,8 +115,8 @@ func (s *suite) leg(t *testing.T, e *engine, a asked) (told, map[string]any) {
 type restart struct {
 	*suite
 	program *proxyProcess
-	told    *telling         // a conversation that goes on after it
-	tickets []map[string]any // of the engine that is killed
+	told    *telling // a conversation that goes on after it
+	tickets []object // of the engine that is killed
 	took    time.Duration
 }
 
@@ -199,7 +199,7 @@ func (r *restart) releaseToNobody(t *testing.T) string {
 		usual = append(usual, time.Since(began))
 	}
 	a := oneShot(130)
-	want := ask(t, r.client, r.prefill.url, a.with(map[string]any{"max_tokens": 1}).lone())
+	want := ask(t, r.client, r.prefill.url, a.with(object{"max_tokens": 1}).lone())
 	began := time.Now()
 	handOver := r.prefillLeg(t, a, r.tickets[0])
 	took := time.Since(began)
@@ -292,7 +292,7 @@ func (s *suite) prefillKilled(t *testing.T) string {
 	for i := range long {
 		long[i] = 10 + i*7919%1900
 	}
-	a := asked{"/v1/completions", map[string]any{"model": model, "temperature": 0, "max_tokens": 16, "prompt": long}}
+	a := asked{"/v1/completions", object{"model": model, "temperature": 0, "max_tokens": 16, "prompt": long}}
 	want := ask(t, s.client, s.prefill.url, a.lone())
 	type result struct {
 		told

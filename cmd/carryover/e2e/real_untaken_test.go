@@ -39,21 +39,21 @@ func (s *suite) holdNoMore(t *testing.T, prefill, decode counters, limit time.Du
 func (s *suite) refused(t *testing.T) string {
 	p := launch(t, s.binary, s.prefill.url, s.decode.url)
 	prefill, decode := s.prefill.counted(t), s.decode.counted(t)
-	chat := func(n int, members map[string]any) asked {
-		return asked{pathChat, map[string]any{
-			"model": model, "max_tokens": 8, "messages": []any{map[string]any{"role": "user", "content": fmt.Sprint(n, about)}},
+	chat := func(n int, members object) asked {
+		return asked{pathChat, object{
+			"model": model, "max_tokens": 8, "messages": []any{object{"role": "user", "content": fmt.Sprint(n, about)}},
 		}}.with(members)
 	}
 	var group sync.WaitGroup
 	for n := range 9 {
 		group.Go(func() {
-			if got := ask(t, p.client, p.base, chat(n, map[string]any{"logprobs": true, "top_logprobs": 50})); got.status != http.StatusBadRequest {
+			if got := ask(t, p.client, p.base, chat(n, object{"logprobs": true, "top_logprobs": 50})); got.status != http.StatusBadRequest {
 				t.Errorf("top_logprobs 50: got %s, want 400", got)
 			}
 		})
 	}
 	group.Wait()
-	if got := ask(t, p.client, p.base, chat(9, map[string]any{"max_tokens": 100_000})); got.status != http.StatusBadRequest {
+	if got := ask(t, p.client, p.base, chat(9, object{"max_tokens": 100_000})); got.status != http.StatusBadRequest {
 		t.Errorf("max_tokens 100,000: got %s, want 400", got)
 	}
 	return fmt.Sprintf("10 refused, both engines free %s later", seconds(s.holdNoMore(t, prefill, decode, freeLimit)))
@@ -63,7 +63,7 @@ func (s *suite) refused(t *testing.T) string {
 func (s *suite) promptLogprobs(t *testing.T) string {
 	p := launch(t, s.binary, s.prefill.url, s.decode.url)
 	prefill := s.prefill.counted(t)
-	if got := ask(t, p.client, p.base, oneShot(400).with(map[string]any{"prompt_logprobs": 1})); got.status != http.StatusOK || got.fault != "" {
+	if got := ask(t, p.client, p.base, oneShot(400).with(object{"prompt_logprobs": 1})); got.status != http.StatusOK || got.fault != "" {
 		t.Errorf("got %s", got)
 	}
 	if now := s.prefill.counted(t); now.requests != prefill.requests {
@@ -76,7 +76,7 @@ func (s *suite) promptLogprobs(t *testing.T) string {
 func (s *suite) wholeAnswer(t *testing.T) string {
 	p := launch(t, s.binary, s.prefill.url, s.decode.url, "--first-byte-timeout", "500ms")
 	began := time.Now()
-	got := ask(t, p.client, p.base, oneShot(401).with(map[string]any{"max_tokens": 400, "ignore_eos": true}))
+	got := ask(t, p.client, p.base, oneShot(401).with(object{"max_tokens": 400, "ignore_eos": true}))
 	if got.status != http.StatusOK || got.completionTokens != 400 || p.log.count("circuit") > 0 {
 		t.Errorf("got %s", got)
 	}

@@ -8,7 +8,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"carryover/cmd/carryover/config"
 	"carryover/cmd/carryover/testrig"
 	"carryover/upstream/vllmsim"
 )
@@ -38,7 +37,7 @@ func (r *rig) awaitStarts(t *testing.T) {
 // wantNothingWrong ends a scenario: nothing was read wrongly, and no decode instance pins anything in the end.
 func (r *rig) wantNothingWrong(t *testing.T) {
 	t.Helper()
-	pinned := func() int { return r.sum(t, config.RoleDecode)["pins"] }
+	pinned := func() int { return r.atDecode("pins") }
 	if !testrig.Eventually(func() bool { return pinned() == 0 }) {
 		t.Errorf("%d answers are pinned in the end, want none", pinned())
 	}

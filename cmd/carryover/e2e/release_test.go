@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -13,7 +12,6 @@ import (
 	"github.com/tidwall/gjson"
 	"golang.org/x/sync/errgroup"
 
-	"carryover/cmd/carryover/config"
 	"carryover/server"
 	"carryover/upstream"
 	"carryover/upstream/vllmsim"
@@ -124,8 +122,8 @@ func startReleasingWith(
 // oneShot is a request that belongs to no conversation. It may be called from any
 // goroutine.
 func (r *rig) oneShot(ctx context.Context, n int) error {
-	body := encode(map[string]any{
-		"model": "sim", "max_tokens": 10, "stream": n%2 == 0, "messages": []json.RawMessage{question(fmt.Sprintf("%d %s", n, longText(n)))},
+	body := encode(object{
+		"model": "sim", "max_tokens": 10, "stream": n%2 == 0, "messages": speech{question(fmt.Sprintf("%d %s", n, longText(n)))},
 	})
 	a, err := r.post(ctx, "/v1/chat/completions", http.Header{}, body, unwatched)
 	if err == nil && a.status != http.StatusOK {
@@ -153,7 +151,7 @@ func TestRelease_PinsAreBoundedByLiveConversations(t *testing.T) {
 	t.Parallel()
 	const live, shots, atOnce, backlog = 6, 300, 6, 8
 	r, seen := startReleasing(t, 2, 2, asConfigured)
-	most, pinned := 0, func() int { return r.sum(t, config.RoleDecode)["pins"] }
+	most, pinned := 0, func() int { return r.atDecode("pins") }
 	var talks []*chatting
 	for i := range live {
 		talks = append(talks, r.talk(fmt.Sprint("live-", i)))

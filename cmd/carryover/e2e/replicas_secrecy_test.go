@@ -132,7 +132,7 @@ func (r *rig) talkOfSecrets(t *testing.T, cfg vllmsim.Config) []int {
 	for _, api := range []string{talkChat, talkText} {
 		h := &history{}
 		for turn := range 6 {
-			members := map[string]any{"model": "sim", "max_tokens": 40, "stream": turn%2 == 0, "conversation_id": canaryID + api, "user": canaryID}
+			members := object{"model": "sim", "max_tokens": 40, "stream": turn%2 == 0, "conversation_id": canaryID + api, "user": canaryID}
 			path := "/v1/chat/completions"
 			h.messages = append(h.messages, question(canaryPrompt+" "+longText(turn)))
 			h.prompt += canaryPrompt + " " + longText(turn)
@@ -146,14 +146,14 @@ func (r *rig) talkOfSecrets(t *testing.T, cfg vllmsim.Config) []int {
 			if err != nil || a.status != http.StatusOK {
 				t.Fatalf("%s turn %d: %v, %+v", api, turn, err, a)
 			}
-			if strings.HasPrefix(a.reuse(), "hit;") {
+			if a.hit() {
 				hits++
 			}
 			h.messages = append(h.messages, a.assistant())
 			h.prompt += a.content
 		}
 		if api == talkChat {
-			body := encode(map[string]any{"model": "sim", "max_tokens": 1, "messages": h.messages[:1], "return_token_ids": true})
+			body := encode(object{"model": "sim", "max_tokens": 1, "messages": h.messages[:1], "return_token_ids": true})
 			raw, err := vllmsim.Lone(t.Context(), cfg, "/v1/chat/completions", body)
 			if err != nil {
 				t.Fatal(err)

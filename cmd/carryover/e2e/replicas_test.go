@@ -158,7 +158,7 @@ func TestReplicas_ImmediateFollowUp(t *testing.T) {
 			h := &history{}
 			for turn := range 2 {
 				h.messages = append(h.messages, question(fmt.Sprintf("%s %s", id, longText(i+turn))))
-				body := encode(map[string]any{"model": "sim", "messages": h.messages, "max_tokens": 16, "stream": true, "conversation_id": id})
+				body := encode(object{"model": "sim", "messages": h.messages, "max_tokens": 16, "stream": true, "conversation_id": id})
 				a, err := f.replicas[(i+turn)%len(f.replicas)].post(ctx, "/v1/chat/completions", http.Header{}, body, unwatched)
 				if err != nil {
 					return fmt.Errorf("%s: %w", id, err)

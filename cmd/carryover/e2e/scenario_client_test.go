@@ -42,6 +42,9 @@ type toolCallSeen struct{ id, name, arguments string }
 // reuse is the header that says what the turn reused.
 func (a *answered) reuse() string { return a.header.Get("X-KV-Reuse") }
 
+// hit reports whether the turn has reused something.
+func (a *answered) hit() bool { return strings.HasPrefix(a.reuse(), "hit;") }
+
 // noHit is X-KV-Reuse without what prefill's own caches had: of a turn that used no ticket it says "miss;", as if they had nothing. What they
 // have depends on what other turns have asked.
 func noHit(reuse string) string {
@@ -55,11 +58,11 @@ func noHit(reuse string) string {
 // assistant is the message by which a client repeats the answer as history. Clients
 // leave reasoning out.
 func (a *answered) assistant() json.RawMessage {
-	message := map[string]any{"role": "assistant", "content": a.content}
+	message := object{"role": "assistant", "content": a.content}
 	var calls []any
 	for _, call := range a.tools {
-		calls = append(calls, map[string]any{
-			"id": call.id, "type": "function", "function": map[string]any{"name": call.name, "arguments": call.arguments},
+		calls = append(calls, object{
+			"id": call.id, "type": "function", "function": object{"name": call.name, "arguments": call.arguments},
 		})
 	}
 	if calls != nil {
@@ -92,7 +95,9 @@ func (r *rig) post(ctx context.Context, path string, header http.Header, body []
 	if err != nil {
 		return nil, err
 	}
-	req.Header = header.Clone()
+	if header != nil {
+		req.Header = header.Clone()
+	}
 	req.Header.Set("Content-Type", "application/json")
 	resp, err := r.client.Do(req)
 	if err != nil {

@@ -65,8 +65,8 @@ func TestExample_CommandLine(t *testing.T) {
 	}
 	r.checkHealth(t, conversations)
 	r.checkExampleLegs(t, conversations*turns)
-	total := r.sum(t, "")
-	if n := r.wrong(t); n != 0 {
+	total := r.sum("")
+	if n := r.wrong(); n != 0 {
 		t.Errorf("wrong reads: got %d, want 0 (%v)", n, total)
 	}
 	if total["leased_pins"] != 0 || total["pins"] != conversations {
@@ -79,7 +79,7 @@ func (r *rig) converseAs(t *testing.T, api, id string, stream bool, turns int) {
 	t.Helper()
 	h := &history{}
 	for turn := 1; turn <= turns; turn++ {
-		members := map[string]any{"model": "sim", "stream": stream, "max_tokens": 2000, "conversation_id": id}
+		members := object{"model": "sim", "stream": stream, "max_tokens": 2000, "conversation_id": id}
 		path, script := "/v1/chat/completions", ""
 		if api == "text" {
 			path, script = "/v1/completions", h.askText("auto", turn)
@@ -95,7 +95,7 @@ func (r *rig) converseAs(t *testing.T, api, id string, stream bool, turns int) {
 		if a.status != http.StatusOK || a.content != script {
 			t.Fatalf("turn %d: status %d, answer %q, want %q", turn, a.status, a.content, script)
 		}
-		if hit := strings.HasPrefix(a.reuse(), "hit;"); hit != (turn > 1) {
+		if hit := a.hit(); hit != (turn > 1) {
 			t.Errorf("turn %d: X-KV-Reuse %q", turn, a.reuse())
 		}
 		h.messages = append(h.messages, a.assistant())

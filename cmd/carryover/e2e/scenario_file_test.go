@@ -54,9 +54,9 @@ type engineSetup struct {
 	Prefill, Decode int
 	Connector       string
 	Host            string
-	All             map[string]any
-	PrefillWith     map[string]any `yaml:"prefill_with"`
-	DecodeWith      map[string]any `yaml:"decode_with"`
+	All             object
+	PrefillWith     object `yaml:"prefill_with"`
+	DecodeWith      object `yaml:"decode_with"`
 }
 
 // step is a turn, or something that happens between turns.
@@ -162,7 +162,7 @@ func (e *engineSetup) configs(t *testing.T, role string) []vllmsim.Config {
 	if role == config.RoleDecode {
 		n, with = max(1, e.Decode), e.DecodeWith
 	}
-	for _, settings := range []map[string]any{e.All, with} {
+	for _, settings := range []object{e.All, with} {
 		decoder := json.NewDecoder(bytes.NewReader(encode(settings)))
 		decoder.DisallowUnknownFields()
 		if err := decoder.Decode(&cfg); err != nil {

@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"carryover/cmd/carryover/config"
 	"carryover/upstream/vllmsim"
 )
 
@@ -25,7 +24,7 @@ func asConfigured(*vllmsim.Config) {}
 
 // chat sends one chat turn. It may be called from any goroutine.
 func (r *rig) chat(ctx context.Context, conversation string, stream bool, h *history, watch func(int, []byte)) (*answered, error) {
-	body := encode(map[string]any{
+	body := encode(object{
 		"model": "sim", "messages": h.messages, "stream": stream, "max_tokens": 60_000, "conversation_id": conversation,
 	})
 	return r.post(ctx, "/v1/chat/completions", http.Header{}, body, watch)
@@ -42,7 +41,7 @@ func TestStream_EventReachesClientBeforeTheNext(t *testing.T) {
 	defer leave()
 	_, err := r.chat(ctx, "a", true, h, func(event int, _ []byte) {
 		// An event is 200 bytes long: a buffer of 4 KiB would be 20 tokens behind.
-		if ahead := r.sum(t, config.RoleDecode)["generated_tokens"] - event; ahead > 10 {
+		if ahead := r.atDecode("generated_tokens") - event; ahead > 10 {
 			t.Errorf("event %d reaches the client %d tokens late", event, ahead)
 		}
 		if event == 5 {

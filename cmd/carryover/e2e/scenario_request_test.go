@@ -15,7 +15,7 @@ import (
 
 // history is what a client would send again: messages, or the text of a prompt.
 type history struct {
-	messages []json.RawMessage
+	messages speech
 	prompt   string
 }
 
@@ -189,7 +189,7 @@ func (p *play) body(s step, h *history) []byte {
 	return append(body, '}')
 }
 
-func raws(list []json.RawMessage) [][]byte {
+func raws(list speech) [][]byte {
 	out := make([][]byte, len(list))
 	for i, raw := range list {
 		out[i] = raw

@@ -53,18 +53,18 @@ func (p *play) run(t *testing.T) {
 	p.verifyPins(t, func() pins {
 		leased := p.scenario.Leased
 		if p.connector == config.ConnectorMooncake { // what decode has not read waits for the limit of Mooncake
-			total := p.sum(t, config.RolePrefill)
+			total := p.sum(config.RolePrefill)
 			leased += total["capped"] - total["reads"] - total["releases"]
 		}
 		unused := p.scenario.Unused
-		if left := p.sum(t, config.RoleDecode)["pins"] - p.store.unused(); p.scenario.Fewer && left < unused {
+		if left := p.atDecode("pins") - p.store.unused(); p.scenario.Fewer && left < unused {
 			unused = left
 		}
 		return pins{unused: unused, leased: leased}
 	})
 	p.verifyConnector(t)
 	for role, fields := range p.scenario.Stats {
-		total := p.sum(t, role)
+		total := p.sum(role)
 		for name, want := range fields {
 			if got, ok := total[name]; !ok || got != want {
 				t.Errorf("%s %s: got %d, want %d", role, name, got, want)
@@ -81,14 +81,14 @@ func (p *play) settleEngines(t *testing.T) {
 	}
 	testrig.Eventually(func() bool {
 		for role, fields := range p.scenario.Stats {
-			total := p.sum(t, role)
+			total := p.sum(role)
 			for name, want := range fields {
 				if total[name] != want {
 					return false
 				}
 			}
 		}
-		return p.connector == config.ConnectorLMCache || p.sum(t, "")["running"] == 0
+		return p.connector == config.ConnectorLMCache || p.sum("")["running"] == 0
 	})
 }
 
@@ -210,7 +210,7 @@ func (p *play) together(t *testing.T, s step) {
 	hits := 0
 	for i, a := range p.sendAll(t, requests) {
 		p.check(t, requests[i], a, false)
-		if strings.HasPrefix(a.reuse(), "hit;") {
+		if a.hit() {
 			hits++
 		}
 		if i == 0 {
@@ -265,7 +265,7 @@ func (p *play) send(t *testing.T, r request) *answered {
 			defer close(gone)
 			// The leg counts once the instance has it; its fault keeps it there.
 			if !testrig.Eventually(func() bool {
-				return stat == "" && p.legsArrived(role) > before || p.sum(t, role)[stat] > 0 || p.was(role, stat)
+				return stat == "" && p.legsArrived(role) > before || p.sum(role)[stat] > 0 || p.was(role, stat)
 			}) {
 				t.Error("the moment at which the client was to leave did not come")
 			}

@@ -116,8 +116,8 @@ func (s *soak) attack(ctx context.Context) *errgroup.Group {
 		group.Go(func() error {
 			n := rand.IntN(1 << 30)
 			name, text := fmt.Sprint("invented-", n), fmt.Sprint(n, strings.Repeat(longText(n), 3))
-			path, body := "/v1/chat/completions", map[string]any{
-				"model": "sim", "max_tokens": 8, "conversation_id": name, "messages": []json.RawMessage{question(text)},
+			path, body := "/v1/chat/completions", object{
+				"model": "sim", "max_tokens": 8, "conversation_id": name, "messages": speech{question(text)},
 			}
 			status := http.StatusOK
 			ask := func() error {

@@ -248,8 +248,8 @@ func (d *doubting) verifyPins(t *testing.T) {
 	}
 	var pinned, live int
 	if !within(workedOff, func() bool {
-		pinned, live = d.sum(t, config.RoleDecode)["pins"], d.stored.of(alive)
-		return live <= pinned && pinned <= live+excused+d.strangers() && d.sum(t, "")["running"] == 0
+		pinned, live = d.atDecode("pins"), d.stored.of(alive)
+		return live <= pinned && pinned <= live+excused+d.strangers() && d.sum("")["running"] == 0
 	}) {
 		t.Errorf("decode pins %d answers, want %d to %d: %d tickets in the store, %d legs that may have left some, and %d that no prefill start may release",
 			pinned, live, live+excused+d.strangers(), live, excused, d.strangers())
@@ -274,7 +274,7 @@ func (d *doubting) strangers() (n int) {
 // verifyDoubts asserts what must hold however doubtful the engines were.
 func (d *doubting) verifyDoubts(t *testing.T) {
 	t.Helper()
-	total := d.sum(t, "")
+	total := d.sum("")
 	zero := append(wrongReads(), "parked")
 	if d.storm.restarts(config.RolePrefill)+d.storm.restarts(config.RoleDecode) == 0 {
 		zero = append(zero, "stale_reads", "declined_reads", "load_failures")

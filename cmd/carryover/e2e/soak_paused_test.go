@@ -147,7 +147,7 @@ func (l *turnLog) follow(log io.Reader, serving chan<- string) {
 	lines := bufio.NewScanner(log)
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
-		rec := map[string]any{}
+		rec := object{}
 		if json.Unmarshal(lines.Bytes(), &rec) != nil || rec["panic"] != nil {
 			l.mu.Lock()
 			l.defects = append(l.defects, lines.Text())

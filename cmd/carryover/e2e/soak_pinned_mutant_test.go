@@ -11,7 +11,6 @@ import (
 
 	"github.com/tidwall/gjson"
 
-	"carryover/cmd/carryover/config"
 	"carryover/cmd/carryover/testrig"
 	"carryover/server"
 	"carryover/upstream"
@@ -92,8 +91,8 @@ func TestMutant_OneForgottenAnswerTheSamplesSee(t *testing.T) {
 			told := func() int {
 				return int(scrape(t, r.metrics()).sum("carryover_pinned_tokens", fmt.Sprintf("instance=%q", authority(r.decode[0]))))
 			}
-			if mutate != nil && !testrig.Eventually(func() bool { return done() && r.sum(t, config.RoleDecode)["pins"] == 1 && told() == 0 }) {
-				t.Fatalf("decode pins %d answers, want the one that the mutant forgets; %d tokens are counted", r.sum(t, config.RoleDecode)["pins"], told())
+			if mutate != nil && !testrig.Eventually(func() bool { return done() && r.atDecode("pins") == 1 && told() == 0 }) {
+				t.Fatalf("decode pins %d answers, want the one that the mutant forgets; %d tokens are counted", r.atDecode("pins"), told())
 			}
 			if mutate != nil {
 				samples.limit = 300 * time.Millisecond // it is wrong for ever

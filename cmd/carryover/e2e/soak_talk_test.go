@@ -30,8 +30,8 @@ type talk struct {
 	opening   string // the first question, "" for one of its own
 	rewritten bool   // the request is not what was sent and answered before, and a new question
 
-	messages []json.RawMessage
-	pending  []json.RawMessage // what answers a tool call
+	messages speech
+	pending  speech // what answers a tool call
 	prompt   string
 	ids      []int
 }
@@ -64,8 +64,8 @@ func (k *talk) path() string {
 
 // next makes the request of the next turn: the history, sometimes rewritten, and
 // something new.
-func (k *talk) next(turn int) map[string]any {
-	members := map[string]any{"model": "sim", "max_tokens": 24 + 40*k.draw.IntN(2), "stream": k.odds(2), "temperature": 0}
+func (k *talk) next(turn int) object {
+	members := object{"model": "sim", "max_tokens": 24 + 40*k.draw.IntN(2), "stream": k.odds(2), "temperature": 0}
 	if k.odds(3) {
 		members["stop"] = "never said"
 	}
@@ -152,7 +152,7 @@ func (k *talk) askChat() {
 
 func (k *talk) user(text string) json.RawMessage {
 	if k.parts {
-		return encode(map[string]any{"role": "user", "content": []map[string]string{{"type": "text", "text": text}}})
+		return encode(object{"role": "user", "content": []map[string]string{{"type": "text", "text": text}}})
 	}
 	return encode(map[string]string{"role": "user", "content": text})
 }
@@ -205,7 +205,7 @@ func (k *talk) heard(a *answered, output []int) {
 	case talkIDs:
 		k.ids = append(slices.Clone(k.ids), output...)
 	default:
-		message := map[string]any{}
+		message := object{}
 		if err := json.Unmarshal(a.assistant(), &message); err == nil && k.thoughts && a.reasoning != "" {
 			message["reasoning"] = a.reasoning
 		}

@@ -18,7 +18,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"carryover/cmd/carryover/config"
 	"carryover/cmd/carryover/testrig"
 	"carryover/server/record"
 	"carryover/upstream/vllmsim"
@@ -133,7 +132,7 @@ func (s *soak) run(t *testing.T, conversations int) {
 	if k.learning*4 > k.turns {
 		t.Errorf("%d of %d turns reused nothing because something had to be learnt first, want a quarter at most", k.learning, k.turns)
 	}
-	if s.sum(t, config.RolePrefill)["external_tokens"] == 0 {
+	if s.atPrefill("external_tokens") == 0 {
 		t.Error("prefill read no token of decode's")
 	}
 }
@@ -143,7 +142,7 @@ func (s *soak) run(t *testing.T, conversations int) {
 func (r *rig) verifyReads(t *testing.T, leased int) {
 	t.Helper()
 	r.stop()
-	total := r.sum(t, "")
+	total := r.sum("")
 	for _, name := range append(wrongReads(), "load_failures", "failures", "parked", "late_notifications") {
 		if total[name] != 0 {
 			t.Errorf("%s: got %d, want 0", name, total[name])
@@ -152,8 +151,8 @@ func (r *rig) verifyReads(t *testing.T, leased int) {
 	for _, message := range r.turns.panics() {
 		t.Errorf("log: %s", message)
 	}
-	if !testrig.Eventually(func() bool { return r.sum(t, config.RolePrefill)["leased_pins"] == leased }) {
-		t.Errorf("hand-overs that were not read: got %d, want %d", r.sum(t, config.RolePrefill)["leased_pins"], leased)
+	if !testrig.Eventually(func() bool { return r.atPrefill("leased_pins") == leased }) {
+		t.Errorf("hand-overs that were not read: got %d, want %d", r.atPrefill("leased_pins"), leased)
 	}
 }
 
@@ -202,7 +201,7 @@ func (s *soak) converse(ctx context.Context, k *talk, counted bool) error {
 	return nil
 }
 
-func (s *soak) describe(a *answered, members map[string]any) string {
+func (s *soak) describe(a *answered, members object) string {
 	if a == nil {
 		return "no answer"
 	}
@@ -249,7 +248,7 @@ func offeredIn(reuse string) int {
 }
 
 // turn sends a request through the program and returns its answer and its record.
-func (s *soak) turn(ctx context.Context, k *talk, members map[string]any, turn int) (*answered, record.Turn, error) {
+func (s *soak) turn(ctx context.Context, k *talk, members object, turn int) (*answered, record.Turn, error) {
 	body := maps.Clone(members)
 	body["conversation_id"] = k.id
 	name := k.id + "-" + strconv.Itoa(turn)
@@ -278,7 +277,7 @@ func (s *soak) turn(ctx context.Context, k *talk, members map[string]any, turn i
 
 // right asks the lone instance, in a part of its cache that no other request shares, and
 // now and then one that has never been asked before.
-func (s *soak) right(ctx context.Context, k *talk, members map[string]any) (a *answered, prompt, output []int, err error) {
+func (s *soak) right(ctx context.Context, k *talk, members object) (a *answered, prompt, output []int, err error) {
 	body := maps.Clone(members)
 	body["return_token_ids"], body["cache_salt"] = true, strconv.FormatUint(rand.Uint64(), 36)
 	var events [][]byte

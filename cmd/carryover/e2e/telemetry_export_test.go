@@ -40,7 +40,7 @@ func serveTurns(t *testing.T, n int, env ...string) (turn, end time.Duration, lo
 		}, env...))
 		for i := range n {
 			began := time.Now()
-			if a := r.turn(t, &history{}, traceOf(i), i%2 == 0, map[string]any{"max_tokens": 4}); a.status != http.StatusOK {
+			if a := r.turn(t, &history{}, traceOf(i), i%2 == 0, object{"max_tokens": 4}); a.status != http.StatusOK {
 				t.Errorf("turn %d: status %d", i, a.status)
 			}
 			turn = max(turn, time.Since(began))

@@ -103,7 +103,7 @@ func provenRig(t *testing.T, env []string, flags ...string) (r tracedRig, before
 			h, id := &history{}, traceOf(before)
 			for range 2 {
 				before++
-				if a := r.turn(t, h, traceOf(1000+before), stream, map[string]any{"conversation_id": id}); strings.HasPrefix(a.reuse(), "hit;") && !stream {
+				if a := r.turn(t, h, traceOf(1000+before), stream, object{"conversation_id": id}); a.hit() && !stream {
 					return r, before
 				}
 			}
@@ -124,10 +124,10 @@ func inTrace(trace string) http.Header {
 }
 
 // turn sends the next turn of a history under a trace and adds both sides to it.
-func (r tracedRig) turn(t *testing.T, h *history, trace string, stream bool, members map[string]any) *answered {
+func (r tracedRig) turn(t *testing.T, h *history, trace string, stream bool, members object) *answered {
 	t.Helper()
 	h.messages = append(h.messages, question(longText(len(h.messages))))
-	body := map[string]any{"model": "sim", "max_tokens": 40, "stream": stream, "conversation_id": "the-conversation", "messages": h.messages}
+	body := object{"model": "sim", "max_tokens": 40, "stream": stream, "conversation_id": "the-conversation", "messages": h.messages}
 	maps.Copy(body, members)
 	a, err := r.post(t.Context(), "/v1/chat/completions", inTrace(trace), encode(body), unwatched)
 	if err != nil {

@@ -36,7 +36,7 @@ type chatting struct {
 func (c *chatting) turn(t *testing.T) *answered {
 	t.Helper()
 	c.asks++
-	c.h.messages = append(c.h.messages, question("SAY "+longText(c.asks)+"."))
+	c.h.messages = append(c.h.messages, says(c.asks))
 	a := c.repeat(t)
 	c.h.messages = append(c.h.messages, a.assistant())
 	return a
@@ -45,16 +45,13 @@ func (c *chatting) turn(t *testing.T) *answered {
 // repeat sends the history as it is.
 func (c *chatting) repeat(t *testing.T) *answered {
 	t.Helper()
-	members := map[string]any{"model": "sim", "messages": c.h.messages, "max_tokens": 400}
+	members := object{"model": "sim", "messages": c.h.messages, "max_tokens": 400}
 	right, err := vllmsim.Lone(t.Context(), c.rig.cfg, "/v1/chat/completions", encode(members))
 	if err != nil {
 		t.Fatal(err)
 	}
 	members["conversation_id"] = c.id
-	a, err := c.post(t.Context(), "/v1/chat/completions", http.Header{}, encode(members), unwatched)
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := c.must(t, "/v1/chat/completions", nil, members)
 	want := &answered{status: http.StatusOK, ends: endsWhole}
 	want.take(right, "message")
 	if err := same(a, want); err != nil {
@@ -74,7 +71,7 @@ func (c *chatting) want(t *testing.T, reuse string) {
 // askAs sends messages as one turn of a conversation.
 func (r *rig) askAs(t *testing.T, id string, messages ...json.RawMessage) *answered {
 	t.Helper()
-	body := encode(map[string]any{"model": "sim", "messages": messages, "max_tokens": 400, "conversation_id": id})
+	body := encode(object{"model": "sim", "messages": messages, "max_tokens": 400, "conversation_id": id})
 	a, err := r.post(t.Context(), "/v1/chat/completions", http.Header{}, body, unwatched)
 	if err != nil {
 		t.Fatal(err)
@@ -192,7 +189,7 @@ func TestTokenProof_ParityDifferenceExcludesTheShapeOnly(t *testing.T) {
 		prompt[i] = 300 + i
 	}
 	for _, want := range []string{"miss;reason=first_turn", "hit;"} {
-		body := map[string]any{"model": "sim", "prompt": prompt, "max_tokens": 20, "conversation_id": "ids"}
+		body := object{"model": "sim", "prompt": prompt, "max_tokens": 20, "conversation_id": "ids"}
 		a, err := r.post(t.Context(), "/v1/completions", http.Header{}, encode(body), unwatched)
 		if err != nil || !strings.HasPrefix(a.reuse(), want) {
 			t.Errorf("X-KV-Reuse %q, want %s (%v)", a.reuse(), want, err)

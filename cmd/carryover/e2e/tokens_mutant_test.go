@@ -2,9 +2,7 @@ package e2e
 
 import (
 	"context"
-	"encoding/json"
 	"regexp"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -12,7 +10,6 @@ import (
 
 	"github.com/tidwall/gjson"
 
-	"carryover/cmd/carryover/config"
 	"carryover/convcache"
 	"carryover/server"
 	"carryover/sse/rawjson"
@@ -40,7 +37,7 @@ func unchanged(*server.Deps) {}
 func (r *rig) noticed(t *testing.T, mutant bool) {
 	t.Helper()
 	r.stop()
-	if wrong := r.wrong(t); (wrong > 0) != mutant {
+	if wrong := r.wrong(); (wrong > 0) != mutant {
 		t.Errorf("wrong reads: got %d, with a mutant: %v", wrong, mutant)
 	}
 }
@@ -84,8 +81,8 @@ func TestMutant_OfferBeyondWhatIsProvenTheOracleSeesIt(t *testing.T) {
 			last := len(c.h.messages) - 1
 			said := gjson.GetBytes(c.h.messages[last], "content").String()
 			c.h.messages[last] = encode(map[string]string{"role": "assistant", "content": said[:len(said)*3/4] + " and " + longText(60)})
-			a := r.askAs(t, "edited", append(c.h.messages, question("SAY "+longText(77)+"."))...)
-			if !strings.HasPrefix(a.reuse(), "hit;") {
+			a := r.askAs(t, "edited", append(c.h.messages, says(77))...)
+			if !a.hit() {
 				t.Fatalf("X-KV-Reuse %q: nothing is shown", a.reuse())
 			}
 			r.noticed(t, name != "as it is")
@@ -143,7 +140,7 @@ func (e *legChanger) Decode(ctx context.Context, leg upstream.Leg, limits upstre
 // it gets the ids that prefill computed.
 func TestMutant_WithoutIDsOnTheDecodeLegTheOracleSeesIt(t *testing.T) {
 	for _, mutant := range []bool{false, true} {
-		t.Run(map[bool]string{false: "as it is", true: "mutant"}[mutant], func(t *testing.T) {
+		t.Run(called(mutant), func(t *testing.T) {
 			prefill, decode := vllmsim.DefaultConfig(), vllmsim.DefaultConfig()
 			decode.Template = vllmsim.TemplateThinkingPrompt
 			r := startRig(t, rigConfig{
@@ -162,7 +159,7 @@ func TestMutant_WithoutIDsOnTheDecodeLegTheOracleSeesIt(t *testing.T) {
 				r.noticed(t, false)
 				return
 			}
-			r.askAs(t, "templates", question("SAY "+longText(1)+"."))
+			r.askAs(t, "templates", says(1))
 			r.noticed(t, true)
 		})
 	}
@@ -170,7 +167,7 @@ func TestMutant_WithoutIDsOnTheDecodeLegTheOracleSeesIt(t *testing.T) {
 
 func TestMutant_WithoutIDEchoTheOracleSeesIt(t *testing.T) {
 	for _, mutant := range []bool{false, true} {
-		t.Run(map[bool]string{false: "as it is", true: "mutant"}[mutant], func(t *testing.T) {
+		t.Run(called(mutant), func(t *testing.T) {
 			var lies atomic.Bool
 			tamper := &tampering{request: func(path string, body []byte) []byte {
 				if lies.Load() {
@@ -190,7 +187,7 @@ func TestMutant_WithoutIDEchoTheOracleSeesIt(t *testing.T) {
 			c := r.talk("id-echo")
 			c.learnt(t)
 			lies.Store(true)
-			r.askAs(t, "id-echo", append(c.h.messages, question("SAY "+longText(77)+"."))...)
+			r.askAs(t, "id-echo", append(c.h.messages, says(77))...)
 			r.noticed(t, mutant)
 		})
 	}
@@ -227,7 +224,7 @@ func (s *forgetfulStore) Put(ctx context.Context, key convcache.Key, ticket conv
 // A store that hands out what was used breaks the first line; the second drops what names the same blocks.
 func TestMutant_ReleaseAfterUseIsDropped(t *testing.T) {
 	for _, mutant := range []bool{false, true} {
-		t.Run(map[bool]string{false: "as it is", true: "mutant"}[mutant], func(t *testing.T) {
+		t.Run(called(mutant), func(t *testing.T) {
 			seen := &blockUses{named: map[string]int{}}
 			r := startMutated(t, func(deps *server.Deps) {
 				seen.Legs, deps.Legs = deps.Legs, seen
@@ -243,7 +240,7 @@ func TestMutant_ReleaseAfterUseIsDropped(t *testing.T) {
 				}
 			}
 			r.stop()
-			late, twice := r.sum(t, config.RoleDecode)["late_notifications"], len(seen.twice())
+			late, twice := r.atDecode("late_notifications"), len(seen.twice())
 			if late != 0 || twice != 0 {
 				t.Errorf("late notifications: got %d, blocks named twice: %d, want none", late, twice)
 			}
@@ -266,12 +263,12 @@ func TestMutant_TitleCallEatsTheTicketWithoutThresholds(t *testing.T) {
 				flags: []string{"--routing-prefill", "round_robin"},
 			})
 			system := encode(map[string]string{"role": "system", "content": "Be patient. " + longText(3)})
-			c := &chatting{rig: r, id: "titled", h: history{messages: []json.RawMessage{system}}}
+			c := &chatting{rig: r, id: "titled", h: history{messages: speech{system}}}
 			for range 6 {
 				c.turn(t)
 			}
 			a := r.askAs(t, "titled", system, question("SAY A title."))
-			if mutant := name == "mutant"; strings.HasPrefix(a.reuse(), "hit;") != mutant {
+			if mutant := name == "mutant"; a.hit() != mutant {
 				t.Errorf("title call: X-KV-Reuse %q, with a mutant: %v", a.reuse(), mutant)
 			}
 			a = c.turn(t)

@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"context"
-	"encoding/json"
 	"net/http"
 	"testing"
 
@@ -27,8 +26,8 @@ func TestTokenProof_AClientThatLeavesDuringTheProbe(t *testing.T) {
 	behind := testrig.StartInstance(t, cfg, "")
 	r := startRig(t, rigConfig{decode: []vllmsim.Config{cfg}, flags: []string{"--prefill", p.front(t, behind)}})
 	r.prefill = append(r.prefill, behind)
-	messages := []json.RawMessage{question("SAY " + longText(1) + ".")}
-	body := encode(map[string]any{"model": "sim", "messages": messages, "max_tokens": 400, "conversation_id": "strange"})
+	messages := speech{says(1)}
+	body := encode(object{"model": "sim", "messages": messages, "max_tokens": 400, "conversation_id": "strange"})
 	gone := make(chan struct{})
 	go func() {
 		defer close(gone)

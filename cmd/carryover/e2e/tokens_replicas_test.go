@@ -56,13 +56,13 @@ func TestTokenProof_TwoReplicasAnswerOneTurnWithDifferentTokens(t *testing.T) {
 			first, second := startReplicas(t, store)
 			first.talk("learning").learnt(t)
 			c := first.talk("both")
-			c.h.messages = append(c.h.messages, question("SAY "+longText(91)+"."))
+			c.h.messages = append(c.h.messages, says(91))
 			hook := func(context.Context) {
 				answerDifferently(t, first, &chatting{rig: second, id: "both", h: c.h})
 			}
 			first.between.once.Store(&hook)
 			a := c.repeat(t)
-			c.h.messages = append(c.h.messages, a.assistant(), question("SAY "+longText(92)+"."))
+			c.h.messages = append(c.h.messages, a.assistant(), says(92))
 			store.mixes, store.blind = tc.mixes, tc.blind
 			if !tc.blind {
 				if a = c.repeat(t); !strings.HasPrefix(noHit(a.reuse()), tc.want) {
@@ -77,7 +77,7 @@ func TestTokenProof_TwoReplicasAnswerOneTurnWithDifferentTokens(t *testing.T) {
 				t.Fatalf("X-KV-Reuse %q: the mutant does not work", a.reuse())
 			}
 			first.stop()
-			if first.wrong(t) == 0 || a.content == longText(92)+"." {
+			if first.wrong() == 0 || a.content == longText(92)+"." {
 				t.Error("the ticket of other tokens was used, and it was not noticed")
 			}
 		})
@@ -114,7 +114,7 @@ func answerDifferently(t *testing.T, first *rig, c *chatting) {
 	sampling(vllmsim.SamplingNoncanonical)
 	defer sampling(vllmsim.SamplingCanonical)
 	a, err := c.post(context.Background(), "/v1/chat/completions", http.Header{},
-		encode(map[string]any{"model": "sim", "messages": c.h.messages, "max_tokens": 400, "conversation_id": c.id}), unwatched)
+		encode(object{"model": "sim", "messages": c.h.messages, "max_tokens": 400, "conversation_id": c.id}), unwatched)
 	if err != nil || a.status != http.StatusOK {
 		t.Errorf("the other replica: %v", err)
 	}

@@ -187,7 +187,7 @@ func (r *rig) toldTurns(t *testing.T, kind string, stream, continuous bool) (all
 		}
 		ask := fmt.Sprintf("%s %d", longText(turn%3), turn%3)
 		history, prompt = append(history, map[string]string{"role": "user", "content": ask}), prompt+ask
-		body := map[string]any{"model": "sim", "stream": stream, "cache_salt": salt, "conversation_id": id + salt, "max_tokens": 100}
+		body := object{"model": "sim", "stream": stream, "cache_salt": salt, "conversation_id": id + salt, "max_tokens": 100}
 		if stream && !strings.HasPrefix(kind, "/") {
 			body["stream_options"] = map[string]bool{"include_usage": true, "continuous_usage_stats": continuous}
 		}
@@ -232,13 +232,13 @@ func (r *rig) toldTurns(t *testing.T, kind string, stream, continuous bool) (all
 }
 
 // textIn is the text of a block, or of an output item.
-func textIn(part map[string]any) (text string) {
+func textIn(part object) (text string) {
 	if s, ok := part["text"].(string); ok {
 		return s
 	}
 	content, _ := part["content"].([]any)
 	for _, piece := range content {
-		if piece, ok := piece.(map[string]any); ok {
+		if piece, ok := piece.(object); ok {
 			text += textIn(piece)
 		}
 	}
