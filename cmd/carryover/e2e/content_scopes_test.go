@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -10,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"carryover/cmd/carryover/testrig"
 	"carryover/convcache"
@@ -201,34 +199,16 @@ func (s *scoped) verifyAlone(t *testing.T, p *party, name string) {
 	}
 }
 
-// mergingStore has one key for everybody, as if the scope were no part of it.
-type mergingStore struct{ server.Store }
-
-func (mergingStore) key() convcache.Key { return convcache.Key{1} }
-
-// Peek implements server.Store.
-func (s mergingStore) Peek(ctx context.Context, _ []convcache.Key) ([]convcache.KeyedBranch, convcache.Outcome) {
-	return s.Store.Peek(ctx, []convcache.Key{s.key()})
-}
-
-// Take implements server.Store.
-func (s mergingStore) Take(ctx context.Context, _ convcache.Key, id convcache.TicketID) (convcache.Ticket, convcache.Outcome) {
-	return s.Store.Take(ctx, s.key(), id)
-}
-
-// Put implements server.Store.
-func (s mergingStore) Put(ctx context.Context, _ convcache.Key, ticket convcache.Ticket, ttl time.Duration) ([]convcache.Ticket, convcache.Outcome) {
-	return s.Store.Put(ctx, s.key(), ticket, ttl)
-}
-
 // What keeps equal words apart is the key: with one key for everybody another tenant gets the ticket.
 func TestByContent_MutantOfOneKeyIsNoticed(t *testing.T) {
 	cfg := vllmsim.DefaultConfig()
 	cfg.OutputTokenIDs = true
 	s := &scoped{by: map[string]*party{}, rig: startRig(t, rigConfig{
-		cfg:     cfg,
-		flags:   slices.Concat([]string{"--tenant-header", "X-Tenant"}, byContent),
-		replace: func(deps *server.Deps) { deps.Store = mergingStore{deps.Store} },
+		cfg:   cfg,
+		flags: slices.Concat([]string{"--tenant-header", "X-Tenant"}, byContent),
+		replace: func(deps *server.Deps) {
+			deps.Store = &tapped{Store: deps.Store, key: func() convcache.Key { return convcache.Key{1} }}
+		},
 	})}
 	s.learn(t, "sim")
 	first, others := parties()

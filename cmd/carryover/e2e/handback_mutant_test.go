@@ -1,13 +1,13 @@
 package e2e
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/tidwall/gjson"
 
@@ -153,32 +153,25 @@ func manyIDs(from, n int) (ids []int) {
 // unrecognised has the program take a ticket for that of other blocks, whose state would stop its second taker.
 func unrecognised(ticket *convcache.Ticket) { ticket.ID = convcache.NewTicketID() }
 
-// leavingStore hands out copies: a ticket that was taken is there for the next one.
-type leavingStore struct {
-	server.Store
-	mu      sync.Mutex // guards the rest
-	tickets map[convcache.TicketID]convcache.Ticket
-}
-
-// Put implements server.Store.
-func (s *leavingStore) Put(ctx context.Context, key convcache.Key, ticket convcache.Ticket, ttl time.Duration) ([]convcache.Ticket, convcache.Outcome) {
-	kept := ticket
-	kept.Params, kept.Deadline = append([]byte{}, ticket.Params...), time.Now().Add(ttl)
-	s.mu.Lock()
-	s.tickets[ticket.ID] = kept
-	s.mu.Unlock()
-	return s.Store.Put(ctx, key, ticket, ttl)
-}
-
-// Take implements server.Store.
-func (s *leavingStore) Take(ctx context.Context, key convcache.Key, id convcache.TicketID) (convcache.Ticket, convcache.Outcome) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if ticket, ok := s.tickets[id]; ok {
+// leaving hands out copies: a ticket that was taken is there for the next one. It keeps notes of hand-backs only if told so.
+func leaving(store server.Store, notes bool) server.Store {
+	var mu sync.Mutex // guards tickets
+	tickets := map[convcache.TicketID]convcache.Ticket{}
+	return &tapped{Store: store, puts: func(ticket convcache.Ticket) bool {
+		ticket.Params = bytes.Clone(ticket.Params)
+		mu.Lock()
+		defer mu.Unlock()
+		if notes || !ticket.HandedBack() {
+			tickets[ticket.ID] = ticket
+		}
+		return notes || !ticket.HandedBack()
+	}, takes: func(id convcache.TicketID) (*convcache.Ticket, bool) {
+		mu.Lock()
+		defer mu.Unlock()
+		ticket, has := tickets[id]
 		unrecognised(&ticket)
-		return ticket, convcache.Taken
-	}
-	return s.Store.Take(ctx, key, id)
+		return &ticket, has
+	}}
 }
 
 // A turn comes while its ticket is on its way to prefill.
@@ -189,7 +182,7 @@ func TestHandBackMutant_WithoutTheTakeTheOracleSeesIt(t *testing.T) {
 			t.Parallel()
 			h := startRig(t, rigConfig{cfg: handingConfig(), flags: atOnce, replace: func(deps *server.Deps) {
 				if mutant {
-					deps.Store = &leavingStore{Store: deps.Store, tickets: map[convcache.TicketID]convcache.Ticket{}}
+					deps.Store = leaving(deps.Store, true)
 				}
 			}})
 			(&listed{rig: h, id: "proves the pair"}).turn(t)
@@ -223,7 +216,7 @@ func TestHandBackMutant_TicketBesideItsNoteTheOracleSeesIt(t *testing.T) {
 			t.Parallel()
 			h := startRig(t, rigConfig{cfg: handingConfig(), prefills: 2, flags: append([]string{"--routing-prefill", "round_robin"}, atOnce...), replace: func(deps *server.Deps) {
 				if mutant {
-					deps.Store = &ticketsOnly{leavingStore{Store: deps.Store, tickets: map[convcache.TicketID]convcache.Ticket{}}}
+					deps.Store = leaving(deps.Store, false)
 				}
 			}})
 			for range 2 { // both pairs are proven
@@ -242,15 +235,4 @@ func TestHandBackMutant_TicketBesideItsNoteTheOracleSeesIt(t *testing.T) {
 			}
 		})
 	}
-}
-
-// ticketsOnly keeps tickets in the store for ever, and no notes.
-type ticketsOnly struct{ leavingStore }
-
-// Put implements server.Store.
-func (s *ticketsOnly) Put(ctx context.Context, key convcache.Key, ticket convcache.Ticket, ttl time.Duration) ([]convcache.Ticket, convcache.Outcome) {
-	if ticket.HandedBack() {
-		return nil, convcache.Stored
-	}
-	return s.leavingStore.Put(ctx, key, ticket, ttl)
 }

@@ -22,7 +22,6 @@ import (
 	"carryover/cmd/carryover/config"
 	"carryover/cmd/carryover/config/configtest"
 	"carryover/cmd/carryover/testrig"
-	"carryover/convcache"
 	"carryover/server"
 	"carryover/server/journal"
 	"carryover/upstream"
@@ -159,9 +158,9 @@ func (r *rig) serve(t *testing.T, cfg config.Config, c rigConfig) {
 	if !c.probed {
 		p.Probe = unprobed
 	}
-	r.store = &ledger{Store: deps.Store, unread: map[convcache.TicketID]struct{}{}}
+	r.store = &ledger{}
 	r.between = &interposed{Legs: deps.Legs}
-	deps.Store, deps.Legs = r.store, r.between
+	deps.Store, deps.Legs = r.store.unread(deps.Store), r.between
 	p.Journal = journal.New(journal.Config{})
 	deps.Observers = append(deps.Observers, r.turns.observe, p.Journal.Observe)
 	settings := app.NewServerConfig(cfg, slog.New(r.turns))
@@ -433,7 +432,7 @@ func (r *rig) verify(t *testing.T, want pins) {
 func (r *rig) verifyPins(t *testing.T, explained func() pins) {
 	t.Helper()
 	r.stop()
-	r.nothingWrong(t, "parked")
+	r.nothingWrong(t)
 	var total map[string]int
 	got, want, unused := pins{}, pins{}, r.store.unused()
 	// Prefill tells decode about blocks that it does not need without waiting.
@@ -446,6 +445,9 @@ func (r *rig) verifyPins(t *testing.T, explained func() pins) {
 	})
 	if !settled {
 		t.Errorf("pins: got %+v, want %+v; %d requests still run", got, want, total["running"])
+	}
+	if total["parked"] != 0 {
+		t.Errorf("parked requests: got %d, want 0", total["parked"])
 	}
 	r.saidNothing(t)
 }

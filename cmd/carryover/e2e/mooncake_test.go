@@ -53,28 +53,21 @@ func TestMooncake_ThirtyTurnsAtOnce(t *testing.T) {
 // Nothing is handed over from turn to turn: what turns gain is that they meet the prefix caches of the turns before.
 func TestMooncake_ConversationsStayWhereTheyAre(t *testing.T) {
 	t.Parallel()
-	for _, stream := range []bool{false, true} {
-		r := startMooncake(t, rigConfig{prefills: 2, decodes: 2, flags: []string{"--routing-prefill", "affinity", "--routing-decode", "affinity"}})
-		for n := range 4 {
-			d := foretold{rig: r, id: fmt.Sprint("c", n), stream: stream}
-			a, first := d.say(t, longText(2))
-			if got := a.reuse(); got != "miss;reason=ineligible_connector" {
-				t.Errorf("X-KV-Reuse: got %q", got)
-			}
-			before := r.sum("")
-			_, second := d.say(t, "And then?")
-			after := r.sum("")
-			for _, role := range []upstream.Role{upstream.RolePrefill, upstream.RoleDecode} {
-				if one, other := first.Leg(role).Instance, second.Leg(role).Instance; one != other || one == "" {
-					t.Errorf("%s: turn 1 on %q, turn 2 on %q", role, one, other)
-				}
-			}
-			if hits := after["local_hit_tokens"] - before["local_hit_tokens"]; hits < first.Path.Tokens {
-				t.Errorf("turn 2 has met %d tokens in prefix caches, want those of turn 1 on both sides", hits)
+	r := startMooncake(t, rigConfig{prefills: 2, decodes: 2, flags: []string{"--routing-prefill", "affinity", "--routing-decode", "affinity"}})
+	for n := range 4 {
+		h := r.thread(fmt.Sprint("c", n))
+		first, before := h.turn(t, "ineligible_connector"), r.sum("")
+		second, after := h.turn(t, "ineligible_connector"), r.sum("")
+		for _, role := range []upstream.Role{upstream.RolePrefill, upstream.RoleDecode} {
+			if one, other := first.Leg(role).Instance, second.Leg(role).Instance; one != other || one == "" {
+				t.Errorf("%s: turn 1 on %q, turn 2 on %q", role, one, other)
 			}
 		}
-		r.verify(t, pins{})
+		if hits := after["local_hit_tokens"] - before["local_hit_tokens"]; hits < first.Path.Tokens {
+			t.Errorf("turn 2 has met %d tokens in prefix caches, want those of turn 1 on both sides", hits)
+		}
 	}
+	r.verify(t, pins{})
 }
 
 // Of a prompt that decode has begun to hold by itself only the rest is transferred.

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"net/http"
@@ -62,55 +63,32 @@ func question(text string) json.RawMessage {
 	return encode(map[string]string{"role": "user", "content": text})
 }
 
-// blindStore tells each look-up of a conversation that what it holds are the tokens of another one: the chains are mixed up.
-type blindStore struct {
-	server.Store
-	other atomic.Pointer[convcache.Chain] // of the other conversation; nil is not blind yet
-}
-
-// Put implements server.Store.
-func (s *blindStore) Put(ctx context.Context, key convcache.Key, ticket convcache.Ticket, ttl time.Duration) ([]convcache.Ticket, convcache.Outcome) {
-	s.other.CompareAndSwap(nil, &ticket.Chain)
-	return s.Store.Put(ctx, key, ticket, ttl)
-}
-
-func (s *blindStore) mixUp(b *convcache.Branch) {
-	other := s.other.Load()
-	b.Chain.Whole, b.Chain.Blocks = 0, other.Blocks[:min(len(other.Blocks), b.Tokens/b.Chain.BlockSize)]
-}
-
-// Peek implements server.Store.
-func (s *blindStore) Peek(ctx context.Context, keys []convcache.Key) ([]convcache.KeyedBranch, convcache.Outcome) {
-	branches, outcome := s.Store.Peek(ctx, keys)
-	for i := range branches {
-		s.mixUp(&branches[i].Branch)
+// blind tells each look-up of a conversation that what it holds are the tokens of another one, the first: the chains are mixed up.
+func blind(store server.Store) server.Store {
+	var other atomic.Pointer[convcache.Chain]
+	mixUp := func(b *convcache.Branch) {
+		b.Chain.Whole, b.Chain.Blocks = 0, other.Load().Blocks[:min(len(other.Load().Blocks), b.Tokens/b.Chain.BlockSize)]
 	}
-	return branches, outcome
-}
-
-// Take implements server.Store.
-func (s *blindStore) Take(ctx context.Context, key convcache.Key, id convcache.TicketID) (convcache.Ticket, convcache.Outcome) {
-	ticket, outcome := s.Store.Take(ctx, key, id)
-	if outcome == convcache.Taken {
-		s.mixUp(&ticket.Branch)
-	}
-	return ticket, outcome
+	return &tapped{Store: store, peeked: mixUp, taken: func(ticket *convcache.Ticket) { mixUp(&ticket.Branch) }, puts: func(ticket convcache.Ticket) bool {
+		other.CompareAndSwap(nil, &ticket.Chain)
+		return true
+	}}
 }
 
 func TestMutant_WithChainsMixedUpTheOracleSeesIt(t *testing.T) {
 	first, edited := says(1), says(2)
 	second := says(3)
-	for name, blind := range map[string]bool{"as it is": false, "mutant": true} {
-		t.Run(name, func(t *testing.T) {
+	for _, mutant := range []bool{false, true} {
+		t.Run(called(mutant), func(t *testing.T) {
 			r := startMutant(t, func(deps *server.Deps) {
-				if blind {
-					deps.Store = &blindStore{Store: deps.Store}
+				if mutant {
+					deps.Store = blind(deps.Store)
 				}
 			})
 			reply := r.askAs(t, "other", edited).assistant()
 			r.ask(t, first)
 			a := r.ask(t, edited, reply, second)
-			if !blind {
+			if !mutant {
 				r.verify(t, pins{})
 				return
 			}
@@ -236,32 +214,19 @@ func TestMutant_WithAHandOverToTwoDecodesTheOracleSeesIt(t *testing.T) {
 	}
 }
 
-// hoardingStore never forgets its first ticket: what was taken can be taken again. It keeps no other, of which a turn could use more.
-type hoardingStore struct {
-	server.Store
-	puts *atomic.Int64
-}
-
-// Put implements server.Store.
-func (s hoardingStore) Put(ctx context.Context, key convcache.Key, ticket convcache.Ticket, ttl time.Duration) ([]convcache.Ticket, convcache.Outcome) {
-	if s.puts.Add(1) > 1 {
-		return nil, convcache.Stored
-	}
-	return s.Store.Put(ctx, key, ticket, ttl)
-}
-
-// Take implements server.Store.
-func (s hoardingStore) Take(ctx context.Context, key convcache.Key, id convcache.TicketID) (convcache.Ticket, convcache.Outcome) {
-	ticket, outcome := s.Store.Take(ctx, key, id)
-	if outcome == convcache.Taken {
-		s.Store.Put(ctx, key, ticket, time.Until(ticket.Deadline))
+// hoarding never forgets its first ticket: what was taken can be taken again. It keeps no other, of which a turn could use more.
+func hoarding(store server.Store) server.Store {
+	var first atomic.Pointer[convcache.Ticket]
+	return &tapped{Store: store, puts: func(ticket convcache.Ticket) bool { return first.CompareAndSwap(nil, &ticket) }, takes: func(convcache.TicketID) (*convcache.Ticket, bool) {
+		ticket := *first.Load()
+		ticket.Params = bytes.Clone(ticket.Params)
 		unrecognised(&ticket)
-	}
-	return ticket, outcome
+		return &ticket, true
+	}}
 }
 
 func TestMutant_WithATicketUsedTwiceTheOracleSeesIt(t *testing.T) {
-	r := startMutant(t, func(deps *server.Deps) { deps.Store = hoardingStore{deps.Store, &atomic.Int64{}} })
+	r := startMutant(t, func(deps *server.Deps) { deps.Store = hoarding(deps.Store) })
 	first := says(1)
 	reply := r.ask(t, first).assistant()
 	for n := 2; n < 5; n++ {

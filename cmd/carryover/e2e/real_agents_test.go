@@ -142,9 +142,7 @@ func (s *suite) agentLegs(t *testing.T) string {
 			maps.Copy(body, more)
 			return s.askAgentAt(t, base, path, body)
 		}
-		first := leg(s.prefill.url, row.prefill, 1, object{
-			"do_remote_decode": true, "do_remote_prefill": false, "remote_engine_id": nil, "remote_block_ids": nil, "remote_host": nil, "remote_port": nil,
-		}, nil)
+		first := leg(s.prefill.url, row.prefill, 1, firstParams(), nil)
 		handOver := object{}
 		if err := json.Unmarshal([]byte(gjson.GetBytes(first.raw, paramsName).Raw), &handOver); err != nil {
 			t.Fatalf("%s: prefill's params: %v in %.300s", row.prefill, err, first.raw)
@@ -165,9 +163,14 @@ func (s *suite) agentLegs(t *testing.T) string {
 
 const paramsName = "kv_transfer_params"
 
+// firstParams are those of a prefill leg without a ticket.
+func firstParams() object {
+	return object{"do_remote_decode": true, "do_remote_prefill": false, "remote_engine_id": nil, "remote_block_ids": nil, "remote_host": nil, "remote_port": nil}
+}
+
 // agentTalks holds conversations through the program.
 func (s *suite) agentTalks(t *testing.T) string {
-	p := launch(t, s.binary, s.prefill.url, s.decode.url, "--hand-back-after", "30s")
+	p := s.launch(t, "--hand-back-after", "30s")
 	turns, later, hits, offered, computedByDecode := 0, 0, 0, 0, 0
 	misses := map[string]int{}
 	for _, path := range []string{pathMessages, pathResponses} {

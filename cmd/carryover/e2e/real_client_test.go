@@ -85,6 +85,14 @@ func (a told) right(want told) bool {
 	return a.status == http.StatusOK && a.fault == "" && a.params == nil && a.said == want.said && slices.Equal(a.ids, want.ids)
 }
 
+// wantRight reports an answer that is not, and what it was to.
+func (a told) wantRight(t *testing.T, want told, what string, args ...any) {
+	t.Helper()
+	if !a.right(want) {
+		t.Errorf("%s:\n got %s\nwant %s", fmt.Sprintf(what, args...), a, want)
+	}
+}
+
 func (a told) String() string {
 	if a.fault != "" {
 		return fmt.Sprintf("status %d, fault %q after %q", a.status, a.fault, a.text)

@@ -137,7 +137,7 @@ func (r *connectorRun) killed(t *testing.T) string {
 	withoutPrefill := r.killPrefill(t)
 	withoutDecode := r.killDecode(t)
 
-	got, err := post(t, r.program.client, r.program.base, oneTurn(t, r.lone, chatPrompt, 100))
+	got, err := r.program.post(t, oneTurn(t, r.lone, chatPrompt, 100))
 	if err != nil {
 		t.Errorf("a turn without engines: no answer after %s: %v", seconds(got.took), err)
 	} else {
@@ -171,13 +171,13 @@ func (r *connectorRun) killPrefill(t *testing.T) string {
 		told
 		err error
 	}
-	usual := ask(t, r.program.client, r.program.base, oneTurn(t, r.lone, textPrompt, manyWords)).took
+	usual := r.program.ask(t, oneTurn(t, r.lone, textPrompt, manyWords)).took
 	for wait := usual / 3; wait > time.Millisecond; wait /= 2 {
 		a := oneTurn(t, r.lone, textPrompt, manyWords)
 		want := r.want(t, a)
 		ended := make(chan result, 1) // one result, read once
 		go func() {
-			got, err := post(t, r.program.client, r.program.base, a)
+			got, err := r.program.post(t, a)
 			ended <- result{got, err}
 		}()
 		select {

@@ -219,7 +219,7 @@ func (r *connectorRun) turn(t *testing.T, sum *turnTally, what string, a asked) 
 	t.Helper()
 	want := r.want(t, a)
 	before := r.decode.counted(t)
-	got := ask(t, r.program.client, r.program.base, a)
+	got := r.program.ask(t, a)
 	r.judge(t, sum, what, a, got, want, r.decode.since(t, before, want.promptTokens))
 	return got
 }

@@ -127,7 +127,7 @@ func (r *connectorRun) atOnce(t *testing.T) string {
 	failures := make([]error, turns)
 	var all sync.WaitGroup
 	for n := range turns {
-		all.Go(func() { answers[n], failures[n] = post(t, r.program.client, r.program.base, requests[n]) })
+		all.Go(func() { answers[n], failures[n] = r.program.post(t, requests[n]) })
 	}
 	all.Wait()
 	delta := r.decode.since(t, before, tokens)

@@ -118,7 +118,7 @@ func (s *suite) traced(t *testing.T) string {
 		dialogue := k.begin(s.prefill)
 		for turn := 1; turn <= 3; turn++ {
 			a, trace := dialogue.next(t, turn), traceOf(10*n+turn)
-			want := ask(t, s.client, s.prefill.url, a.lone())
+			want := s.alone(t, a)
 			got, err := postWith(t, w.client, w.base, a, inTrace(trace))
 			if err != nil || !got.right(want) {
 				t.Fatalf("%s, turn %d: %v\n got %s\nwant %s", k.name, turn, err, got, want)
@@ -185,9 +185,7 @@ func (s *suite) metrics(t *testing.T) string {
 	want := map[string]float64{}
 	for _, k := range watchedDialogues() {
 		for _, o := range s.tell(t, k, w.proxyProcess) {
-			if !o.got.right(o.want) {
-				t.Errorf("%s (%s):\n got %s\nwant %s", o, o.got.reuse.text, o.got, o.want)
-			}
+			o.got.wantRight(t, o.want, "%s (%s)", o, o.got.reuse.text)
 			want["turns"]++
 			want["prompt"] += float64(o.got.promptTokens)
 			want["completion"] += float64(o.got.completionTokens)
@@ -253,7 +251,7 @@ func (s *suite) lastTurns(t *testing.T) string {
 		held := s.decode.counted(t).pinned
 		c := dialogue{name: "a last echo", prompt: chatPrompt, stream: stream, salted: true}.begin(s.prefill)
 		for turn := 1; turn <= 2; turn++ {
-			c.remember(ask(t, w.client, w.base, c.next(t, turn)))
+			c.remember(w.ask(t, c.next(t, turn)))
 		}
 		holds := 0
 		if !inTime(freeLimit, func() bool { // its metrics follow an answer by a moment
@@ -264,7 +262,7 @@ func (s *suite) lastTurns(t *testing.T) string {
 		}
 		blocks = append(blocks, fmt.Sprint(holds))
 		a := c.next(t, 3)
-		want := ask(t, s.client, s.prefill.url, a.lone())
+		want := s.alone(t, a)
 		got, err := postWith(t, w.client, w.base, a, http.Header{"X-Conversation-Final": {"true"}})
 		if err != nil || !got.right(want) {
 			t.Fatalf("the last turn: %v\n got %s\nwant %s", err, got, want)

@@ -148,6 +148,12 @@ func (p *realPair) scriptIn(ctx context.Context, name string, args ...string) er
 	return nil
 }
 
+// alone asks prefill for what is right: see asked.lone.
+func (p *realPair) alone(t *testing.T, a asked) told {
+	t.Helper()
+	return ask(t, p.client, p.prefill.url, a.lone())
+}
+
 func (e *engine) healthy(t *testing.T) bool {
 	t.Helper()
 	resp, err := e.client.Get(e.url + "/health")

@@ -102,6 +102,23 @@ func launch(t *testing.T, binary, prefillURL, decodeURL string, flags ...string)
 	return p
 }
 
+// launch runs the program in front of the pair.
+func (s *suite) launch(t *testing.T, flags ...string) *proxyProcess {
+	t.Helper()
+	return launch(t, s.binary, s.prefill.url, s.decode.url, flags...)
+}
+
+// ask and post send a request to the program.
+func (p *proxyProcess) ask(t *testing.T, a asked) told {
+	t.Helper()
+	return ask(t, p.client, p.base, a)
+}
+
+func (p *proxyProcess) post(t *testing.T, a asked) (told, error) {
+	t.Helper()
+	return post(t, p.client, p.base, a)
+}
+
 func (p *proxyProcess) awaitReady(t *testing.T) {
 	t.Helper()
 	ready := inTime(startLimit, func() bool {

@@ -41,7 +41,7 @@ func oneShot(n int) asked {
 func (s *suite) oneShots(t *testing.T) string {
 	t.Helper()
 	const requests = 20
-	p := launch(t, s.binary, s.prefill.url, s.decode.url)
+	p := s.launch(t)
 	before := s.decode.counted(t).pinned
 	var each, most int // blocks: of the largest request, and held at once
 	for n := range requests {
@@ -49,9 +49,9 @@ func (s *suite) oneShots(t *testing.T) string {
 		if n%2 == 0 {
 			a = a.streaming()
 		}
-		got := ask(t, p.client, p.base, a)
+		got := p.ask(t, a)
 		held := s.decode.counted(t).pinned - before
-		if want := ask(t, s.client, s.prefill.url, a.lone()); !got.right(want) {
+		if want := s.alone(t, a); !got.right(want) {
 			t.Errorf("request %d:\n got %s\nwant %s", n, got, want)
 		}
 		each = max(each, (got.promptTokens+got.completionTokens-2)/blockSize+1) // the last token sampled is not cached
@@ -88,9 +88,7 @@ func (s *suite) legs(t *testing.T, a asked, release object) (answer told, ticket
 
 func (s *suite) prefillLeg(t *testing.T, a asked, release object) object {
 	t.Helper()
-	params := object{
-		"remote_engine_id": nil, "remote_block_ids": nil, "remote_host": nil, "remote_port": nil,
-	}
+	params := firstParams()
 	maps.Copy(params, release)
 	if release != nil {
 		params["remote_num_tokens"] = 0
@@ -124,7 +122,7 @@ type restart struct {
 func (s *suite) decodeRestarts(t *testing.T) {
 	t.Helper()
 	t.Run("decode restarted", func(t *testing.T) {
-		r := &restart{suite: s, program: launch(t, s.binary, s.prefill.url, s.decode.url)}
+		r := &restart{suite: s, program: s.launch(t)}
 		r.told = dialogue{name: "a survivor", prompt: chatPrompt, stream: never, salted: true}.begin(s.prefill)
 		s.tellTurn(t, r.program, r.told, 1)
 		s.tellTurn(t, r.program, r.told, 2)
@@ -163,7 +161,7 @@ func (r *restart) goesOn(t *testing.T) string {
 // fails asks for a turn that cannot be right; the error must say so, soon.
 func (r *restart) fails(t *testing.T) string {
 	t.Helper()
-	got, err := post(t, r.program.client, r.program.base, oneShot(110))
+	got, err := r.program.post(t, oneShot(110))
 	if err != nil {
 		t.Fatalf("no answer after %s: %v", got.took, err)
 	}
@@ -181,8 +179,8 @@ func shortLived() string {
 func (s *suite) tellTurn(t *testing.T, p *proxyProcess, c *telling, turn int) told {
 	t.Helper()
 	a := c.next(t, turn)
-	got := ask(t, p.client, p.base, a)
-	if want := ask(t, s.client, s.prefill.url, a.lone()); !got.right(want) {
+	got := p.ask(t, a)
+	if want := s.alone(t, a); !got.right(want) {
 		t.Fatalf("%s, turn %d (%s):\n got %s\nwant %s", c.name, turn, got.reuse.text, got, want)
 	}
 	c.remember(got)
@@ -199,7 +197,7 @@ func (r *restart) releaseToNobody(t *testing.T) string {
 		usual = append(usual, time.Since(began))
 	}
 	a := oneShot(130)
-	want := ask(t, r.client, r.prefill.url, a.with(object{"max_tokens": 1}).lone())
+	want := r.alone(t, a.with(object{"max_tokens": 1}))
 	began := time.Now()
 	handOver := r.prefillLeg(t, a, r.tickets[0])
 	took := time.Since(began)
@@ -220,11 +218,9 @@ func (r *restart) releaseToStranger(t *testing.T) string {
 		}
 	}
 	a := oneShot(150)
-	want := ask(t, r.client, r.prefill.url, a.lone())
+	want := r.alone(t, a)
 	got, _, took := r.legs(t, a, r.tickets[1])
-	if !got.right(want) {
-		t.Errorf("the carrying request:\n got %s\nwant %s", got, want)
-	}
+	got.wantRight(t, want, "the carrying request")
 	return checkCost(t, took, usual)
 }
 
@@ -246,7 +242,7 @@ func (s *suite) releaseExpired(t *testing.T) string {
 	p := launch(t, s.binary, prefill.url, s.decode.url)
 	var usual []time.Duration
 	for n := range 4 {
-		usual = append(usual, ask(t, p.client, p.base, oneShot(160+n)).took)
+		usual = append(usual, p.ask(t, oneShot(160+n)).took)
 	}
 	p.signal(t, syscall.SIGSTOP)
 	defer p.signal(t, syscall.SIGCONT) // also where the test ends early
@@ -256,12 +252,10 @@ func (s *suite) releaseExpired(t *testing.T) string {
 		t.Fatalf("decode holds %d blocks %s after the last request", s.decode.counted(t).pinned, 2*shortTTL)
 	}
 	a := oneShot(170)
-	want := ask(t, s.client, s.prefill.url, a.lone())
+	want := s.alone(t, a)
 	p.signal(t, syscall.SIGCONT)
-	got := ask(t, p.client, p.base, a)
-	if !got.right(want) {
-		t.Errorf("the carrying request:\n got %s\nwant %s", got, want)
-	}
+	got := p.ask(t, a)
+	got.wantRight(t, want, "the carrying request")
 	legs := prefill.seen()[seen:]
 	if !slices.ContainsFunc(legs, func(x exchange) bool { return strings.Contains(kindOf(x), release) }) {
 		t.Errorf("none of %d prefill legs carried the release of blocks that had expired", len(legs))
@@ -287,20 +281,20 @@ func checkClear(t *testing.T, got told) {
 // prefillKilled is line 5 for prefill, which is not started again here.
 func (s *suite) prefillKilled(t *testing.T) string {
 	t.Helper()
-	p := launch(t, s.binary, s.prefill.url, s.decode.url)
+	p := s.launch(t)
 	long := make([]int, 3000)
 	for i := range long {
 		long[i] = 10 + i*7919%1900
 	}
 	a := asked{"/v1/completions", object{"model": model, "temperature": 0, "max_tokens": 16, "prompt": long}}
-	want := ask(t, s.client, s.prefill.url, a.lone())
+	want := s.alone(t, a)
 	type result struct {
 		told
 		err error
 	}
 	ended := make(chan result, 1) // one result, read once
 	go func() {
-		got, err := post(t, p.client, p.base, a)
+		got, err := p.post(t, a)
 		ended <- result{got, err}
 	}()
 	select {

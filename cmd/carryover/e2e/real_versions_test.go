@@ -111,9 +111,7 @@ func (s *suite) gives(t *testing.T) string {
 func (s *suite) handOver(t *testing.T, leg versionLeg) object {
 	t.Helper()
 	body := asked{body: leg.body}.with(object{
-		"stream": false, choose(leg.path == pathResponses, "max_output_tokens", "max_tokens"): 1, paramsName: object{
-			"do_remote_decode": true, "do_remote_prefill": false, "remote_engine_id": nil, "remote_block_ids": nil, "remote_host": nil, "remote_port": nil,
-		},
+		"stream": false, choose(leg.path == pathResponses, "max_output_tokens", "max_tokens"): 1, paramsName: firstParams(),
 	}).body
 	first := s.askAgentAt(t, s.prefill.url, leg.path, body)
 	params := object{}

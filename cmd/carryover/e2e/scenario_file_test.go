@@ -114,7 +114,10 @@ type step struct {
 	AtLeg       bool `yaml:"at_leg"` // a fault or restart happens when the next leg is about to be sent
 	Between     string
 	Sleep       string
-	Settle      []int // hand-backs that are done, have failed and are kept, once none waits
+	Close       string
+	Hold        string // where hand-backs stop: queued, read or computed
+	Release     string // has them go on
+	Settle      []int  // hand-backs that are done, have failed and are kept, once none waits
 	Advance     string
 	By          time.Duration
 	Expire      time.Duration

@@ -26,6 +26,7 @@ type play struct {
 	branches map[string]*history
 	seen     map[*vllmsim.Instance]int // requests that earlier steps have caused
 	lastEnd  time.Time
+	goOn     func() // releases the hand-backs that are held
 }
 
 func newPlay(t *testing.T, s *scenario, stream bool) *play {
@@ -144,6 +145,13 @@ func (p *play) act(t *testing.T, s step) {
 		p.between.once.Store(&hook)
 	case s.Sleep != "":
 		each(s.Sleep, func(i *vllmsim.Instance) error { i.SleepAndWake(); return nil })
+	case s.Close != "":
+		each(s.Close, (*vllmsim.Instance).Close)
+	case s.Hold != "":
+		p.goOn = p.hold(vllmsim.HandBackPoint(s.Hold))
+	case s.Release != "":
+		p.goOn()
+		p.goOn = nil
 	case s.Settle != nil:
 		p.handedBack(t, ends{s.Settle[0], s.Settle[1], s.Settle[2]})
 	case s.Advance != "":
@@ -176,7 +184,9 @@ func (p *play) turn(t *testing.T, s step) {
 	a := p.send(t, r)
 	p.lastEnd = time.Now()
 	p.check(t, r, a, true)
-	p.remember(r, a)
+	if p.remember(r, a); p.goOn != nil {
+		p.held(t)
+	}
 }
 
 // remember appends an answer to its branch.

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
@@ -50,6 +51,37 @@ func newTalk(seed uint64, number int) *talk {
 		k.messages = append(k.messages, encode(map[string]string{"role": "system", "content": "You are patient. " + longText(1)}))
 	}
 	return k
+}
+
+func (k *talk) name() string { return k.id }
+
+func (*talk) turns() int { return soakTurns }
+
+func (*talk) misses(string, int, int) error { return nil }
+
+func (k *talk) again(draw *rand.Rand) voice {
+	other := *k
+	other.draw, other.messages, other.pending, other.ids = draw, slices.Clone(k.messages), slices.Clone(k.pending), slices.Clone(k.ids)
+	return &other
+}
+
+func (k *talk) ready(ctx context.Context, s *soak, name string, turn int, named bool) (ask asking, err error) {
+	body := k.next(turn)
+	right, prompt, output, err := s.right(ctx, k, body)
+	return asking{prompt: prompt, output: output, rewritten: k.rewritten, send: func(front *rig) (*answered, error) {
+		if named {
+			body["conversation_id"] = k.id
+		}
+		a, err := front.post(ctx, k.path(), k.aside(name), encode(body), unwatched)
+		if err != nil {
+			return a, err
+		}
+		if err := same(a, right); err != nil {
+			return a, fmt.Errorf("%s, stream %v: %w", a.reuse(), body["stream"], err)
+		}
+		k.heard(a, output)
+		return a, nil
+	}}, err
 }
 
 // odds is true once in n times.

@@ -6,7 +6,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/tidwall/gjson"
 
@@ -193,32 +192,19 @@ func TestMutant_WithoutIDEchoTheOracleSeesIt(t *testing.T) {
 	}
 }
 
-// forgetfulStore hands out a ticket and later says that it has displaced it.
-type forgetfulStore struct {
-	server.Store
-	mu   sync.Mutex // guards used
-	used []convcache.Ticket
-}
-
-// Take implements server.Store.
-func (s *forgetfulStore) Take(ctx context.Context, key convcache.Key, id convcache.TicketID) (convcache.Ticket, convcache.Outcome) {
-	ticket, outcome := s.Store.Take(ctx, key, id)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if outcome == convcache.Taken {
-		s.used = append(s.used, ticket)
-	}
-	return ticket, outcome
-}
-
-// Put implements server.Store.
-func (s *forgetfulStore) Put(ctx context.Context, key convcache.Key, ticket convcache.Ticket, ttl time.Duration) ([]convcache.Ticket, convcache.Outcome) {
-	displaced, outcome := s.Store.Put(ctx, key, ticket, ttl)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	displaced = append(displaced, s.used...)
-	s.used = nil
-	return displaced, outcome
+// recalling hands out a ticket and later says that it has displaced it.
+func recalling(store server.Store) server.Store {
+	var mu sync.Mutex // guards used
+	var used []convcache.Ticket
+	return &tapped{Store: store, taken: func(ticket *convcache.Ticket) {
+		mu.Lock()
+		defer mu.Unlock()
+		used = append(used, *ticket)
+	}, kept: func(_ convcache.Ticket, displaced *[]convcache.Ticket, _ convcache.Outcome) {
+		mu.Lock()
+		defer mu.Unlock()
+		*displaced, used = append(*displaced, used...), nil
+	}}
 }
 
 // A store that hands out what was used breaks the first line; the second drops what names the same blocks.
@@ -229,7 +215,7 @@ func TestMutant_ReleaseAfterUseIsDropped(t *testing.T) {
 			r := startMutated(t, func(deps *server.Deps) {
 				seen.Legs, deps.Legs = deps.Legs, seen
 				if mutant {
-					deps.Store = &forgetfulStore{Store: deps.Store}
+					deps.Store = recalling(deps.Store)
 				}
 			}, "--release", "on")
 			c := r.talk("used")

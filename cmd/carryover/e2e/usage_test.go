@@ -1,15 +1,9 @@
 package e2e
 
 import (
-	"bytes"
 	"fmt"
-	"io"
 	"net/http"
-	"net/http/httptest"
-	"net/http/httputil"
-	"net/url"
 	"regexp"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -125,25 +119,9 @@ func startUntold(t *testing.T, change func(*vllmsim.Config)) *rig {
 	cfg := vllmsim.DefaultConfig()
 	change(&cfg)
 	behind := testrig.StartInstance(t, cfg, "")
-	target, err := url.Parse(behind.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	relay := httputil.NewSingleHostReverseProxy(target)
-	relay.Transport = &http.Transport{DisableKeepAlives: true}
-	relay.ModifyResponse = func(resp *http.Response) error {
-		told, err := io.ReadAll(resp.Body)
-		if err != nil {
-			return err
-		}
-		untold := regexp.MustCompile(`"(remote_prefill_)?cached_tokens"`).ReplaceAll(told, []byte(`"untold"`))
-		resp.Body, resp.ContentLength = io.NopCloser(bytes.NewReader(untold)), int64(len(untold))
-		resp.Header.Set("Content-Length", strconv.Itoa(len(untold)))
-		return nil
-	}
-	front := httptest.NewServer(relay)
-	t.Cleanup(front.Close)
-	r := startRig(t, rigConfig{decode: []vllmsim.Config{cfg}, flags: []string{"--prefill", front.URL}})
+	told := regexp.MustCompile(`"(remote_prefill_)?cached_tokens"`)
+	untold := tampering{answer: func(_ string, body []byte) []byte { return told.ReplaceAll(body, []byte(`"untold"`)) }}
+	r := startRig(t, rigConfig{decode: []vllmsim.Config{cfg}, flags: []string{"--prefill", untold.front(t, behind)}})
 	r.prefill = append(r.prefill, behind)
 	return r
 }
