@@ -28,6 +28,11 @@ func TestOperators_SeeAConversationAndNothingOfItsContent(t *testing.T) {
 	cfg := vllmsim.DefaultConfig()
 	o := startOperated(t, rigConfig{cfg: cfg})
 	o.talkOfSecrets(t, cfg)
+	for path, want := range map[string]string{"/healthz": `{"status":"ok"}`, "/readyz": `"status":"ready"`, "/health": `"cached_conversations":`} { // without a token
+		if status, body := o.operate(t, http.MethodGet, path, nil); status != http.StatusOK || !strings.Contains(body, want) {
+			t.Errorf("%s: %d %s, want %s", path, status, body, want)
+		}
+	}
 	var last struct{ Turns []journal.TurnRecord }
 	var all []string
 	settled := testrig.Eventually(func() bool { // the last turn's receipt comes behind its last byte

@@ -125,14 +125,14 @@ func (*agentTalk) misses(reuse string, tickets, worth int) error {
 func (s *soak) rightForAgent(ctx context.Context, k *agentTalk, members object) (a *agentAnswer, prompt, output []int, err error) {
 	body := maps.Clone(members)
 	body["cache_salt"] = strconv.FormatUint(rand.Uint64(), 36)
-	if a, err = s.lone.askAgent(ctx, k.path, http.Header{}, body); err != nil {
+	if a, err = s.lone.askAgent(ctx, k.path, nil, body); err != nil {
 		return nil, nil, nil, err
 	}
 	if a.status != http.StatusOK {
 		return nil, nil, nil, fmt.Errorf("status %d: %s", a.status, a.raw)
 	}
 	body["stream"] = false
-	rendered, err := s.lone.post(ctx, k.path+"/render", http.Header{}, encode(body), unwatched)
+	rendered, err := s.lone.post(ctx, k.path+"/render", nil, encode(body), unwatched)
 	if err != nil {
 		return nil, nil, nil, err
 	}
@@ -141,7 +141,7 @@ func (s *soak) rightForAgent(ctx context.Context, k *agentTalk, members object) 
 	if limit == nil {
 		limit = body["max_output_tokens"]
 	}
-	forced, err := s.lone.post(ctx, "/v1/chat/completions", http.Header{}, encode(object{
+	forced, err := s.lone.post(ctx, "/v1/chat/completions", nil, encode(object{
 		"model": "sim", "messages": []any{map[string]string{"role": "user", "content": "x"}}, "max_tokens": limit, "temperature": 0, "return_token_ids": true,
 		"cache_salt": body["cache_salt"], "kv_transfer_params": object{"prompt_token_ids": prompt},
 	}), unwatched)

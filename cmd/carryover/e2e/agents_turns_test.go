@@ -16,7 +16,7 @@ import (
 // startAgents runs the program in front of a pair that serves agents: with a render endpoint, and a plug-in that tells the ids of answers.
 func startAgents(t *testing.T, change func(*vllmsim.Config), flags ...string) *rig {
 	t.Helper()
-	return startTokens(t, 1, 1, func(c *vllmsim.Config) {
+	return startTokens(t, func(c *vllmsim.Config) {
 		c.Render, c.OutputTokenIDs, c.MessageParams = true, true, true
 		change(c)
 	}, flags...)
@@ -117,7 +117,7 @@ func TestAgents_TurnsReuseAndShowNothing(t *testing.T) {
 					} else if hits > 0 {
 						t.Errorf("%d hits, but stock engines tell nothing of their Messages", hits)
 					}
-					r.verifyReads(t, 0)
+					r.verifyReads(t)
 				})
 			}
 		}
@@ -133,7 +133,7 @@ func TestAgents_ATicketServesEveryAPI(t *testing.T) {
 	}
 	say := func(role, text string) any { return object{"role": role, "content": text} }
 	ask := func(path string, body object) *agentAnswer {
-		a, err := r.askAgent(t.Context(), path, http.Header{}, body)
+		a, err := r.askAgent(t.Context(), path, nil, body)
 		if err != nil || a.status != http.StatusOK {
 			t.Fatalf("%v: %d %s", err, a.status, a.raw)
 		}
@@ -155,7 +155,7 @@ func TestAgents_ATicketServesEveryAPI(t *testing.T) {
 	if !strings.HasPrefix(third.reuse(), "hit;tokens=") {
 		t.Errorf("a response behind a Messages turn: %s", third.reuse())
 	}
-	r.verifyReads(t, 0)
+	r.verifyReads(t)
 }
 
 // Without a render endpoint the legs are native, nothing is offered, and the reason says so.
@@ -174,7 +174,7 @@ func TestAgents_WithoutRender(t *testing.T) {
 			if n := r.atDecode("computed_tokens"); n > 4 {
 				t.Errorf("decode computed %d tokens of prompts, want one of each", n)
 			}
-			r.verifyReads(t, 0)
+			r.verifyReads(t)
 		})
 	}
 }
@@ -190,5 +190,5 @@ func TestAgents_RenderServer(t *testing.T) {
 			t.Errorf("turn %d: %s", turn+1, a.reuse())
 		}
 	}
-	r.verifyReads(t, 0)
+	r.verifyReads(t)
 }

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"strings"
@@ -49,21 +48,5 @@ func TestByContent_CompletionsOfATemplateLeaveEachOtherTheirTickets(t *testing.T
 	if a := r.unnamed(t, "/v1/completions", "continued", object{"prompt": prompt, "max_tokens": 20}); !a.hit() {
 		t.Errorf("a completion that is continued: %s", a.reuse())
 	}
-	r.verifyReads(t, 0)
-}
-
-// Where decode serves what it has by itself, the ticket of another chat with the same words does not make it compute a long prompt.
-func TestByContent_TheTicketOfAnotherSaysNothingOfWhatDecodeHas(t *testing.T) {
-	r := startUnnamed(t, "--disagg-threshold", "64")
-	chat := func(n int) speech {
-		system, _ := json.Marshal(map[string]string{"role": "system", "content": strings.Repeat(longText(n)+" ", 8)})
-		return speech{system, question("Summarise this.")}
-	}
-	r.unnamed(t, "/v1/chat/completions", "first", object{"messages": chat(1), "max_tokens": 60})
-	said, _ := json.Marshal(map[string]string{"role": "assistant", "content": "It was short."})
-	other := append(chat(2), said, question("More."))
-	if a := r.unnamed(t, "/v1/chat/completions", "second", object{"messages": other, "max_tokens": 20}); !strings.HasPrefix(a.header.Get("X-KV-Path"), "prefill_decode") {
-		t.Errorf("decode computes another's prompt: %s, %s", a.header.Get("X-KV-Path"), a.reuse())
-	}
-	r.verifyReads(t, 0)
+	r.verifyReads(t)
 }

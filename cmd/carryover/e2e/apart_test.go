@@ -49,10 +49,8 @@ func shortAsk(path string, n int, stream bool) object {
 // asks asks once more, and returns the answer.
 func (o *rig) asks(t *testing.T, path string, stream bool) *answered {
 	t.Helper()
-	a, err := o.post(t.Context(), path, http.Header{}, encode(shortAsk(path, int(o.asked.Add(1)), stream)), func(int, []byte) {})
-	if err != nil {
-		t.Fatal(err)
-	}
+	a, err := o.post(t.Context(), path, nil, encode(shortAsk(path, int(o.asked.Add(1)), stream)), unwatched)
+	noError(t, err)
 	return a
 }
 

@@ -35,9 +35,7 @@ func freePort(t *testing.T) int {
 		if err != nil {
 			continue
 		}
-		if err := l.Close(); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, l.Close())
 		return port
 	}
 	t.Fatal("no port is free")
@@ -62,9 +60,7 @@ func (r *rig) connected(t *testing.T, role string, cfg vllmsim.Config) *vllmsim.
 		}
 		cfg.Connector, cfg.Bidirectional = vllmsim.ConnectorNIXL, false
 		instance, err := vllmsim.Start(cfg)
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		t.Cleanup(func() { _ = instance.Close() })
 		return instance
 	}
@@ -109,11 +105,9 @@ func (r *rig) startAlone(t *testing.T, cfg vllmsim.Config) {
 func (r *rig) compare(t *testing.T, path string, body []byte, got *answered) {
 	t.Helper()
 	members := map[string]json.RawMessage{}
-	if err := json.Unmarshal(body, &members); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, json.Unmarshal(body, &members))
 	delete(members, "conversation_id")
-	want, err := r.lone.post(t.Context(), path, http.Header{}, encode(members), unwatched)
+	want, err := r.lone.post(t.Context(), path, nil, encode(members), unwatched)
 	if err != nil || got.status != want.status {
 		t.Fatalf("status: got %d, alone %+v (%v): %.500s", got.status, want, err, got.raw)
 	}

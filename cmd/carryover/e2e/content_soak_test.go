@@ -81,14 +81,7 @@ func (c unnamedSoak) run(t *testing.T, seed uint64, conversations int) {
 	}
 	f := startFleetWith(t, cfg, redis, replace, slices.Concat(byContent, []string{"--store-timeout", "5s"}, c.flags)...)
 	s := &unnamed{soak: f.soakOf(t, cfg, seed), asked: &library{}}
-	group, ctx := errgroup.WithContext(t.Context())
-	group.SetLimit(soakAtOne)
-	for i := range conversations {
-		group.Go(func() error { return s.converse(ctx, newSpeaker(seed, i), 1, nil) })
-	}
-	if err := group.Wait(); err != nil {
-		t.Fatal(err)
-	}
+	severally(t, soakAtOne, conversations, func(ctx context.Context, i int) error { return s.converse(ctx, newSpeaker(seed, i), 1, nil) })
 	live.verifyPinned(t, f.replicas[0], time.Since(began))
 	f.verify(t)
 	t.Logf("%d conversations, %d turns in %s: %s", conversations, s.turns.Load(), time.Since(began).Round(time.Millisecond), &s.tally)

@@ -143,9 +143,7 @@ func (u *under) end(t *testing.T, reuse string, decode ...*vllmsim.Instance) *re
 func (u *under) pace(t *testing.T, between time.Duration) {
 	t.Helper()
 	for _, instance := range u.slow {
-		if err := instance.Switch(vllmsim.Switches{Timing: &vllmsim.Timing{InterToken: between}}); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, instance.Switch(vllmsim.Switches{Timing: &vllmsim.Timing{InterToken: between}}))
 	}
 }
 

@@ -10,15 +10,13 @@ import (
 	"carryover/server"
 	"carryover/upstream"
 	"carryover/upstream/fleet"
-	"carryover/upstream/vllmsim"
 )
 
 // startWaking runs the program in front of one instance of each role.
 func startWaking(t *testing.T, replace func(*server.Deps), flags ...string) *rig {
 	t.Helper()
-	cfg := vllmsim.DefaultConfig()
 	return startRig(t, rigConfig{
-		cfg: cfg, replace: replace, flags: flags, taught: true,
+		replace: replace, flags: flags, taught: true,
 	})
 }
 

@@ -140,9 +140,7 @@ func (c *listed) ask(t *testing.T, right bool) *answered {
 	}
 	a := c.must(t, "/v1/completions", nil, members)
 	raw, err := vllmsim.Lone(t.Context(), c.cfg, "/v1/completions", encode(members))
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	want := &answered{status: http.StatusOK, ends: endsWhole}
 	want.take(raw, "message")
 	if err := same(a, want); right && err != nil {

@@ -86,7 +86,7 @@ func startHandingTwice(t *testing.T, replicas int) (first, second *rig) {
 		flags: append([]string{"--redis-url", "redis://" + redistest.Start(t).Addr()}, atOnce...),
 	}
 	first = startRig(t, c)
-	c.cfg, c.beside = vllmsim.Config{}, first
+	c.beside = first
 	second = startRig(t, c)
 	return first, second
 }

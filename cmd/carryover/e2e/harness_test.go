@@ -62,6 +62,7 @@ func (r *rig) hangUp() { r.proxy.Client.Close() }
 // rigConfig says what a rig is made of. The flags are those of the command line; the
 // instances are added to them.
 type rigConfig struct {
+	found             bool             // its flags say where instances are
 	cfg               vllmsim.Config   // of all instances
 	prefills, decodes int              // 1 for 0
 	prefill, decode   []vllmsim.Config // in their place, where instances differ
@@ -106,7 +107,11 @@ func startRig(t *testing.T, c rigConfig) *rig {
 			flags = append(flags, flag, instance.URL())
 		}
 	}
-	if r.cfg = vllmsim.DefaultConfig(); c.cfg.BlockSize > 0 {
+	r.cfg = vllmsim.DefaultConfig()
+	if c.cfg.BlockSize == 0 && c.prefill == nil && c.decode == nil && !c.found {
+		c.cfg = r.cfg
+	}
+	if c.cfg.BlockSize > 0 && c.beside == nil {
 		r.cfg, c.prefill, c.decode = c.cfg, slices.Repeat([]vllmsim.Config{c.cfg}, max(1, c.prefills)), slices.Repeat([]vllmsim.Config{c.cfg}, max(1, c.decodes))
 	}
 	if r.connector, r.entry, r.port = c.connector, c.entry, c.port; c.connector != "" {
@@ -133,9 +138,7 @@ func startRig(t *testing.T, c rigConfig) *rig {
 	}
 	r.args = strings.Join(flags, " ")
 	cfg, err := configtest.Load(t, r.args, c.env...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	r.serve(t, cfg, c)
 	return r
 }
@@ -143,13 +146,9 @@ func startRig(t *testing.T, c rigConfig) *rig {
 func (r *rig) serve(t *testing.T, cfg config.Config, c rigConfig) {
 	t.Helper()
 	telemetry, err := app.LoadTelemetry()
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	p, deps, err := app.NewParts(app.Configured{Config: cfg, Telemetry: telemetry, AskLimit: 30 * time.Second}, slog.New(r.turns))
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	if c.replace != nil {
 		c.replace(&deps)
 	}
@@ -173,9 +172,7 @@ func (r *rig) serve(t *testing.T, cfg config.Config, c rigConfig) {
 		r.serveOperators(t, cfg)
 	}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	r.base = "http://" + listener.Addr().String()
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1) // one result, read once
@@ -202,6 +199,14 @@ func (r *rig) serve(t *testing.T, cfg config.Config, c rigConfig) {
 	t.Cleanup(r.stop)
 }
 
+// noError ends the test where something failed that is not tested.
+func noError(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // named are the flags that name the instances.
 func (r *rig) named() (flags []string) {
 	for _, role := range []string{config.RolePrefill, config.RoleDecode} {
@@ -216,9 +221,7 @@ func (r *rig) named() (flags []string) {
 func (r *rig) serveOperators(t *testing.T, cfg config.Config) {
 	t.Helper()
 	listener, err := app.OpenAdmin(t.Context(), config.AdminConfig{Listen: "127.0.0.1:0"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	r.operators = "http://" + listener.Addr().String()
 	logger := slog.New(slog.DiscardHandler)
 	reload := &app.Reloader{Again: func() (config.Config, error) { return configtest.Load(t, r.args) }, Proxy: r.proxy, Logger: logger, Cfg: cfg}
@@ -230,9 +233,7 @@ func (r *rig) serveOperators(t *testing.T, cfg config.Config) {
 // configure writes the configuration file.
 func (r *rig) configure(t *testing.T, text string) {
 	t.Helper()
-	if err := os.WriteFile(r.file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.WriteFile(r.file, []byte(text), 0o600))
 }
 
 // reload puts another file in force.
@@ -258,19 +259,13 @@ func (r *rig) operate(t *testing.T, method, path string, body any) (status int, 
 func askBare(t *testing.T, client *http.Client, method, url string, body []byte) (status int, answer string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, url, bytes.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	req.Header.Set("Content-Type", "application/json")
 	resp, err := client.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	defer resp.Body.Close()
 	text, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	return resp.StatusCode, string(text)
 }
 
@@ -494,9 +489,7 @@ const silence = 300 * time.Millisecond
 // setFault sets a fault of an instance.
 func (r *rig) setFault(t *testing.T, instance *vllmsim.Instance, fault vllmsim.Fault) {
 	t.Helper()
-	if err := instance.SetFault(fault); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, instance.SetFault(fault))
 	if fault.Kind == vllmsim.FaultSilent {
 		r.between.silent.Store(instance.URL(), true)
 	}
@@ -506,9 +499,7 @@ func (r *rig) setFault(t *testing.T, instance *vllmsim.Instance, fault vllmsim.F
 func (r *rig) clearFaults(t *testing.T, instance *vllmsim.Instance) {
 	t.Helper()
 	r.between.silent.Delete(instance.URL())
-	if err := instance.ClearFaults(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, instance.ClearFaults())
 }
 
 // answersNone reports whether an instance has the fault that it answers no leg.

@@ -60,9 +60,7 @@ func TestKVEvents_PromptsGoWhereTheirBeginningIs(t *testing.T) {
 		map[string]string{"role": "system", "content": manual()}, map[string]string{"role": "user", "content": "Of another client."},
 	}})
 	response, err := http.Post(p.prefill[other].URL()+"/v1/chat/completions", "application/json", strings.NewReader(string(body)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	response.Body.Close()
 	if !within(foundWithin, func() bool { return p.heldBlocks(first) == 0 && p.heldBlocks(other) >= len(manual())/64 }) {
 		t.Fatalf("%d and %d blocks are held, as far as the program has heard", p.heldBlocks(first), p.heldBlocks(other))

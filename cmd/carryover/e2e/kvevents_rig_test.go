@@ -42,7 +42,7 @@ func startPublishing(t *testing.T, prefills, decodes int, c rigConfig, change fu
 		}
 		flags = append(flags, "--"+role, instance.URL())
 	}
-	c.flags = append(flags, c.flags...)
+	c.flags, c.found = append(flags, c.flags...), true
 	p := startRig(t, c)
 	p.prefill, p.decode = instances[:prefills], instances[prefills:]
 	return p

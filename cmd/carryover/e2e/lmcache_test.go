@@ -36,16 +36,14 @@ func endpointOf(body object) string {
 func (r *rig) must(t *testing.T, path string, header http.Header, body any) *answered {
 	t.Helper()
 	a, err := r.post(t.Context(), path, header, encode(body), unwatched)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	return a
 }
 
 // say sends a request.
 func (r *rig) say(t *testing.T, body object) *answered {
 	t.Helper()
-	a, err := r.post(t.Context(), endpointOf(body), http.Header{}, encode(body), unwatched)
+	a, err := r.post(t.Context(), endpointOf(body), nil, encode(body), unwatched)
 	if err != nil {
 		t.Errorf("%v: %v", body["model"], err)
 		return &answered{header: http.Header{}}
@@ -127,7 +125,7 @@ func TestLMCache_SenderThatAnswersNothingIsLeftAlone(t *testing.T) {
 	body := encode(object{"model": "sim", "prompt": []int{1000, 1001}, "max_tokens": 1, "return_token_ids": true, "kv_transfer_params": object{
 		"disagg_spec": object{"req_id": "of another", "receiver_host": "127.0.0.1", "receiver_init_port": gone, "receiver_alloc_port": gone},
 	}})
-	if a, err := (&rig{base: stuck.URL(), client: r.client}).post(ctx, "/v1/completions", http.Header{}, body, nil); err == nil && a.ends != endsLeft {
+	if a, err := (&rig{base: stuck.URL(), client: r.client}).post(ctx, "/v1/completions", nil, body, nil); err == nil && a.ends != endsLeft {
 		t.Fatalf("the sender has answered: %s", a.raw)
 	}
 	r.between.silent.Store(stuck.URL(), true)
@@ -166,9 +164,7 @@ func TestLMCache_ReplicasRelayNotifications(t *testing.T) {
 	}
 	first := startLMCache(t, c, func(c *vllmsim.Config) { c.LMCache.TP, c.Timing.TransferPerBlock = 2, 1e6 })
 	c.beside, c.connector, c.port = first, config.ConnectorLMCache, freePort(t)
-	if err := first.prefill[1].Switch(vllmsim.Switches{ProxyPort: &c.port}); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, first.prefill[1].Switch(vllmsim.Switches{ProxyPort: &c.port}))
 	second := startRig(t, c)
 	for n := range 12 {
 		[]*rig{first, second}[n/2%2].asAlone(t, n)
@@ -188,7 +184,7 @@ func TestLMCache_StaleNotificationsAfterARestart(t *testing.T) {
 		testrig.Eventually(func() bool { return r.atPrefill("pushing") > 0 })
 		leave()
 	}()
-	_, _ = r.post(ctx, "/v1/completions", http.Header{}, encode(longAsked(1)), unwatched) // the client leaves
+	_, _ = r.post(ctx, "/v1/completions", nil, encode(longAsked(1)), unwatched) // the client leaves
 	<-gone
 	r.stop()
 	if !testrig.Eventually(func() bool { return r.atPrefill("notices") > 0 }) {
@@ -211,9 +207,7 @@ func TestLMCache_StrangersAtThePort(t *testing.T) {
 		"\xff\x00\x00\x00\x00\x00\x00\x00\x01\x7f\x03\x00NULL" + strings.Repeat("\x00", 48) + "\x04\x19\x05READY\x0bSocket-Type\x00\x00\x00\x04PUSH\x02\x7f\xff\xff\xff\xff\xff\xff\xff",
 	} {
 		conn, err := net.Dial("tcp", "127.0.0.1:"+strconv.Itoa(r.port))
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		if _, err := conn.Write([]byte(said)); err != nil {
 			t.Error(err)
 		}

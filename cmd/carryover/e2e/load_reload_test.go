@@ -39,7 +39,7 @@ func (r *rig) wantTurns(ctx context.Context, id string, enough func(turn int) bo
 		answer := fmt.Sprintf("Answer %d of %s is what the clerk remembers of it.", turn, id)
 		messages = append(messages, question(fmt.Sprintf("%s %d %s SAY %s", id, turn, longText(turn), answer)))
 		body := encode(object{"model": "sim", "messages": messages, "stream": true, "max_tokens": 400, "conversation_id": id})
-		a, err := r.post(ctx, "/v1/chat/completions", http.Header{}, body, unwatched)
+		a, err := r.post(ctx, "/v1/chat/completions", nil, body, unwatched)
 		switch {
 		case err != nil:
 			return fmt.Errorf("%s, turn %d: %w", id, turn, err)
@@ -71,9 +71,7 @@ func TestReload_UnderTraffic(t *testing.T) {
 	r := startReloadable(t)
 	for _, instance := range r.all("") {
 		apart := vllmsim.Timing{InterToken: time.Millisecond} // turns take about as long as a reload
-		if err := instance.Switch(vllmsim.Switches{Timing: &apart}); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, instance.Switch(vllmsim.Switches{Timing: &apart}))
 	}
 	var reloaded atomic.Bool
 	var turns atomic.Int64

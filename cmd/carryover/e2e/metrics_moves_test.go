@@ -80,21 +80,19 @@ func moveTurns(t *testing.T, m *moves) {
 	talk.h.messages = talk.h.messages[:len(talk.h.messages)-1]
 	talk.repeat(t) // the answer is made again
 	again := streamed(object{"model": "sim", "messages": talk.h.messages, "max_tokens": 400, "conversation_id": talk.id})
-	if a, err := s.post(t.Context(), "/v1/chat/completions", http.Header{}, encode(again), unwatched); err != nil || !a.hit() {
+	if a, err := s.post(t.Context(), "/v1/chat/completions", nil, encode(again), unwatched); err != nil || !a.hit() {
 		t.Fatalf("a stream: %v %v, want a hit", a, err)
 	}
 	see()
 
 	slow := vllmsim.Timing{InterToken: time.Minute} // no answer ends before its client leaves
-	if err := s.decode[0].Switch(vllmsim.Switches{Timing: &slow}); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, s.decode[0].Switch(vllmsim.Switches{Timing: &slow}))
 	ctx, leave := context.WithCancel(t.Context())
 	var turns sync.WaitGroup
 	for range 4 {
 		turns.Go(func() {
 			body := encode(object{"model": "sim", "stream": true, "max_tokens": 5000, "messages": speech{question("SAY " + longText(9))}})
-			_, _ = s.post(ctx, "/v1/chat/completions", http.Header{}, body, unwatched)
+			_, _ = s.post(ctx, "/v1/chat/completions", nil, body, unwatched)
 		})
 	}
 	turns.Go(func() { // of another client than ours
@@ -113,9 +111,7 @@ func moveTurns(t *testing.T, m *moves) {
 	}
 	leave()
 	turns.Wait()
-	if err := s.decode[0].Switch(vllmsim.Switches{Timing: &vllmsim.Timing{}}); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, s.decode[0].Switch(vllmsim.Switches{Timing: &vllmsim.Timing{}}))
 	if !testrig.Eventually(func() bool {
 		now := see()
 		return now.sum("carryover_open_turns")+now.sum("carryover_queue_length") == 0
@@ -140,10 +136,9 @@ func moveTurns(t *testing.T, m *moves) {
 // moveFailures has tickets exceed their share, and decode and Redis fail.
 func moveFailures(t *testing.T, m *moves) {
 	t.Helper()
-	cfg := vllmsim.DefaultConfig()
 	redis := redistest.Start(t)
 	s := &scripted{rig: startOperated(t, rigConfig{
-		cfg: cfg, env: []string{testrig.ReplicaSecret},
+		env:   []string{testrig.ReplicaSecret},
 		flags: []string{"--release", "on", "--hand-back", "off", "--pinned-share", "0.001", "--redis-url", "redis://" + redis.Addr()},
 	})}
 	see := func() scraped { return m.see(s.scrape(t)) }
@@ -160,9 +155,7 @@ func moveFailures(t *testing.T, m *moves) {
 		t.Errorf("a turn that failed twice: %v", now.own("carryover_retries"))
 	}
 	redis.Kill()
-	if err := s.decode[0].ClearFaults(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, s.decode[0].ClearFaults())
 	if !within(nemesisPatience, func() bool { return see().sum("carryover_redis_up") == 0 }) {
 		t.Error("Redis is gone, and said to be up")
 	}
@@ -206,7 +199,7 @@ func moveHandBacks(t *testing.T, m *moves) {
 func moveConnections(t *testing.T, m *moves) {
 	t.Helper()
 	s := &scripted{rig: startOperated(t, rigConfig{
-		cfg: vllmsim.DefaultConfig(), empty: true,
+		empty:  true,
 		server: func(c *server.Config) { c.MaxConnections = 1 },
 	})}
 	m.see(s.scrape(t))

@@ -23,9 +23,6 @@ import (
 func startMooncake(t *testing.T, c rigConfig) *rig {
 	t.Helper()
 	c.connector = config.ConnectorMooncake
-	if c.cfg.BlockSize == 0 {
-		c.cfg = vllmsim.DefaultConfig()
-	}
 	return startRig(t, c)
 }
 

@@ -24,13 +24,10 @@ import (
 // assertions that end every scenario fail then. A mutant that is not noticed would mean
 // that the scenarios prove nothing about that property.
 
-func startMutant(t *testing.T, mutate func(*server.Deps)) *rig {
+func startMutant(t *testing.T, mutate func(*server.Deps), flags ...string) *rig {
 	t.Helper()
-	cfg := vllmsim.DefaultConfig()
 	return startRig(t, rigConfig{
-		cfg: cfg, prefills: 2,
-		flags:   []string{"--routing-prefill", "round_robin"},
-		replace: mutate, taught: true,
+		prefills: 2, flags: append([]string{"--routing-prefill", "round_robin"}, flags...), replace: mutate, taught: true,
 	})
 }
 
@@ -39,7 +36,7 @@ func startMutant(t *testing.T, mutate func(*server.Deps)) *rig {
 func (r *rig) ask(t *testing.T, messages ...json.RawMessage) *answered {
 	t.Helper()
 	body := encode(object{"model": "sim", "messages": messages, "max_tokens": 2000, "conversation_id": "mutant"})
-	a, err := r.post(t.Context(), "/v1/chat/completions", http.Header{}, body, nil)
+	a, err := r.post(t.Context(), "/v1/chat/completions", nil, body, nil)
 	if err != nil {
 		t.Error(err)
 		return &answered{}
@@ -199,9 +196,7 @@ func (e *replayingEngine) Decode(ctx context.Context, leg upstream.Leg, limits u
 func TestMutant_WithAHandOverToTwoDecodesTheOracleSeesIt(t *testing.T) {
 	other := testrig.StartInstance(t, vllmsim.DefaultConfig(), "")
 	instance, err := upstream.NewInstance(upstream.RoleDecode, "other", other.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	for name, to := range map[string]*upstream.Instance{"same instance": nil, "two instances": &instance} {
 		t.Run(name, func(t *testing.T) {
 			r := startMutant(t, func(deps *server.Deps) { deps.Legs = &replayingEngine{Legs: deps.Legs, to: to} })

@@ -173,9 +173,7 @@ func (n *nemesis) rage(t *testing.T, f *replicas, turns int, ended <-chan error)
 		n.await(t, i*share+2*share/3, ended)
 		step.end()
 	}
-	if err := <-ended; err != nil {
-		t.Fatal(err)
-	}
+	noError(t, <-ended)
 }
 
 // await waits until so many turns have begun.

@@ -20,9 +20,7 @@ func (r *rig) pauses(t *testing.T, instance *vllmsim.Instance, path string) (ans
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, instance.URL()+path, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	resp, err := r.client.Do(req)
 	if err != nil {
 		return false
@@ -91,9 +89,8 @@ func TestPause_ATurnBeginsAnewElsewhere(t *testing.T) {
 		for _, stream := range []bool{false, true} {
 			t.Run(fmt.Sprint(role, ", stream ", stream), func(t *testing.T) {
 				t.Parallel()
-				cfg := vllmsim.DefaultConfig()
 				g := startChanging(t, rigConfig{
-					cfg: cfg, prefills: 2, decodes: 2, flags: []string{"--release", "on", "--hand-back", "off"},
+					prefills: 2, decodes: 2, flags: []string{"--release", "on", "--hand-back", "off"},
 				})
 				turn := g.anyTalk(t, stream)
 				turn()
@@ -145,18 +142,15 @@ func (r *rig) anyTalk(t *testing.T, stream bool) func() *record.Turn {
 // Where every instance of a role is paused, the client is told to come again, as by the engine.
 func TestPause_NoOtherInstance(t *testing.T) {
 	t.Parallel()
-	cfg := vllmsim.DefaultConfig()
-	g := startChanging(t, rigConfig{cfg: cfg})
+	g := startChanging(t, rigConfig{})
 	if !g.pauses(t, g.decode[0], "/pause") {
 		t.Fatal("an instance on which nothing is under way is not paused")
 	}
 	for _, stream := range []bool{false, true} {
 		before := len(legs(g.prefill[0]))
 		body := encode(object{"model": "sim", "max_tokens": 10, "stream": stream, "messages": []any{map[string]string{"role": "user", "content": longText(7)}}})
-		a, err := g.post(t.Context(), "/v1/chat/completions", http.Header{}, body, unwatched)
-		if err != nil {
-			t.Fatal(err)
-		}
+		a, err := g.post(t.Context(), "/v1/chat/completions", nil, body, unwatched)
+		noError(t, err)
 		told := a.status == http.StatusServiceUnavailable && a.header.Get("Retry-After") != "" || stream && strings.Contains(string(a.raw), `"code":503`)
 		if !told || strings.Contains(string(a.raw), `"role"`) {
 			t.Errorf("stream %t: status %d, %.300s; want 503", stream, a.status, a.raw)
@@ -171,7 +165,7 @@ func TestPause_NoOtherInstance(t *testing.T) {
 	}
 	ask := func() (ok bool) {
 		body := encode(object{"model": "sim", "max_tokens": 1, "messages": []any{map[string]string{"role": "user", "content": longText(7)}}})
-		a, err := g.post(t.Context(), "/v1/chat/completions", http.Header{}, body, unwatched)
+		a, err := g.post(t.Context(), "/v1/chat/completions", nil, body, unwatched)
 		return err == nil && a.status == http.StatusOK
 	}
 	is := func(state string) bool {

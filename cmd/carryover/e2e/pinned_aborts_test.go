@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"context"
-	"net/http"
 	"testing"
 	"time"
 
@@ -46,9 +45,7 @@ func TestPinned_AfterClientsLeaveIsWhatEnginesHold(t *testing.T) {
 			c := r.talk("left")
 			c.learnt(t)
 			if tc.rides {
-				if err := r.oneShot(t.Context(), 1); err != nil {
-					t.Fatal(err)
-				}
+				noError(t, r.oneShot(t.Context(), 1))
 			}
 			tc.fault.Count = 1
 			r.setFault(t, r.prefill[0], tc.fault)
@@ -62,7 +59,7 @@ func TestPinned_AfterClientsLeaveIsWhatEnginesHold(t *testing.T) {
 			gone := make(chan struct{})
 			go func() {
 				defer close(gone)
-				_, _ = r.post(ctx, "/v1/chat/completions", http.Header{}, encode(body), unwatched) // its client has left
+				_, _ = r.post(ctx, "/v1/chat/completions", nil, encode(body), unwatched) // its client has left
 			}()
 			if !testrig.Eventually(func() bool { return len(legs(r.prefill[0])) > before }) {
 				t.Fatal("prefill has got no leg")

@@ -16,7 +16,6 @@ import (
 	"carryover/cmd/carryover/cli"
 	"carryover/cmd/carryover/command"
 	"carryover/cmd/carryover/testrig"
-	"carryover/upstream/vllmsim"
 )
 
 // writes is a writer that may be read meanwhile.
@@ -51,7 +50,7 @@ func (w *writes) line(has string) string {
 // startProgram runs the whole program by its command line until the test ends, and returns it with its log, which is in JSON.
 func startProgram(t *testing.T, env []string, args ...string) (*rig, *writes) {
 	t.Helper()
-	log, r := &writes{}, &rig{cfg: vllmsim.DefaultConfig(), client: &http.Client{Transport: &http.Transport{IdleConnTimeout: time.Second}}}
+	log, r := &writes{}, &rig{client: &http.Client{Transport: &http.Transport{IdleConnTimeout: time.Second}}}
 	args = slices.Concat([]string{"--host", "127.0.0.1", "--port", "0", "--admin-listen", "127.0.0.1:0", "--log-format", "json"}, testrig.Patient(), args)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan int, 1) // one exit code, read once

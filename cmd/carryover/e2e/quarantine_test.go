@@ -105,9 +105,7 @@ func (p *poisoned) sends(t *testing.T, r *rig, tenant, id string, messages speec
 func (p *poisoned) asks(t *testing.T, r *rig, tenant, id string, messages speech) *answered {
 	t.Helper()
 	right, err := vllmsim.Lone(t.Context(), p.cfg, "/v1/chat/completions", encode(object{"model": "sim", "messages": messages, "max_tokens": 400}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	a := p.sends(t, r, tenant, id, messages)
 	want := &answered{status: http.StatusOK, ends: endsWhole}
 	want.take(right, "message")
@@ -317,7 +315,7 @@ func TestQuarantine_ReplicasSpellAHostDifferently(t *testing.T) {
 	first := startRig(t, rigConfig{
 		cfg: cfg, env: []string{testrig.ReplicaSecret}, flags: redis,
 	})
-	second := startRig(t, rigConfig{env: []string{testrig.ReplicaSecret}, flags: append(redis,
+	second := startRig(t, rigConfig{found: true, env: []string{testrig.ReplicaSecret}, flags: append(redis,
 		"--prefill", strings.Replace(first.prefill[0].URL(), "127.0.0.1", "localhost", 1), "--decode", first.decode[0].URL())})
 	victim := first.talk("victim")
 	victim.learnt(t)

@@ -30,9 +30,7 @@ const agentTurns = 3
 // agents is line 11: the Messages and Responses APIs. Prefill is started anew with a render endpoint.
 func (s *suite) agents(t *testing.T) {
 	t.Helper()
-	if err := s.script(t, "down", config.RolePrefill); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, s.script(t, "down", config.RolePrefill))
 	took := s.start(t, config.RolePrefill, "--enable-scale-out")
 	s.report.line(t, "11", "hand-overs between the endpoints of two engines", s.agentLegs)
 	s.report.line(t, "11", "turns of agents reuse what their tokens allow", func(t *testing.T) string {
@@ -95,9 +93,7 @@ func (s *suite) askAgentAt(t *testing.T, base, path string, body object) *agentA
 func (s *suite) rendered(t *testing.T, path string, body object) []int {
 	t.Helper()
 	resp, err := s.client.Post(s.prefill.url+path+"/render", "application/json", bytes.NewReader(encode(body)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	defer resp.Body.Close()
 	var answer struct {
 		IDs []int `json:"token_ids"`

@@ -253,9 +253,7 @@ func (e *engine) tokenize(t *testing.T, prompt object) []int {
 	t.Helper()
 	body := encode(asked{body: object{"model": model}}.with(prompt).body)
 	resp, err := e.client.Post(e.url+"/tokenize", "application/json", bytes.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	defer resp.Body.Close()
 	var answer struct{ Tokens []int }
 	if err := json.NewDecoder(resp.Body).Decode(&answer); err != nil || len(answer.Tokens) == 0 {

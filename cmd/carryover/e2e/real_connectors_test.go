@@ -122,14 +122,10 @@ func bringUp(t *testing.T, name string, args ...string) *realPair {
 	err := scripts.script(t, "up", args...)
 	if err != nil {
 		t.Logf("bring-up of %s is tried again: %v", name, err)
-		if err := scripts.script(t, "down"); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, scripts.script(t, "down"))
 		err = scripts.script(t, "up", args...)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	return findPair(t, filepath.Join(stateFolder(), "pairs", name), scripts.flags...)
 }
 

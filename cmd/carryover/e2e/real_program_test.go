@@ -61,12 +61,8 @@ func launch(t *testing.T, binary, prefillURL, decodeURL string, flags ...string)
 	cmd.Env = append(withoutTestNames(os.Environ()), "CARRYOVER_SECRET=", unprovenVariable+"="+os.Getenv(unprovenVariable)) // a setting of the caller's must not change the runs
 	// Standard error, because the log goes there.
 	stderr, err := cmd.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
+	noError(t, cmd.Start())
 	p := &proxyProcess{
 		client:  &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 16}},
 		log:     &programLog{serving: make(chan string, 1)}, // it says so once

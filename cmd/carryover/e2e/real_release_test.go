@@ -44,14 +44,10 @@ func (s *suite) firstEvent(t *testing.T, url string, body object) {
 	ctx, cancel := context.WithTimeout(t.Context(), turnLimit)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader(string(encode(body))))
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	req.Header.Set("Content-Type", "application/json")
 	resp, err := s.client.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	defer resp.Body.Close()
 	if line, err := bufio.NewReader(resp.Body).ReadString('\n'); err != nil || !strings.HasPrefix(line, "data: {") {
 		t.Fatalf("status %d, first line %q, %v", resp.StatusCode, line, err)

@@ -278,6 +278,33 @@ func checkClear(t *testing.T, got told) {
 	}
 }
 
+// killUnder kills prefill a while after a turn has begun. The turn must be answered, or fail clearly, in time. It reports whether the turn was under
+// way then.
+func (p *realPair) killUnder(t *testing.T, program *proxyProcess, a asked, after time.Duration) (got told, killed bool) {
+	t.Helper()
+	ended := make(chan error, 1) // one result, read once
+	go func() {
+		var err error
+		got, err = program.post(t, a)
+		ended <- err
+	}()
+	select {
+	case <-ended:
+		return got, false
+	case <-time.After(after):
+	}
+	p.kill(t, config.RolePrefill)
+	if err := <-ended; err != nil {
+		t.Errorf("prefill killed: no answer: %v", err)
+	} else if got.fault != "" {
+		checkClear(t, got)
+	}
+	if got.took > errorLimit {
+		t.Errorf("prefill killed: the turn took %s, want at most %s", got.took, errorLimit)
+	}
+	return got, true
+}
+
 // prefillKilled is line 5 for prefill, which is not started again here.
 func (s *suite) prefillKilled(t *testing.T) string {
 	t.Helper()
@@ -288,33 +315,13 @@ func (s *suite) prefillKilled(t *testing.T) string {
 	}
 	a := asked{"/v1/completions", object{"model": model, "temperature": 0, "max_tokens": 16, "prompt": long}}
 	want := s.alone(t, a)
-	type result struct {
-		told
-		err error
-	}
-	ended := make(chan result, 1) // one result, read once
-	go func() {
-		got, err := p.post(t, a)
-		ended <- result{got, err}
-	}()
-	select {
-	case <-ended:
+	got, killed := s.killUnder(t, p, a, want.took/3)
+	if !killed {
 		t.Fatalf("the turn ended before prefill could be killed, a third of %s after it began", want.took)
-	case <-time.After(want.took / 3):
 	}
-	s.kill(t, config.RolePrefill)
-	got := <-ended
 	t.Logf("the program's last lines:\n%s", p.log.tail(3))
-	switch {
-	case got.err != nil:
-		t.Errorf("no answer: %v", got.err)
-	case got.fault != "":
-		checkClear(t, got.told)
-	case !got.right(want):
-		t.Errorf("the turn that lost its prefill:\n got %s\nwant %s", got, want)
-	}
-	if got.took > errorLimit {
-		t.Errorf("the turn took %s, want at most %s", got.took, errorLimit)
+	if got.fault == "" {
+		got.wantRight(t, want, "the turn that lost its prefill")
 	}
 	return fmt.Sprintf("status %d, %s, after %s (lone %s)", got.status, choose(got.fault == "", "right", "clear error"), seconds(got.took), seconds(want.took))
 }

@@ -200,9 +200,7 @@ func (s *suite) idle(t *testing.T) string {
 func (s *suite) replicas(t *testing.T) string {
 	t.Helper()
 	secret := filepath.Join(t.TempDir(), "secret")
-	if err := os.WriteFile(secret, []byte(rand.Text()), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.WriteFile(secret, []byte(rand.Text()), 0o600))
 	flags := []string{"--secret-file", secret, "--redis-url", "redis://" + redistest.Start(t).Addr()}
 	one, other := launch(t, s.binary, s.prefill.url, s.decode.url, flags...), launch(t, s.binary, s.prefill.url, s.decode.url, flags...)
 	later, hits, wrong := 0, 0, 0

@@ -127,16 +127,12 @@ func (s *suite) handOver(t *testing.T, leg versionLeg) object {
 func (s *suite) version(t *testing.T) string {
 	t.Helper()
 	resp, err := s.client.Get(s.decode.url + "/version")
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	defer resp.Body.Close()
 	var answer struct {
 		Version string `json:"version"`
 	}
-	if err := json.NewDecoder(resp.Body).Decode(&answer); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, json.NewDecoder(resp.Body).Decode(&answer))
 	return answer.Version
 }
 
@@ -145,9 +141,7 @@ func (s *suite) given(t *testing.T, leg versionLeg, handOver object) (givenBy, o
 	t.Helper()
 	body := asked{body: leg.body}.with(object{paramsName: handOver}).body
 	resp, err := s.client.Post(s.decode.url+leg.path, "application/json", strings.NewReader(string(encode(body))))
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	defer resp.Body.Close()
 	raw, err := io.ReadAll(resp.Body)
 	if err != nil || resp.StatusCode != http.StatusOK {
@@ -176,9 +170,7 @@ func (s *suite) given(t *testing.T, leg versionLeg, handOver object) (givenBy, o
 			t.Errorf("%s: params come twice", leg.name)
 		}
 		got = givenBy{where(leg, object), params.Get("output_token_ids").Exists()}
-		if err := json.Unmarshal([]byte(params.Raw), &ticket); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, json.Unmarshal([]byte(params.Raw), &ticket))
 	}
 	return got, ticket
 }

@@ -65,9 +65,7 @@ func TestReload_LeavesNothingPinned(t *testing.T) {
 			for n := range shots { // at once: a turn would carry the release of one that has ended
 				group.Go(func() error { return r.oneShot(ctx, n) })
 			}
-			if err := group.Wait(); err != nil {
-				t.Fatal(err)
-			}
+			noError(t, group.Wait())
 			change(t, r)
 			r.wantNothingWrong(t)
 		})

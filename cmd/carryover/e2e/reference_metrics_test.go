@@ -79,9 +79,7 @@ func recordedMetrics(t *testing.T) map[string]string {
 	t.Helper()
 	r := &recording{units: map[string]string{}, means: map[string]string{}}
 	m, err := telemetry.NewMetrics(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	if err := m.Watch(telemetry.State{
 		Store: m.Store(nil), Server: func() *server.Server { return nil }, Redis: func() string { return "" },
 	}); err != nil {

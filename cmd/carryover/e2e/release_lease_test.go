@@ -12,9 +12,7 @@ func TestRelease_LegsOfOurOwnLeaveNoLease(t *testing.T) {
 	t.Parallel()
 	r, seen := startReleasingWith(t, 2, 2, asConfigured, releasingAtOnce, "--hand-back", "off")
 	for n := range 8 {
-		if err := r.oneShot(t.Context(), n); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, r.oneShot(t.Context(), n))
 	}
 	if !within(workedOff, func() bool { return r.atDecode("pins") == 0 }) {
 		t.Fatalf("decode pins %d answers", r.atDecode("pins"))

@@ -125,7 +125,7 @@ func (r *rig) oneShot(ctx context.Context, n int) error {
 	body := encode(object{
 		"model": "sim", "max_tokens": 10, "stream": n%2 == 0, "messages": speech{question(fmt.Sprintf("%d %s", n, longText(n)))},
 	})
-	a, err := r.post(ctx, "/v1/chat/completions", http.Header{}, body, unwatched)
+	a, err := r.post(ctx, "/v1/chat/completions", nil, body, unwatched)
 	if err == nil && a.status != http.StatusOK {
 		err = fmt.Errorf("status %d: %s", a.status, a.raw)
 	}
@@ -167,9 +167,7 @@ func TestRelease_PinsAreBoundedByLiveConversations(t *testing.T) {
 			group.Go(func() error { return r.oneShot(ctx, round*shots+n) })
 			most = max(most, pinned())
 		}
-		if err := group.Wait(); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, group.Wait())
 	}
 	// Two decode instances, each with its backlog and with what is on its way.
 	if bound := live + 2*(backlog+2*atOnce); most > bound {
@@ -190,5 +188,5 @@ func TestRelease_PinsAreBoundedByLiveConversations(t *testing.T) {
 	if twice := seen.twice(); len(twice) > 0 {
 		t.Errorf("blocks named by more than one leg: %v", twice)
 	}
-	r.verifyReads(t, 0)
+	r.verifyReads(t)
 }

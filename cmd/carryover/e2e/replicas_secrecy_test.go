@@ -36,9 +36,7 @@ const (
 func monitor(t *testing.T, address, password string) *writes {
 	t.Helper()
 	conn, err := net.Dial("tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	seen := &writes{}
 	ended := make(chan struct{})
 	go func() {
@@ -63,9 +61,7 @@ func TestReplicas_NothingOfAClientIsInRedisOrLogs(t *testing.T) {
 	commands := monitor(t, redis.Addr(), canaryRedis)
 	file := func(name, text string) string {
 		path := filepath.Join(t.TempDir(), name)
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, os.WriteFile(path, []byte(text), 0o600))
 		return path
 	}
 	args := []string{
@@ -155,9 +151,7 @@ func (r *rig) talkOfSecrets(t *testing.T, cfg vllmsim.Config) []int {
 		if api == talkChat {
 			body := encode(object{"model": "sim", "max_tokens": 1, "messages": h.messages[:1], "return_token_ids": true})
 			raw, err := vllmsim.Lone(t.Context(), cfg, "/v1/chat/completions", body)
-			if err != nil {
-				t.Fatal(err)
-			}
+			noError(t, err)
 			ids, _ = idsOf(&answered{raw: raw}, nil)
 		}
 	}

@@ -50,7 +50,7 @@ func startFleetWith(t *testing.T, cfg vllmsim.Config, redis []string, replace fu
 			c.flags = append(c.flags, "--redis-url", "redis://"+address)
 		}
 		r := startRig(t, c)
-		c.cfg, c.beside = vllmsim.Config{}, cmp.Or(c.beside, r)
+		c.beside = cmp.Or(c.beside, r)
 		f.replicas = append(f.replicas, r)
 		f.seen = append(f.seen, seen)
 	}
@@ -73,7 +73,7 @@ func (f *replicas) verify(t *testing.T) {
 			t.Errorf("the blocks of %s were named by %d legs, want one", id, n)
 		}
 	}
-	f.replicas[0].verifyReads(t, 0)
+	f.replicas[0].verifyReads(t)
 	for _, r := range f.replicas[1:] {
 		r.saidNothing(t)
 	}
@@ -159,7 +159,7 @@ func TestReplicas_ImmediateFollowUp(t *testing.T) {
 			for turn := range 2 {
 				h.messages = append(h.messages, question(fmt.Sprintf("%s %s", id, longText(i+turn))))
 				body := encode(object{"model": "sim", "messages": h.messages, "max_tokens": 16, "stream": true, "conversation_id": id})
-				a, err := f.replicas[(i+turn)%len(f.replicas)].post(ctx, "/v1/chat/completions", http.Header{}, body, unwatched)
+				a, err := f.replicas[(i+turn)%len(f.replicas)].post(ctx, "/v1/chat/completions", nil, body, unwatched)
 				if err != nil {
 					return fmt.Errorf("%s: %w", id, err)
 				}
@@ -185,9 +185,7 @@ func TestReplicas_ImmediateFollowUp(t *testing.T) {
 			return nil
 		})
 	}
-	if err := group.Wait(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, group.Wait())
 	t.Logf("%d follow-ups: %d hits, %d misses because the store took longer than %s, %d others",
 		conversations, hits.Load(), unavailable.Load(), timeout, other.Load())
 	if n := other.Load(); n*1000 > int64(conversations) {

@@ -74,7 +74,7 @@ func TestRescue_DecodeDoesNotTakeTheHandOver(t *testing.T) {
 				for _, path := range []string{"/v1/chat/completions", "/v1/completions", pathMessages, pathResponses} {
 					r := startRescue(t, nil)
 					r.setFault(t, r.decode[0], fault)
-					if _, err := r.post(t.Context(), path, http.Header{}, encode(shortAsk(path, 1, stream)), func(int, []byte) {}); err != nil {
+					if _, err := r.post(t.Context(), path, nil, encode(shortAsk(path, 1, stream)), unwatched); err != nil {
 						t.Error(err)
 					}
 					if n := r.leased(t); n != 0 {
@@ -103,7 +103,7 @@ func TestRescue_OfWhatTheEngineHasFreed(t *testing.T) {
 			}}
 			r := startRig(t, rigConfig{prefill: []vllmsim.Config{vllmsim.DefaultConfig()}, flags: []string{"--decode", untold.front(t, behind)}})
 			r.decode = append(r.decode, behind)
-			a, err := r.post(t.Context(), path, http.Header{}, encode(shortAsk(path, 1, stream)), func(int, []byte) {})
+			a, err := r.post(t.Context(), path, nil, encode(shortAsk(path, 1, stream)), unwatched)
 			if err != nil || a.status != http.StatusBadRequest {
 				t.Fatalf("%s: %v, %+v", path, err, a)
 			}

@@ -31,9 +31,7 @@ func hostsAndPorts(t *testing.T, role string, instances []*vllmsim.Instance) []s
 	hosts, ports := []string{"--" + role + "-host"}, []string{"--" + role + "-port"}
 	for _, instance := range instances {
 		u, err := url.Parse(instance.URL())
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		hosts, ports = append(hosts, u.Hostname()), append(ports, u.Port())
 	}
 	return append(hosts, ports...)
@@ -88,10 +86,8 @@ func (r *rig) converseAs(t *testing.T, api, id string, stream bool, turns int) {
 			script = h.askChat("auto", "", turn)
 			members["messages"] = h.messages
 		}
-		a, err := r.post(t.Context(), path, http.Header{}, encode(members), func(int, []byte) {})
-		if err != nil {
-			t.Fatal(err)
-		}
+		a, err := r.post(t.Context(), path, nil, encode(members), unwatched)
+		noError(t, err)
 		if a.status != http.StatusOK || a.content != script {
 			t.Fatalf("turn %d: status %d, answer %q, want %q", turn, a.status, a.content, script)
 		}

@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"context"
-	"net/http"
 	"testing"
 	"time"
 
@@ -27,7 +26,7 @@ func (r *rig) chat(ctx context.Context, conversation string, stream bool, h *his
 	body := encode(object{
 		"model": "sim", "messages": h.messages, "stream": stream, "max_tokens": 60_000, "conversation_id": conversation,
 	})
-	return r.post(ctx, "/v1/chat/completions", http.Header{}, body, watch)
+	return r.post(ctx, "/v1/chat/completions", nil, body, watch)
 }
 
 func unwatched(int, []byte) {}
@@ -48,8 +47,6 @@ func TestStream_EventReachesClientBeforeTheNext(t *testing.T) {
 			leave()
 		}
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	r.verify(t, pins{})
 }

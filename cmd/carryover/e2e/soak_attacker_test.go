@@ -76,9 +76,7 @@ func quiet(t *testing.T, conversations int, flags []string, attacked bool) map[s
 		k := newTalk(s.seed, i)
 		k.tools, k.thoughts, k.parts, k.messages = false, false, false, nil // their shapes are known, and nothing is in others' caches
 		if i == 0 {                                                         // tries the pair
-			if err := s.converse(ctx, k, true); err != nil {
-				t.Fatal(err)
-			}
+			noError(t, s.converse(ctx, k, true))
 			s.permit = func(context.Context) error {
 				mu.Lock()
 				defer mu.Unlock()
@@ -92,9 +90,7 @@ func quiet(t *testing.T, conversations int, flags []string, attacked bool) map[s
 		}
 		group.Go(func() error { return s.converse(ctx, k, true) })
 	}
-	if err := errors.Join(group.Wait(), burst.Wait()); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, errors.Join(group.Wait(), burst.Wait()))
 	s.pins.end()
 	t.Logf("misses %v", s.reasons)
 	for _, note := range []string{"WARN engine opens its circuit", "WARN reuse is off for a pair"} {
@@ -102,7 +98,7 @@ func quiet(t *testing.T, conversations int, flags []string, attacked bool) map[s
 			t.Error(note)
 		}
 	}
-	s.verifyReads(t, 0)
+	s.verifyReads(t)
 	return map[string]int{
 		"turns": s.seen.turns, "hits": s.seen.hits, "by prefill's cache": s.tally.engine, "tokens offered": s.seen.offered,
 		"tickets stored": s.seen.stored, "tokens computed": s.seen.computed, "legs": s.seen.legs,

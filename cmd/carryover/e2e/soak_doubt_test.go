@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/tidwall/gjson"
-	"golang.org/x/sync/errgroup"
 
 	"carryover/cmd/carryover/config"
 	"carryover/cmd/carryover/testrig"
@@ -130,14 +129,7 @@ func (d *doubting) run(t *testing.T, conversations int) {
 	began := time.Now()
 	turns := conversations * soakTurns
 	d.storm.calmAfter = turns - turns/doubtCalm
-	group, ctx := errgroup.WithContext(t.Context())
-	group.SetLimit(soakAtOne)
-	for i := range conversations {
-		group.Go(func() error { return d.converse(ctx, newTalk(d.seed, i)) })
-	}
-	if err := group.Wait(); err != nil {
-		t.Error(err)
-	}
+	severally(t, soakAtOne, conversations, func(ctx context.Context, i int) error { return d.converse(ctx, newTalk(d.seed, i)) })
 	if err := d.storm.settle(t.Context()); err != nil {
 		t.Error(err)
 	}

@@ -112,12 +112,8 @@ func (r *rig) launchAs(t *testing.T, cmd *exec.Cmd) *os.Process {
 	t.Helper()
 	cmd.Env = []string{programVariable + "=1", "GOCOVERDIR=" + t.TempDir()} // the test binary may be built for coverage
 	stderr, err := cmd.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
+	noError(t, cmd.Start())
 	serving := make(chan string, 1) // it says so once
 	read := make(chan struct{})
 	go func() { // ends with the process

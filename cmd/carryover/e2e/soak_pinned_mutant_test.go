@@ -83,9 +83,7 @@ func TestMutant_OneForgottenAnswerTheSamplesSee(t *testing.T) {
 			})
 			samples := samplePins(t, r, books, cfg.BlockSize)
 			for n := range 12 {
-				if err := r.oneShot(t.Context(), n); err != nil {
-					t.Fatal(err)
-				}
+				noError(t, r.oneShot(t.Context(), n))
 			}
 			// Until the last release is answered, the program counts an answer that decode has freed, and it may be as long as the forgotten one.
 			told := func() int {

@@ -6,13 +6,12 @@ import (
 	"testing"
 
 	"carryover/cmd/carryover/config"
-	"carryover/upstream/vllmsim"
 )
 
 // Storage that loses what it has costs time and nothing else.
 func TestStorage_Losses(t *testing.T) {
 	t.Parallel()
-	r := startRig(t, rigConfig{cfg: vllmsim.DefaultConfig(), connector: config.ConnectorLMCacheStorage, alone: true})
+	r := startRig(t, rigConfig{connector: config.ConnectorLMCacheStorage, alone: true})
 	r.asAlone(t, 1)
 	stored, err := filepath.Glob(r.folder + "/*")
 	if err != nil || len(stored) == 0 {
@@ -24,9 +23,7 @@ func TestStorage_Losses(t *testing.T) {
 		} else {
 			err = os.Remove(chunk)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 	}
 	for _, instance := range r.all("") {
 		instance.Restart()

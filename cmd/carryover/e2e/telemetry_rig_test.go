@@ -130,9 +130,7 @@ func (r tracedRig) turn(t *testing.T, h *history, trace string, stream bool, mem
 	body := object{"model": "sim", "max_tokens": 40, "stream": stream, "conversation_id": "the-conversation", "messages": h.messages}
 	maps.Copy(body, members)
 	a, err := r.post(t.Context(), "/v1/chat/completions", inTrace(trace), encode(body), unwatched)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	if a.status == http.StatusOK {
 		h.messages = append(h.messages, a.assistant())
 	}

@@ -19,17 +19,6 @@ import (
 // The mutants of the token proof and of release, as those in mutant_test.go: each takes
 // one rule away from the program, and the simulator must notice.
 
-// startMutated runs the program with the token proof on two prefill instances that take
-// turns, so that each reads what the other computed.
-func startMutated(t *testing.T, mutate func(*server.Deps), flags ...string) *rig {
-	t.Helper()
-	cfg := vllmsim.DefaultConfig()
-	return startRig(t, rigConfig{
-		cfg: cfg, prefills: 2, replace: mutate,
-		flags: append([]string{"--routing-prefill", "round_robin"}, flags...),
-	})
-}
-
 func unchanged(*server.Deps) {}
 
 // noticed asserts that nothing was read wrongly, or with a mutant that something was.
@@ -72,7 +61,7 @@ func TestMutant_OfferBeyondWhatIsProvenTheOracleSeesIt(t *testing.T) {
 		"one block too many": func(o *upstream.TicketOffer) { o.Tokens = min(o.Tokens+o.BlockSize, heldBy(o)) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := startMutated(t, func(deps *server.Deps) { deps.Connector = offering{deps.Connector, change} })
+			r := startMutant(t, func(deps *server.Deps) { deps.Connector = offering{deps.Connector, change} })
 			c := r.talk("edited")
 			for range 6 { // both instances know the shapes, and what is not edited is right
 				c.turn(t)
@@ -99,11 +88,9 @@ func TestMutant_ReleaseWithATokenCountTheOracleSeesIt(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := startMutated(t, func(deps *server.Deps) { deps.Connector = offering{deps.Connector, change} }, "--release", "on")
+			r := startMutant(t, func(deps *server.Deps) { deps.Connector = offering{deps.Connector, change} }, "--release", "on")
 			for n := range 6 {
-				if err := r.oneShot(t.Context(), n); err != nil {
-					t.Fatal(err)
-				}
+				noError(t, r.oneShot(t.Context(), n))
 			}
 			r.noticed(t, name == "mutant")
 		})
@@ -174,7 +161,7 @@ func TestMutant_WithoutIDEchoTheOracleSeesIt(t *testing.T) {
 				}
 				return body
 			}}
-			r := startTampered(t, tamper, 0, func(deps *server.Deps) {
+			r := startTampered(t, tamper, func(deps *server.Deps) {
 				if mutant {
 					deps.Legs = &legChanger{Legs: deps.Legs, prefilled: func(body []byte, answer *upstream.PrefillAnswer) {
 						if sent := gjson.GetBytes(body, "kv_transfer_params.prompt_token_ids"); sent.IsArray() {
@@ -212,7 +199,7 @@ func TestMutant_ReleaseAfterUseIsDropped(t *testing.T) {
 	for _, mutant := range []bool{false, true} {
 		t.Run(called(mutant), func(t *testing.T) {
 			seen := &blockUses{named: map[string]int{}}
-			r := startMutated(t, func(deps *server.Deps) {
+			r := startMutant(t, func(deps *server.Deps) {
 				seen.Legs, deps.Legs = deps.Legs, seen
 				if mutant {
 					deps.Store = recalling(deps.Store)
@@ -221,9 +208,7 @@ func TestMutant_ReleaseAfterUseIsDropped(t *testing.T) {
 			c := r.talk("used")
 			for n := range 6 {
 				c.turn(t)
-				if err := r.oneShot(t.Context(), n); err != nil {
-					t.Fatal(err)
-				}
+				noError(t, r.oneShot(t.Context(), n))
 			}
 			r.stop()
 			late, twice := r.atDecode("late_notifications"), len(seen.twice())
@@ -243,9 +228,8 @@ func TestMutant_TitleCallEatsTheTicketWithoutThresholds(t *testing.T) {
 		"as it is": nil, "mutant": func(c *server.Config) { c.ReuseMinShare, c.ReuseMinTokens = 0, 1 },
 	} {
 		t.Run(name, func(t *testing.T) {
-			cfg := vllmsim.DefaultConfig()
 			r := startRig(t, rigConfig{
-				cfg: cfg, prefills: 2, server: settings,
+				prefills: 2, server: settings,
 				flags: []string{"--routing-prefill", "round_robin"},
 			})
 			system := encode(map[string]string{"role": "system", "content": "Be patient. " + longText(3)})

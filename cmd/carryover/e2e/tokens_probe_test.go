@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"context"
-	"net/http"
 	"testing"
 
 	"carryover/cmd/carryover/testrig"
@@ -31,7 +30,7 @@ func TestTokenProof_AClientThatLeavesDuringTheProbe(t *testing.T) {
 	gone := make(chan struct{})
 	go func() {
 		defer close(gone)
-		_, _ = r.post(ctx, "/v1/chat/completions", http.Header{}, body, unwatched) // it has left
+		_, _ = r.post(ctx, "/v1/chat/completions", nil, body, unwatched) // it has left
 	}()
 	<-entered
 	leave()

@@ -69,7 +69,7 @@ func TestTokenProof_TwoReplicasAnswerOneTurnWithDifferentTokens(t *testing.T) {
 					t.Errorf("X-KV-Reuse %q, want %s", a.reuse(), tc.want)
 				}
 				second.stop()
-				first.verifyReads(t, 0)
+				first.verifyReads(t)
 				return
 			}
 			a = first.askAs(t, "both", c.h.messages...)
@@ -98,7 +98,7 @@ func startReplicas(t *testing.T, store *mixingStore) (first, second *rig) {
 		},
 	}
 	first = startRig(t, c)
-	c.cfg, c.beside = vllmsim.Config{}, first
+	c.beside = first
 	return first, startRig(t, c)
 }
 

@@ -88,7 +88,7 @@ func tellsWhatPrefillHad(t *testing.T, details bool, kind string) {
 		c.PromptTokensDetails, c.Render, c.OutputTokenIDs, c.MessageParams = details, true, true, true
 	}
 	rigs := map[string]*rig{
-		"prefill": startTokens(t, 1, 1, change), "decode": startUntold(t, change),
+		"prefill": startTokens(t, change), "decode": startUntold(t, change),
 	}
 	for _, r := range rigs {
 		r.toldTurns(t, "chat", false, true) // the first request with an answer in it shows what the token proof has to know of such requests

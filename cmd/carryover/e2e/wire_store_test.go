@@ -29,18 +29,14 @@ const sharedSecret = "CARRYOVER_SECRET=of all replicas, 32 bytes long."
 func allow(t *testing.T, redis *redistest.Server, more ...string) string {
 	t.Helper()
 	acl, err := os.ReadFile("../../../scripts/replicas/redis.acl")
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	for line := range strings.Lines(string(acl)) {
 		if words := strings.Fields(strings.ReplaceAll(line, "PASSWORD", "hunter2")); words[1] == "carryover" {
 			redis.CLI(append(append([]string{"ACL", "SETUSER"}, words[1:]...), more...)...)
 		}
 	}
 	file := filepath.Join(t.TempDir(), "password")
-	if err := os.WriteFile(file, []byte("hunter2\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.WriteFile(file, []byte("hunter2\n"), 0o600))
 	return " --redis-url redis://carryover@" + redis.Addr() + " --redis-password-file " + file
 }
 
@@ -53,7 +49,7 @@ func TestReplicas_ShareTicketsUnderTheACL(t *testing.T) {
 		flags: strings.Fields(allow(t, redis)), env: []string{sharedSecret},
 	}
 	first := startRig(t, c)
-	c.cfg, c.beside = vllmsim.Config{}, first
+	c.beside = first
 	replicas := []*rig{first, startRig(t, c)}
 	for i, r := range replicas {
 		r.talk(string(rune('a' + i))).learnt(t)
@@ -70,7 +66,7 @@ func TestReplicas_ShareTicketsUnderTheACL(t *testing.T) {
 		t.Errorf("the ACL refused something: %s", denied)
 	}
 	replicas[1].stop()
-	first.verifyReads(t, 0)
+	first.verifyReads(t)
 }
 
 // startServing runs the program with a Redis until the test ends.
@@ -120,9 +116,7 @@ func TestServe_RedisThatForbidsEndsTheStart(t *testing.T) {
 		{acl: []string{">another", "<hunter2"}},
 	} {
 		cfg, err := configtest.Load(t, "--host 127.0.0.1 --port 0 --admin-listen off"+allow(t, redis, row.acl...)+row.flags, sharedSecret)
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		var log bytes.Buffer
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // a start that succeeds ends, too
 		defer cancel()
@@ -140,9 +134,7 @@ func TestServe_RedisThatForbidsEndsTheStart(t *testing.T) {
 func TestServe_RedisThatForbidsLate(t *testing.T) {
 	redis := redistest.Start(t)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	var ends sync.WaitGroup
 	t.Cleanup(func() {
 		_ = listener.Close()
@@ -172,9 +164,7 @@ func TestServe_RedisThatForbidsLate(t *testing.T) {
 	})
 	flags := strings.Replace(allow(t, redis, "-evalsha", "-eval"), redis.Addr(), listener.Addr().String(), 1)
 	cfg, err := configtest.Load(t, "--host 127.0.0.1 --port 0 --admin-listen off"+flags, sharedSecret)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	var log bytes.Buffer
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // a start that succeeds ends, too
 	defer cancel()
@@ -192,14 +182,10 @@ func TestServe_WarnsOfWhatIsGivenUp(t *testing.T) {
 		}
 	}
 	cfg, err := configtest.Load(t, "--redis-insecure --redis-url redis://redis.invalid", sharedSecret)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	log := newTurnLog()
 	p, _, err := app.NewParts(app.Configured{Config: cfg}, slog.New(log))
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	p.Close()
 	p.Close() // once more does nothing
 	if len(log.notes) != 1 || !strings.HasPrefix(log.notes[0], "WARN redis.insecure") {
