@@ -47,20 +47,20 @@ func shortAsk(path string, n int, stream bool) object {
 }
 
 // asks asks once more, and returns the answer.
-func (o *rig) asks(t *testing.T, path string, stream bool) *answered {
+func (r *rig) asks(t *testing.T, path string, stream bool) *answered {
 	t.Helper()
-	a, err := o.post(t.Context(), path, nil, encode(shortAsk(path, int(o.asked.Add(1)), stream)), unwatched)
+	a, err := r.post(t.Context(), path, nil, encode(shortAsk(path, int(r.asked.Add(1)), stream)), unwatched)
 	noError(t, err)
 	return a
 }
 
 // answers asks so many times, wants a good answer each time, and counts those that decode gave alone.
-func (o *rig) answers(t *testing.T, path string, stream bool, times int) (alone int) {
+func (r *rig) answers(t *testing.T, path string, stream bool, times int) (alone int) {
 	t.Helper()
 	for range times {
-		a := o.asks(t, path, stream)
+		a := r.asks(t, path, stream)
 		if a.status != http.StatusOK || strings.Contains(string(a.raw), `"error":{`) || a.ends == endsBroken {
-			t.Fatalf("turn %d: %+v", o.asked.Load(), a)
+			t.Fatalf("turn %d: %+v", r.asked.Load(), a)
 		}
 		if strings.HasPrefix(a.header.Get("X-KV-Path"), "decode_only;reason=prefill_failed") {
 			alone++
@@ -70,11 +70,11 @@ func (o *rig) answers(t *testing.T, path string, stream bool, times int) (alone 
 }
 
 // wantStates checks what operators see of the instances, prefill's first.
-func (o *rig) wantStates(t *testing.T, want string) {
+func (r *rig) wantStates(t *testing.T, want string) {
 	t.Helper()
 	var got []string
 	for _, role := range []upstream.Role{upstream.RolePrefill, upstream.RoleDecode} {
-		for _, e := range o.proxy.Fleet.Engines(role) {
+		for _, e := range r.proxy.Fleet.Engines(role) {
 			got = append(got, e.Live().State)
 		}
 	}

@@ -19,7 +19,7 @@ func TestDrain_IsOfAllReplicasAndOutlivesThem(t *testing.T) {
 	}
 	a := startChanging(t, c)
 	drained, other := authority(a.decode[0]), authority(a.decode[1])
-	c.beside = a
+	c.sharing = a
 	b := startChanging(t, c)
 	operates := func(g *rig, how string) {
 		t.Helper()

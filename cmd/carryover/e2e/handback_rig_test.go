@@ -40,41 +40,41 @@ func startHanding(t *testing.T, cfg vllmsim.Config, prefills, decodes int, flags
 // ends are the ends of hand-backs.
 type ends struct{ done, failed, kept int }
 
-func (h *rig) ends() ends {
-	c := h.proxy.Server.Counts().HandBacks
+func (r *rig) ends() ends {
+	c := r.proxy.Server.Counts().HandBacks
 	return ends{int(c.Done), int(c.Failed), int(c.Requeued)}
 }
 
 // settle waits until nothing is left to hand back. What a turn leaves is known when its client has the end of the answer.
-func (h *rig) settle(t *testing.T) {
+func (r *rig) settle(t *testing.T) {
 	t.Helper()
-	if !testrig.Eventually(func() bool { return h.proxy.Server.HandBackMemory() == 0 && h.proxy.Server.HandBackWaiting() == 0 }) {
-		t.Fatalf("%d tickets wait to be handed back, of %+v", h.proxy.Server.HandBackWaiting(), h.ends())
+	if !testrig.Eventually(func() bool { return r.proxy.Server.HandBackMemory() == 0 && r.proxy.Server.HandBackWaiting() == 0 }) {
+		t.Fatalf("%d tickets wait to be handed back, of %+v", r.proxy.Server.HandBackWaiting(), r.ends())
 	}
 }
 
 // handedBack waits until nothing is left to hand back, and wants all hand-backs so far to have ended like this.
-func (h *rig) handedBack(t *testing.T, want ends) {
+func (r *rig) handedBack(t *testing.T, want ends) {
 	t.Helper()
-	h.settle(t)
-	if got := h.ends(); got != want {
+	r.settle(t)
+	if got := r.ends(); got != want {
 		t.Errorf("hand-backs: got %+v, want %+v", got, want)
 	}
 }
 
 // free waits until decode pins no more than that.
-func (h *rig) free(t *testing.T, most int) {
+func (r *rig) free(t *testing.T, most int) {
 	t.Helper()
-	if !testrig.Eventually(func() bool { return h.atDecode("pins") <= most }) {
-		t.Errorf("decode pins %d answers, want %d", h.atDecode("pins"), most)
+	if !testrig.Eventually(func() bool { return r.atDecode("pins") <= most }) {
+		t.Errorf("decode pins %d answers, want %d", r.atDecode("pins"), most)
 	}
 }
 
 // held waits until prefill has stopped a hand-back.
-func (h *rig) held(t *testing.T) {
+func (r *rig) held(t *testing.T) {
 	t.Helper()
-	if !testrig.Eventually(func() bool { return h.atPrefill("held_hand_backs") == 1 }) {
-		t.Fatalf("no hand-back is held; %+v", h.ends())
+	if !testrig.Eventually(func() bool { return r.atPrefill("held_hand_backs") == 1 }) {
+		t.Fatalf("no hand-back is held; %+v", r.ends())
 	}
 }
 
@@ -86,15 +86,15 @@ type accounted struct {
 }
 
 // verifyBack is verify of a program that hands back: nothing was read that had not to be, and decode is free.
-func (h *rig) verifyBack(t *testing.T, want accounted) {
+func (r *rig) verifyBack(t *testing.T, want accounted) {
 	t.Helper()
-	h.verifyPins(t, func() pins {
-		if left := h.atDecode("pins") - h.store.unused(); want.upTo && left < want.pins {
+	r.verifyPins(t, func() pins {
+		if left := r.atDecode("pins") - r.store.unused(); want.upTo && left < want.pins {
 			return pins{unused: left}
 		}
 		return pins{unused: want.pins}
 	})
-	total := h.sum("")
+	total := r.sum("")
 	if total["stale_reads"] != want.stale || total["late_notifications"] != 0 || total["declined_reads"] != 0 {
 		t.Errorf("stale reads: got %d, want %d; late notifications %d, declined reads %d, want none",
 			total["stale_reads"], want.stale, total["late_notifications"], total["declined_reads"])

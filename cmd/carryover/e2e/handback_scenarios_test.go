@@ -62,9 +62,9 @@ func holdPoints() []vllmsim.HandBackPoint {
 }
 
 // hold stops hand-backs at every prefill instance.
-func (h *rig) hold(at vllmsim.HandBackPoint) (release func()) {
+func (r *rig) hold(at vllmsim.HandBackPoint) (release func()) {
 	var all []func()
-	for _, instance := range h.prefill {
+	for _, instance := range r.prefill {
 		all = append(all, instance.HoldHandBacks(at))
 	}
 	return func() {
@@ -86,7 +86,7 @@ func startHandingTwice(t *testing.T, replicas int) (first, second *rig) {
 		flags: append([]string{"--redis-url", "redis://" + redistest.Start(t).Addr()}, atOnce...),
 	}
 	first = startRig(t, c)
-	c.beside = first
+	c.sharing = first
 	second = startRig(t, c)
 	return first, second
 }

@@ -16,17 +16,17 @@ func manual() string {
 }
 
 // from returns a conversation that begins with the manual.
-func (p *rig) from(id string) *thread {
-	h := p.thread(id)
+func (r *rig) from(id string) *thread {
+	h := r.thread(id)
 	h.messages = append(h.messages, encode(map[string]string{"role": "system", "content": manual()}))
 	return h
 }
 
 // prefilledOn returns which prefill instance a turn was sent to.
-func (p *rig) prefilledOn(t *testing.T, rec *record.Turn) int {
+func (r *rig) prefilledOn(t *testing.T, rec *record.Turn) int {
 	t.Helper()
 	name := rec.Leg(upstream.RolePrefill).Instance
-	for i, instance := range p.prefill {
+	for i, instance := range r.prefill {
 		if name == authority(instance) {
 			return i
 		}
@@ -36,8 +36,8 @@ func (p *rig) prefilledOn(t *testing.T, rec *record.Turn) int {
 }
 
 // held is how many blocks prefill instance i holds, as far as the program has heard.
-func (p *rig) heldBlocks(i int) int {
-	return p.proxy.Fleet.Engine(upstream.RolePrefill, authority(p.prefill[i])).Live().CachedBlocks
+func (r *rig) heldBlocks(i int) int {
+	return r.proxy.Fleet.Engine(upstream.RolePrefill, authority(r.prefill[i])).Live().CachedBlocks
 }
 
 // Prompts go where their beginning is: not where it was and has been evicted, and also where another client has had it computed.

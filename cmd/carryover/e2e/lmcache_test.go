@@ -21,36 +21,6 @@ import (
 
 // The scenarios of LMCache that are no file: see testdata/scenarios/lmcache*.yaml.
 
-// object is one of JSON, such as a request.
-type object = map[string]any
-
-// endpointOf is the endpoint of a body.
-func endpointOf(body object) string {
-	if body["messages"] != nil {
-		return "/v1/chat/completions"
-	}
-	return "/v1/completions"
-}
-
-// must sends a request that is answered, well or not.
-func (r *rig) must(t *testing.T, path string, header http.Header, body any) *answered {
-	t.Helper()
-	a, err := r.post(t.Context(), path, header, encode(body), unwatched)
-	noError(t, err)
-	return a
-}
-
-// say sends a request.
-func (r *rig) say(t *testing.T, body object) *answered {
-	t.Helper()
-	a, err := r.post(t.Context(), endpointOf(body), nil, encode(body), unwatched)
-	if err != nil {
-		t.Errorf("%v: %v", body["model"], err)
-		return &answered{header: http.Header{}}
-	}
-	return a
-}
-
 // startLMCache starts the program in front of senders and receivers.
 func startLMCache(t *testing.T, c rigConfig, change func(*vllmsim.Config)) *rig {
 	t.Helper()
@@ -163,7 +133,7 @@ func TestLMCache_ReplicasRelayNotifications(t *testing.T) {
 		flags: []string{"--routing-prefill", "round_robin", "--redis-url", "redis://" + redistest.Start(t).Addr()},
 	}
 	first := startLMCache(t, c, func(c *vllmsim.Config) { c.LMCache.TP, c.Timing.TransferPerBlock = 2, 1e6 })
-	c.beside, c.connector, c.port = first, config.ConnectorLMCache, freePort(t)
+	c.sharing, c.connector, c.port = first, config.ConnectorLMCache, freePort(t)
 	noError(t, first.prefill[1].Switch(vllmsim.Switches{ProxyPort: &c.port}))
 	second := startRig(t, c)
 	for n := range 12 {
@@ -190,7 +160,7 @@ func TestLMCache_StaleNotificationsAfterARestart(t *testing.T) {
 	if !testrig.Eventually(func() bool { return r.atPrefill("notices") > 0 }) {
 		t.Fatal("the sender has notified nobody")
 	}
-	again := startRig(t, rigConfig{beside: r, connector: r.connector, port: r.port, server: cut})
+	again := startRig(t, rigConfig{sharing: r, connector: r.connector, port: r.port, server: cut})
 	for n := range 3 {
 		again.asAlone(t, n+4)
 	}

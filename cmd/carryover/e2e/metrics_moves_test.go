@@ -75,7 +75,7 @@ func moveTurns(t *testing.T, m *moves) {
 	})}
 	see := func() scraped { return m.see(s.scrape(t)) }
 	see()
-	talk := s.rig.talk("a")
+	talk := s.talk("a")
 	talk.learnt(t)
 	talk.h.messages = talk.h.messages[:len(talk.h.messages)-1]
 	talk.repeat(t) // the answer is made again
@@ -143,7 +143,7 @@ func moveFailures(t *testing.T, m *moves) {
 	})}
 	see := func() scraped { return m.see(s.scrape(t)) }
 	see()
-	s.rig.talk("a").turn(t)
+	s.talk("a").turn(t)
 	if !within(workedOff, func() bool { return see().sum("carryover_releases_total", `result="sent"`) == 1 }) {
 		t.Error("the ticket that exceeds its share was not given up")
 	}

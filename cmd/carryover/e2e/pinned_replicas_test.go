@@ -37,7 +37,7 @@ func TestPinned_ReplicasKeepWithinOneShare(t *testing.T) {
 			}
 			both := []*rig{startRig(t, c)}
 			decode := both[0].decode[0]
-			c.beside = both[0]
+			c.sharing = both[0]
 			both = append(both, startRig(t, c))
 			for i, r := range both { // each can have tickets released
 				(&chatting{rig: r, id: fmt.Sprint("learns ", i), asks: 10 * i}).learnt(t)

@@ -50,7 +50,7 @@ func startFleetWith(t *testing.T, cfg vllmsim.Config, redis []string, replace fu
 			c.flags = append(c.flags, "--redis-url", "redis://"+address)
 		}
 		r := startRig(t, c)
-		c.beside = cmp.Or(c.beside, r)
+		c.sharing = cmp.Or(c.sharing, r)
 		f.replicas = append(f.replicas, r)
 		f.seen = append(f.seen, seen)
 	}

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"testing"
 
 	"github.com/klauspost/compress/zstd"
 	"github.com/tidwall/gjson"
@@ -184,4 +185,34 @@ func (a *answered) take(data []byte, part string) {
 		a.tools[i].name += call.Get("function.name").String()
 		a.tools[i].arguments += call.Get("function.arguments").String()
 	}
+}
+
+// object is one of JSON, such as a request.
+type object = map[string]any
+
+// endpointOf is the endpoint of a body.
+func endpointOf(body object) string {
+	if body["messages"] != nil {
+		return "/v1/chat/completions"
+	}
+	return "/v1/completions"
+}
+
+// must sends a request that is answered, well or not.
+func (r *rig) must(t *testing.T, path string, header http.Header, body any) *answered {
+	t.Helper()
+	a, err := r.post(t.Context(), path, header, encode(body), unwatched)
+	noError(t, err)
+	return a
+}
+
+// say sends a request.
+func (r *rig) say(t *testing.T, body object) *answered {
+	t.Helper()
+	a, err := r.post(t.Context(), endpointOf(body), nil, encode(body), unwatched)
+	if err != nil {
+		t.Errorf("%v: %v", body["model"], err)
+		return &answered{header: http.Header{}}
+	}
+	return a
 }

@@ -264,10 +264,10 @@ func (p *play) send(t *testing.T, r request) *answered {
 	t.Helper()
 	ctx, leave := context.WithCancel(t.Context())
 	defer leave()
-	events, err := strconv.Atoi(r.step.Leave)
+	events, _ := strconv.Atoi(r.step.Leave)
 	role, stat, _ := strings.Cut(r.step.Leave, ".")
-	switch {
-	case role == config.RolePrefill, role == config.RoleDecode:
+	switch role {
+	case config.RolePrefill, config.RoleDecode:
 		before := p.legsArrived(role)
 		gone := make(chan struct{})
 		defer func() { <-gone }()
@@ -281,15 +281,14 @@ func (p *play) send(t *testing.T, r request) *answered {
 			}
 			leave()
 		}()
-	case role == "between":
+	case "between":
 		hook := func(ctx context.Context) {
 			leave()
 			<-ctx.Done() // the server has noticed
 		}
 		p.between.once.Store(&hook)
 	}
-	var a *answered
-	a, err = p.post(ctx, p.path(), r.header, r.body, func(event int, _ []byte) {
+	a, err := p.post(ctx, p.path(), r.header, r.body, func(event int, _ []byte) {
 		if event == events {
 			leave()
 		}

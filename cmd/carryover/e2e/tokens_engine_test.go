@@ -46,7 +46,7 @@ func (c *chatting) turn(t *testing.T) *answered {
 func (c *chatting) repeat(t *testing.T) *answered {
 	t.Helper()
 	members := object{"model": "sim", "messages": c.h.messages, "max_tokens": 400}
-	right, err := vllmsim.Lone(t.Context(), c.rig.cfg, "/v1/chat/completions", encode(members))
+	right, err := vllmsim.Lone(t.Context(), c.cfg, "/v1/chat/completions", encode(members))
 	noError(t, err)
 	members["conversation_id"] = c.id
 	a := c.must(t, "/v1/chat/completions", nil, members)

@@ -98,7 +98,7 @@ func startReplicas(t *testing.T, store *mixingStore) (first, second *rig) {
 		},
 	}
 	first = startRig(t, c)
-	c.beside = first
+	c.sharing = first
 	return first, startRig(t, c)
 }
 

@@ -49,7 +49,7 @@ func TestReplicas_ShareTicketsUnderTheACL(t *testing.T) {
 		flags: strings.Fields(allow(t, redis)), env: []string{sharedSecret},
 	}
 	first := startRig(t, c)
-	c.beside = first
+	c.sharing = first
 	replicas := []*rig{first, startRig(t, c)}
 	for i, r := range replicas {
 		r.talk(string(rune('a' + i))).learnt(t)
