@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"carryover/cmd/pdbench/contender"
-	"carryover/cmd/pdbench/process"
 	"carryover/cmd/pdbench/result"
 )
 
@@ -121,7 +120,7 @@ func measure(ctx context.Context, o options, stdout, stderr io.Writer) (int, err
 		todo = brief(todo)
 	}
 	r := report{Began: time.Now(), Brief: o.smoke, Machine: lookAround(ctx, &o.site)}
-	b := &bench{site: &o.site, proc: process.OpenFS(), say: stderr}
+	b := &bench{site: &o.site, say: stderr}
 	var err error
 	if r.Results, err = b.measureAll(ctx, todo); len(r.Results) == 0 {
 		return result.ExitUsage, err
