@@ -191,6 +191,14 @@ func (c *completion) abandon(ctx context.Context) {
 
 // respond runs all choices to their end and answers in one piece.
 func (c *completion) respond(ctx context.Context, w http.ResponseWriter) error {
+	if err := c.finish(ctx); err != nil {
+		return err
+	}
+	return wire.WriteJSON(w, http.StatusOK, c.answer())
+}
+
+// finish runs all choices to their end.
+func (c *completion) finish(ctx context.Context) error {
 	for _, ch := range c.choices {
 		for ch.finish == "" {
 			if _, err := c.advance(ctx, ch); err != nil {
@@ -198,14 +206,7 @@ func (c *completion) respond(ctx context.Context, w http.ResponseWriter) error {
 			}
 		}
 	}
-	params, err := faultParams(c.fault, c.engine, c.answeredParams())
-	if err != nil {
-		return err
-	}
-	if c.chat {
-		return wire.WriteJSON(w, http.StatusOK, c.chatAnswer(params))
-	}
-	return wire.WriteJSON(w, http.StatusOK, c.textAnswer(params))
+	return nil
 }
 
 // failure returns the error that the client of a failed run gets: a 500 if the engine has reported one, and errConnectionGone if the

@@ -64,16 +64,10 @@ func (s *Endpoints) serveMessages(w http.ResponseWriter, req *http.Request, f *f
 
 // respond answers at the end. What fails is a 500, in the shape of wire.ErrorAnswer.
 func (t *messageTurn) respond(ctx context.Context, w http.ResponseWriter) error {
-	ch := t.choices[0]
-	for ch.finish == "" {
-		if _, err := t.advance(ctx, ch); err != nil {
-			return failure(err)
-		}
-	}
-	params, err := faultParams(t.fault, t.engine, t.answeredParams())
-	if err != nil {
+	if err := t.finish(ctx); err != nil {
 		return err
 	}
+	ch, params := t.choices[0], t.params()
 	if string(params) == "null" {
 		params = nil // left out, as every null
 	}

@@ -39,18 +39,15 @@ func (t *messageTurn) stream(ctx context.Context, w http.ResponseWriter) error {
 			return err
 		}
 	}
-	end := messageEnd{usage: t.messageUsage()}
-	end.delta.StopReason, end.delta.StopSequence = t.messageStop(ch)
-	if t.endpoints.config().MessageParams {
-		params, err := t.streamParams()
-		if err != nil {
-			return err
-		}
-		if string(params) != "null" {
-			end.params = params
-		}
+	reason, sequence := t.messageStop(ch)
+	end := messageEvent{Type: "message_delta", Delta: stopDelta{reason, sequence}}
+	if params := t.streamParams(); t.endpoints.config().MessageParams && string(params) != "null" {
+		end.KVTransferParams = params
 	}
-	end.noUsage = t.fault.Is(fault.NoUsage)
+	if !t.fault.Is(fault.NoUsage) {
+		usage := t.messageUsage()
+		end.Usage = &usage
+	}
 	return s.end(end)
 }
 
@@ -95,14 +92,6 @@ type contentDelta struct {
 	Signature   *string `json:"signature,omitempty"`
 }
 
-// messageEnd is the content of message_delta.
-type messageEnd struct {
-	delta   stopDelta
-	usage   messageUsage
-	noUsage bool
-	params  json.RawMessage
-}
-
 type stopDelta struct {
 	StopReason   string  `json:"stop_reason"`
 	StopSequence *string `json:"stop_sequence"`
@@ -110,7 +99,7 @@ type stopDelta struct {
 
 // messageStream writes events. At most one block is open: that of the last text, thought or call.
 type messageStream struct {
-	wire.NamedEvents
+	wire.Events
 
 	signature func() string
 	index     int
@@ -118,7 +107,7 @@ type messageStream struct {
 }
 
 func newMessageStream(w http.ResponseWriter, signature func() string) *messageStream {
-	return &messageStream{NamedEvents: wire.NewNamedEvents(w), signature: signature}
+	return &messageStream{Events: wire.NewEvents(w), signature: signature}
 }
 
 func (s *messageStream) start(m openingMessage) error {
@@ -193,18 +182,9 @@ func (s *messageStream) delta(d contentDelta) error {
 	return s.send(messageEvent{Type: "content_block_delta", Delta: d, Index: &s.index})
 }
 
-func (s *messageStream) end(m messageEnd) error {
-	if err := s.leave(); err != nil {
-		return err
-	}
-	e := messageEvent{Type: "message_delta", Delta: m.delta, KVTransferParams: m.params}
-	if !m.noUsage {
-		e.Usage = &m.usage
-	}
-	if err := s.send(e); err != nil {
-		return err
-	}
-	return s.send(messageEvent{Type: "message_stop"})
+// end writes message_delta and what follows it.
+func (s *messageStream) end(delta messageEvent) error {
+	return errors.Join(s.leave(), s.send(delta), s.send(messageEvent{Type: "message_stop"}))
 }
 
 // fail ends a stream with an error event; no message_stop follows.

@@ -88,13 +88,11 @@ func rewrite(t *testing.T, events []recordedtest.Frame) string {
 			}
 			check(s.piece(p))
 		case "message_delta":
-			end := messageEnd{usage: d.Usage, params: d.Params}
 			var stop struct {
 				Delta stopDelta `json:"delta"`
 			}
 			decode(e.Data, &stop)
-			end.delta = stop.Delta
-			check(s.end(end))
+			check(s.end(messageEvent{Type: e.Name, Delta: stop.Delta, Usage: &d.Usage, KVTransferParams: d.Params}))
 		case "error":
 			check(s.fail(wire.MessageStreamError(&config.Config{Version: config.VLLM032})))
 		}

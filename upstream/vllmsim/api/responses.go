@@ -62,15 +62,10 @@ func (t *responseTurn) next(ctx context.Context) (piece, error) {
 	if p.reasoning != nil && *p.reasoning != "" {
 		t.thoughts++
 	}
-	if !t.shows() {
+	if !t.request.Reasons() {
 		p.reasoning = nil
 	}
 	return p, err
-}
-
-// shows reports whether answers contain thoughts.
-func (t *responseTurn) shows() bool {
-	return t.asked.IncludeReasoning == nil || *t.asked.IncludeReasoning
 }
 
 // respond answers at the end.
@@ -80,18 +75,14 @@ func (t *responseTurn) respond(ctx context.Context, w http.ResponseWriter) error
 			return failure(err)
 		}
 	}
-	o, err := t.completed(t.items())
-	if err != nil {
-		return err
-	}
-	return wire.WriteJSON(w, http.StatusOK, o)
+	return wire.WriteJSON(w, http.StatusOK, t.completed(t.items()))
 }
 
 // items returns the output of a whole answer (build_response_output_items, responses/utils.py). An answer without text has no items. If the
 // limit has cut the answer, the last item is incomplete, except a thought, which has no status.
 func (t *responseTurn) items() []any {
 	items, out := []any{}, t.choices[0].out
-	if thought := out.reasoning.String(); thought != "" && t.shows() {
+	if thought := out.reasoning.String(); thought != "" && t.request.Reasons() {
 		items = append(items, newReasoningItem(itemID(kindReasoning), nil, &thought))
 	}
 	if text := out.wholeText(); text != "" {
@@ -146,7 +137,7 @@ func (t *responseTurn) endStatus() string {
 }
 
 // completed returns the response at the end, also if the limit has cut the answer.
-func (t *responseTurn) completed(items []any) (responseObject, error) {
+func (t *responseTurn) completed(items []any) responseObject {
 	o, ch := t.started(), t.choices[0]
 	o.Output, o.Status = items, statusCompleted
 	if ch.finish == "length" {
@@ -155,10 +146,7 @@ func (t *responseTurn) completed(items []any) (responseObject, error) {
 	if !t.asked.Stream || !t.fault.Is(fault.NoUsage) {
 		o.Usage = t.responseUsage()
 	}
-	var err error
-	if o.KVTransferParams, err = faultParams(t.fault, t.engine, t.answeredParams()); err != nil {
-		return o, err
-	}
+	o.KVTransferParams = t.params()
 	if t.asked.ResponseMessages {
 		// If the prompt came as ids, the answer does not contain its text.
 		text := ""
@@ -170,12 +158,11 @@ func (t *responseTurn) completed(items []any) (responseObject, error) {
 		}
 		o.OutputMessages = []rawMessage{{Message: ch.out.text, Tokens: append([]int32{}, ch.told...), Type: rawMessageType}}
 	}
-	return o, nil
+	return o
 }
 
 func (t *responseTurn) responseUsage() *responseUsage {
-	u := t.usage()
-	r := newResponseUsage(u)
+	r := newResponseUsage(t.usage())
 	r.OutputDetails.ReasoningTokens = t.thoughts
 	return &r
 }

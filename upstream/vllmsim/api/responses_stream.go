@@ -32,10 +32,7 @@ func (t *responseTurn) stream(ctx context.Context, w http.ResponseWriter) error 
 	if err := s.end(t.endStatus()); err != nil {
 		return err
 	}
-	o, err := t.completed(s.items)
-	if err != nil {
-		return err
-	}
+	o := t.completed(s.items)
 	last := "response.completed"
 	if o.Status == statusIncomplete && t.endpoints.config().Since033() {
 		last = "response.incomplete"
@@ -62,7 +59,7 @@ type responseEvent struct {
 
 // responseStream writes events. At most one item is open: that of the last text, thought or call.
 type responseStream struct {
-	wire.NamedEvents
+	wire.Events
 
 	newID    func(kind string) string
 	sequence int
@@ -79,7 +76,7 @@ type openItem struct {
 }
 
 func newResponseStream(w http.ResponseWriter, newID func(kind string) string) *responseStream {
-	return &responseStream{NamedEvents: wire.NewNamedEvents(w), newID: newID, items: []any{}}
+	return &responseStream{Events: wire.NewEvents(w), newID: newID, items: []any{}}
 }
 
 // begin writes the events that precede all work.

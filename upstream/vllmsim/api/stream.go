@@ -15,23 +15,20 @@ import (
 // stream answers with server-sent events. It sends the status before the engine has done anything, so any later failure is an
 // error event.
 func (c *completion) stream(ctx context.Context, w http.ResponseWriter) error {
-	w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
-	s := &eventStream{completion: c, w: w, flush: http.NewResponseController(w)}
-	w.WriteHeader(http.StatusOK)
-	if err := s.flush.Flush(); err != nil {
-		return wire.ErrConnectionGone
+	s := &eventStream{Events: wire.NewEvents(w), completion: c}
+	if err := s.Open(); err != nil {
+		return err
 	}
 	if err := s.events(ctx); err != nil {
 		return err
 	}
-	return s.write([]byte("[DONE]"))
+	return s.Done()
 }
 
 // eventStream writes the events of one answer.
 type eventStream struct {
+	wire.Events
 	completion *completion
-	w          http.ResponseWriter
-	flush      *http.ResponseController
 	offset     int // characters of text so far, for logprobs of text completions
 }
 
@@ -59,7 +56,7 @@ func (s *eventStream) events(ctx context.Context) error {
 				}
 			}
 			if err != nil {
-				return s.write(wire.ErrorEvent(wire.InternalError(), c.endpoints.config()))
+				return s.Raw("", wire.ErrorEvent(wire.InternalError(), c.endpoints.config()))
 			}
 			if err := s.token(ch, p); err != nil {
 				return err
@@ -76,15 +73,12 @@ func (s *eventStream) roles() error {
 	c := s.completion
 	for _, ch := range c.choices {
 		empty := ""
-		e := s.chunk(ch, chatChunkChoice{Index: ch.index, Delta: delta{Role: "assistant", Content: &empty}, Logprobs: wire.Null})
-		e.PromptTokenIDs, e.PromptText = wire.Null, wire.Null
+		e := s.chunk(ch, chunkChoice{Index: ch.index, Delta: &delta{Role: "assistant", Content: &empty}, Logprobs: wire.Null})
+		e.PromptTokenIDs, e.PromptText = c.idEcho(ch.prompt), wire.Null
 		if e.Usage != nil {
 			e.Usage.CompletionTokens, e.Usage.TotalTokens = 0, e.Usage.PromptTokens
 		}
-		if c.idEcho() {
-			e.PromptTokenIDs = wire.RawIDs(ch.prompt)
-		}
-		if err := s.send(e); err != nil {
+		if err := s.Write("", e); err != nil {
 			return err
 		}
 	}
@@ -99,94 +93,71 @@ func (s *eventStream) token(ch *choice, p piece) error {
 	if p.silent && ch.finish == "" && c.chat && c.request.Alternatives < 0 && !c.request.ReturnTokenIDs {
 		return nil
 	}
-	ids := wire.Null
-	if c.request.ReturnTokenIDs {
-		ids = wire.RawIDs(ch.said)
-	}
-	var e *chunk
-	if c.chat {
-		e = s.chunk(ch, s.chatChoice(ch, p, ids))
-	} else {
-		e = s.chunk(ch, s.textChoice(ch, p, ids))
-	}
+	e := s.chunk(ch, s.choice(ch, p))
 	e.KVTransferParams = c.endpoints.config().NullSince033()
 	if ch.finish != "" {
 		if !s.includeUsage() {
 			e.SystemFingerprint = c.endpoints.config().Fingerprint()
 		}
-		if s.paramsPlace() == config.ParamsFinish && ch == c.choices[len(c.choices)-1] {
-			params, err := c.streamParams()
-			if err != nil {
-				return err
-			}
-			if params != nil {
-				e.KVTransferParams = params
-			}
+		if params := c.streamParams(); params != nil && s.paramsPlace() == config.ParamsFinish && ch == c.choices[len(c.choices)-1] {
+			e.KVTransferParams = params
 		}
 	}
-	return s.send(e)
+	return s.Write("", e)
 }
 
-func (s *eventStream) chatChoice(ch *choice, p piece, ids json.RawMessage) chatChunkChoice {
+func (s *eventStream) choice(ch *choice, p piece) chunkChoice {
 	c := s.completion
-	choice := chatChunkChoice{Index: ch.index, Logprobs: wire.Null, TokenIDs: ids}
-	if !p.silent {
-		choice.Delta.Content = p.content
-		if c.request.IncludeReasoning == nil || *c.request.IncludeReasoning {
-			choice.Delta.Reasoning = p.reasoning
-		}
-		if p.call != nil {
-			choice.Delta.ToolCalls = []toolCallDelta{*p.call}
-		}
-	}
-	if c.request.Alternatives >= 0 {
-		choice.Logprobs = c.chatLogprobs(ch.logprobs[len(ch.logprobs)-1:])
+	out := chunkChoice{Index: ch.index, Logprobs: c.logprobs(ch.logprobs[max(0, len(ch.logprobs)-1):], s.offset), TokenIDs: wire.Null}
+	if c.request.ReturnTokenIDs {
+		out.TokenIDs = wire.RawJSON(ch.said)
 	}
 	if ch.finish != "" {
-		choice.FinishReason, choice.StopReason = &ch.finish, wire.RawJSON(ch.stopReason)
-		choice.WeightVersions = c.endpoints.config().NullSince033()
+		out.FinishReason = &ch.finish
 	}
-	return choice
-}
-
-func (s *eventStream) textChoice(ch *choice, p piece, ids json.RawMessage) textChunkChoice {
-	c := s.completion
-	choice := textChunkChoice{Index: ch.index, Logprobs: wire.Null, StopReason: wire.Null, TokenIDs: ids, WeightVersions: c.endpoints.config().NullSince033()}
+	if ch.finish != "" || !c.chat {
+		out.StopReason, out.WeightVersions = wire.RawJSON(ch.stopReason), c.endpoints.config().NullSince033()
+	}
+	if c.chat {
+		out.Delta = &delta{}
+		if !p.silent {
+			out.Delta.Content = p.content
+			if c.request.Reasons() {
+				out.Delta.Reasoning = p.reasoning
+			}
+			if p.call != nil {
+				out.Delta.ToolCalls = []toolCallDelta{*p.call}
+			}
+		}
+		return out
+	}
+	text := ""
 	if p.content != nil {
-		choice.Text = *p.content
+		text = *p.content
 	}
+	out.PromptTokenIDs = wire.Null
 	if len(ch.ids) == 1 {
-		if c.idEcho() {
-			choice.PromptTokenIDs = ch.prompt
-		}
+		out.PromptTokenIDs = c.idEcho(ch.prompt)
 		if c.request.Echo {
-			choice.Text = c.endpoints.tok.Decode(ch.prompt) + choice.Text
+			text = c.endpoints.tok.Decode(ch.prompt) + text
 		}
 	}
-	if c.request.Alternatives >= 0 {
-		choice.Logprobs = c.textLogprobs(ch.logprobs[len(ch.logprobs)-1:], s.offset)
-	}
-	s.offset += len([]rune(choice.Text))
-	if ch.finish != "" {
-		choice.FinishReason, choice.StopReason = &ch.finish, wire.RawJSON(ch.stopReason)
-	}
-	return choice
+	s.offset += len([]rune(text))
+	out.Text = &text
+	return out
 }
 
 // tail writes the events behind the last finish chunk: usage, and params that have a chunk of their own.
 func (s *eventStream) tail() error {
 	c := s.completion
-	params, err := c.streamParams()
-	if err != nil {
-		return err
-	}
+	params := c.streamParams()
 	if s.includeUsage() && !c.fault.Is(fault.NoUsage) {
 		e := s.chunk(nil)
 		e.Usage, e.SystemFingerprint = c.usage().delta(), c.endpoints.config().Fingerprint()
 		if s.paramsPlace() == config.ParamsUsage {
 			e.KVTransferParams = params
 		}
-		if err := s.send(e); err != nil {
+		if err := s.Write("", e); err != nil {
 			return err
 		}
 	}
@@ -195,7 +166,7 @@ func (s *eventStream) tail() error {
 	}
 	e := s.chunk(nil)
 	e.KVTransferParams = params
-	return s.send(e)
+	return s.Write("", e)
 }
 
 func (s *eventStream) includeUsage() bool {
@@ -213,48 +184,24 @@ func (s *eventStream) paramsPlace() string {
 }
 
 // streamParams are the params of a stream, nil for none.
-func (c *completion) streamParams() (json.RawMessage, error) {
-	p := c.answeredParams()
-	if p == nil && !c.fault.Is(fault.BadParams) {
-		return nil, nil
+func (c *completion) streamParams() json.RawMessage {
+	if c.kvParams() == nil && !c.fault.Is(fault.BadParams) {
+		return nil
 	}
-	return faultParams(c.fault, c.engine, p)
+	return c.params()
 }
 
 // chunk returns an event of ch with its choices; both are nil for an event about all choices.
-func (s *eventStream) chunk(ch *choice, choices ...any) *chunk {
+func (s *eventStream) chunk(ch *choice, choices ...chunkChoice) *chunk {
 	c := s.completion
 	e := &chunk{ID: c.id, Object: "chat.completion.chunk", Created: c.created, Model: c.endpoints.config().Answered(c.request.Model), Choices: choices}
 	if !c.chat {
 		e.Object = "text_completion"
 	}
 	if choices == nil {
-		e.Choices = []any{}
+		e.Choices = []chunkChoice{}
 	} else if s.includeUsage() && c.request.StreamOptions.ContinuousUsageStats && !c.fault.Is(fault.NoUsage) {
 		e.Usage = c.continuous(ch).delta()
 	}
 	return e
-}
-
-func (s *eventStream) send(e *chunk) error {
-	raw, err := wire.Marshal(e)
-	if err != nil {
-		return err
-	}
-	return s.write(raw)
-}
-
-// write sends one event in one write, as uvicorn sends one chunk for each.
-func (s *eventStream) write(data []byte) error {
-	event := make([]byte, 0, len(data)+8)
-	event = append(event, "data: "...)
-	event = append(event, data...)
-	event = append(event, "\n\n"...)
-	if _, err := s.w.Write(event); err != nil {
-		return wire.ErrConnectionGone
-	}
-	if err := s.flush.Flush(); err != nil {
-		return wire.ErrConnectionGone
-	}
-	return nil
 }

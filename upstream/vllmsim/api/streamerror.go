@@ -3,7 +3,6 @@ package api
 import (
 	"errors"
 	"net/http"
-	"slices"
 
 	"carryover/upstream/vllmsim/config"
 	"carryover/upstream/vllmsim/wire"
@@ -20,8 +19,7 @@ func StreamError(w http.ResponseWriter, path string, c *config.Config) error {
 		s := newResponseStream(w, nil)
 		return errors.Join(s.Open(), s.fail(e))
 	default:
-		w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
-		_, err := w.Write(slices.Concat([]byte("data: "), wire.ErrorEvent(e, c), []byte("\n\ndata: [DONE]\n\n")))
-		return err
+		s := wire.NewEvents(w)
+		return errors.Join(s.Open(), s.Raw("", wire.ErrorEvent(e, c)), s.Done())
 	}
 }

@@ -3,6 +3,7 @@ package ops
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"strings"
 	"sync"
@@ -182,16 +183,9 @@ func (o *Endpoints) HoldBack(w http.ResponseWriter, req *http.Request, body []by
 	if !told.Stream || req.URL.Path == wire.PathMessages || req.URL.Path == wire.PathResponses {
 		return true, errPaused()
 	}
-	w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
-	w.WriteHeader(http.StatusOK)
-	refusal := errPaused()
+	refusal, s := errPaused(), wire.NewEvents(w)
 	if req.URL.Path == wire.PathChat {
 		refusal.Kind = "InternalServerError"
 	}
-	event, err := json.Marshal(refusal.Body())
-	if err != nil {
-		return true, err
-	}
-	_, err = w.Write([]byte("data: " + string(event) + "\n\ndata: [DONE]\n\n"))
-	return true, err
+	return true, errors.Join(s.Open(), s.Write("", refusal.Body()), s.Done())
 }

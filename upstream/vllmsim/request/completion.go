@@ -161,6 +161,9 @@ func (r *Completion) Children() int {
 	return *r.N
 }
 
+// Reasons reports whether answers contain thoughts.
+func (r *Completion) Reasons() bool { return r.IncludeReasoning == nil || *r.IncludeReasoning }
+
 // Limit returns the greatest number of tokens to generate, 0 if the request sets none, and the name of the member that sets it.
 func (r *Completion) Limit() (value int, name string) {
 	switch {

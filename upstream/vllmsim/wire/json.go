@@ -58,19 +58,6 @@ func RawJSON(v any) json.RawMessage {
 	return raw
 }
 
-// RawIDs writes ids as an array.
-func RawIDs(ids []int32) json.RawMessage {
-	raw := make([]byte, 0, 6*len(ids)+2)
-	raw = append(raw, '[')
-	for i, id := range ids {
-		if i > 0 {
-			raw = append(raw, ',')
-		}
-		raw = strconv.AppendInt(raw, int64(id), 10)
-	}
-	return append(raw, ']')
-}
-
 // WriteJSON answers with a value. A fault of the answer as a whole takes effect here.
 func WriteJSON(w http.ResponseWriter, status int, v any) error {
 	body, err := Marshal(v)
