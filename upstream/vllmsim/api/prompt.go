@@ -125,8 +125,8 @@ func (s *Endpoints) serveTokenize(w http.ResponseWriter, req *http.Request) erro
 	}
 	var ids []int32
 	if r.Messages != nil {
-		if r.ContinueFinal && (r.AddGenerationPrompt == nil || *r.AddGenerationPrompt) {
-			return wire.BadRequest("", "Cannot set both `continue_final_message` and `add_generation_prompt` to True.")
+		if err := r.CheckEnd(); err != nil {
+			return err
 		}
 		var p input
 		p, err = s.renderPrompt(r.Conversation(false))

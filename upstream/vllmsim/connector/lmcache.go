@@ -68,23 +68,13 @@ func (l *lmcache) Arrive(r *engine.Run) error {
 
 // Fetch makes a receiver look up a prompt except its last token (skip_last_n_tokens 1). It does not read what its own prefix cache holds.
 func (l *lmcache) Fetch(ctx context.Context, r *engine.Run) error {
-	e, prompt := r.Engine, r.Req.Prompt
+	prompt := r.Req.Prompt
 	if l.sends() {
 		return l.parkIfStuck(ctx, r)
 	}
 	content, landed := l.found.take(chunkKeys(r.Req.Seed^tags(r.Req.Params), prompt[:len(prompt)-1], l.cfg.ChunkSize, true), r.Local)
-	e.Mu.Lock()
-	defer e.Mu.Unlock()
-	if len(content) <= r.Local {
-		return nil
-	}
-	for i := r.Local; i < len(content); i++ {
-		*e.Pool.Slot(r.Blocks, i) = content[i]
-	}
-	r.External = len(content) - r.Local
-	e.Stats.Loads++
-	if !landed {
-		e.Stats.EarlyReads++
+	if r.Fill(content) && !landed {
+		r.Engine.Count(func(s *engine.Stats) { s.EarlyReads++ })
 	}
 	return nil
 }

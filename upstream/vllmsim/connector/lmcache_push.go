@@ -22,20 +22,14 @@ type handover struct {
 // newHandover copies the KV of a prompt. It sends the whole prompt, even what the receiver already has, and the last chunk even if it is
 // not full (save_unfull_chunk).
 func (l *lmcache) newHandover(r *engine.Run, spec disaggSpec) *handover {
-	e, prompt := l.Engine, r.Req.Prompt
+	prompt := r.Req.Prompt
 	h := &handover{spec: spec, fault: r.Req.Fault}
 	// A rank without a port fails alone: the answer comes, but this rank stores and announces nothing.
 	h.ranks = min(l.cfg.Savers(), len(h.spec.InitPorts), len(h.spec.AllocPorts))
-	h.takes = time.Duration(engine.CeilDiv(len(prompt), e.Cfg.BlockSize)) * r.Timing().TransferPerBlock
-	e.Mu.Lock()
-	defer e.Mu.Unlock()
-	from := 0
+	h.takes = time.Duration(engine.CeilDiv(len(prompt), l.Engine.Cfg.BlockSize)) * r.Timing().TransferPerBlock
+	content, from := r.Content(), 0
 	for _, key := range chunkKeys(r.Req.Seed^tags(r.Req.Params), prompt, l.cfg.ChunkSize, true) {
-		content := make([]uint64, 0, key.end-from)
-		for i := from; i < key.end; i++ {
-			content = append(content, *e.Pool.Slot(r.Blocks, i))
-		}
-		h.keys, h.content, from = append(h.keys, key.hash), append(h.content, content), key.end
+		h.keys, h.content, from = append(h.keys, key.hash), append(h.content, content[from:key.end]), key.end
 	}
 	return h
 }

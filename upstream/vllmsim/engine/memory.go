@@ -24,20 +24,27 @@ type memory struct {
 	registered int
 }
 
-// Fill copies KV into the blocks of the request, and counts count tokens as external.
-func (r *Run) Fill(content []uint64, count int) {
+// Fill copies KV of the beginning of the prompt into the blocks of the request, behind the own prefix cache, and reports whether there was
+// more of it than there.
+func (r *Run) Fill(content []uint64) bool {
 	e := r.Engine
 	e.Mu.Lock()
 	defer e.Mu.Unlock()
-	r.External = count
+	if len(content) <= r.Local {
+		return false
+	}
+	r.External = len(content) - r.Local
 	e.Stats.Loads++
-	for at := r.Local; at < min(len(content), r.Local+count); at++ {
+	for at := r.Local; at < len(content); at++ {
 		*e.Pool.Slot(r.Blocks, at) = content[at]
 	}
+	return true
 }
 
-// Content returns the KV of the prompt. The caller holds e.mu.
+// Content returns the KV of the prompt.
 func (r *Run) Content() []uint64 {
+	r.Engine.Mu.Lock()
+	defer r.Engine.Mu.Unlock()
 	content := make([]uint64, len(r.Req.Prompt))
 	for at := range content {
 		content[at] = *r.Engine.Pool.Slot(r.Blocks, at)

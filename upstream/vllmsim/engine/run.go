@@ -250,12 +250,6 @@ func commonPrefix(a, b []int32) (n int) {
 	return n
 }
 
-// Stopped reports whether a token ended the request. vLLM checks that before the length (check_stop).
-func (r *Run) Stopped() bool {
-	last := r.Output[len(r.Output)-1]
-	return last == bpe.ImEnd && !r.Req.IgnoreEOS || len(r.Output) > r.Req.MinTokens && slices.Contains(r.Req.StopIDs, last)
-}
-
 // filed gathers events for the newly filed blocks of a run; adjacent blocks become one event. The caller holds e.mu.
 func (r *Run) filed(tokens []int32, hashes []uint64, fresh []int) {
 	if r.Engine.Events == nil {

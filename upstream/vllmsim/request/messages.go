@@ -71,7 +71,7 @@ func ReadMessages(req *http.Request) (*Messages, error) {
 		required = required[:2]
 	}
 	for _, key := range required {
-		if raw := m.members[key]; len(raw) == 0 || string(raw) == "null" {
+		if isNull(m.members[key]) {
 			return nil, invalidMember("missing", key, "Field required", fmt.Sprintf("<dict of %d items>", len(m.members)))
 		}
 	}
@@ -88,10 +88,10 @@ func (m *Messages) validate() error {
 		default:
 			return invalidMember("literal_error", fmt.Sprintf("messages.%d.role", n), "Input should be 'user', 'assistant' or 'system'", "'"+message.Role+"'")
 		}
-		if message.Content.text == nil && message.Content.blocks == nil {
+		if message.Content.text == nil && message.Content.list == nil {
 			return invalidMember("missing", fmt.Sprintf("messages.%d.content", n), "Field required", "<dict>")
 		}
-		for at, block := range message.Content.blocks {
+		for at, block := range message.Content.list {
 			if !block.known() {
 				return invalidMember("literal_error", fmt.Sprintf("messages.%d.content.list[AnthropicContentBlock].%d.type", n, at),
 					"Input should be 'text', 'image', 'tool_use', 'tool_result', 'tool_reference', 'thinking' or 'redacted_thinking'", "'"+block.Type+"'")

@@ -53,7 +53,7 @@ type Responses struct {
 
 	KVTransferParams json.RawMessage `json:"kv_transfer_params"`
 
-	input inputList
+	input textOr[inputItem]
 }
 
 // Tool is a tool as the answer repeats it. For tools that are not functions, vLLM keeps only the type here.
@@ -146,7 +146,7 @@ func (r *Responses) validate() error {
 	if json.Unmarshal(r.Input, &r.input) != nil {
 		return invalidMember("string_type", "input.str", "Input should be a valid string", "<input>")
 	}
-	return r.input.validate()
+	return r.validateInput()
 }
 
 // includable are the values of include (ResponsesRequest, responses/protocol.py).
@@ -200,7 +200,7 @@ func (r *Responses) ChatRequest() (*Completion, error) {
 		}
 	}
 	history := r.history()
-	onward := r.input.goesOn()
+	onward := r.goesOn()
 	generate := !onward
 	c := &Completion{
 		Model: r.Model, Messages: &history, MaxTokens: r.MaxOutputTokens, Temperature: r.Temperature, Stream: r.Stream, Stops: stops,
