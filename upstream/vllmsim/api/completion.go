@@ -44,18 +44,19 @@ type choice struct {
 	params     *engine.ParamsOut
 }
 
-func (s *Endpoints) serveCompletion(w http.ResponseWriter, req *http.Request, f *fault.Active) error {
-	r, err := readRequest(req)
+func (s *Endpoints) serveAnswer(w http.ResponseWriter, req *http.Request, f *fault.Active) error {
+	c, asked, err := s.read(req)
 	if err != nil {
 		return err
 	}
-	chat := req.URL.Path == wire.PathChat
-	if err := r.Validate(chat); err != nil {
-		return err
-	}
-	c := &completion{endpoints: s, request: r, chat: chat, fault: f, id: "cmpl-" + requestID(req, r)}
-	if chat {
-		c.id = "chat" + c.id
+	c.fault = f
+	switch {
+	case asked != nil:
+		t := &responseTurn{completion: c, asked: asked}
+		return c.serve(w, req, t.respond, t.stream)
+	case req.URL.Path == wire.PathMessages:
+		t := &messageTurn{c}
+		return c.serve(w, req, t.respond, t.stream)
 	}
 	return c.serve(w, req, c.respond, c.stream)
 }

@@ -29,17 +29,6 @@ type responseTurn struct {
 	thoughts int // tokens that belong to a thought and have text
 }
 
-func (s *Endpoints) serveResponses(w http.ResponseWriter, req *http.Request, f *fault.Active) error {
-	asked, r, err := s.readTurn(req)
-	if err != nil {
-		return err
-	}
-	// Inside the engine a request is one turn of a conversation, the first.
-	c := &completion{endpoints: s, request: r, chat: true, fault: f, id: asked.RequestID, inside: "_0"}
-	t := &responseTurn{completion: c, asked: asked}
-	return c.serve(w, req, t.respond, t.stream)
-}
-
 // readTurn reads a request of this API, and refuses requests that need the store.
 func (s *Endpoints) readTurn(req *http.Request) (*request.Responses, *request.Completion, error) {
 	asked, err := request.ReadResponses(req)
@@ -173,21 +162,4 @@ func floatOr(f *float64, absent float64) json.RawMessage {
 		absent = *f
 	}
 	return json.RawMessage(wire.PythonFloat(absent))
-}
-
-// serveResponsesRender answers /v1/responses/render: the ids that /v1/responses would use. Its answer was not recorded; it is that of
-// /v1/messages/render, which the same code of vLLM writes.
-func (s *Endpoints) serveResponsesRender(w http.ResponseWriter, req *http.Request) error {
-	if err := s.scaledOut(); err != nil {
-		return err
-	}
-	asked, r, err := s.readTurn(req)
-	if err != nil {
-		return err
-	}
-	a, err := s.rendered(r, asked.RequestID)
-	if err != nil {
-		return err
-	}
-	return wire.WriteJSON(w, http.StatusOK, a)
 }
