@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"reflect"
 	"time"
 
 	"carryover/upstream/vllmsim/config"
@@ -12,7 +13,7 @@ import (
 	"carryover/upstream/vllmsim/wire"
 )
 
-// Switches are the settings that may change while an instance runs; a nil member leaves its setting as it is.
+// Switches are the settings that may change while an instance runs, under their names in Config; a nil member leaves its setting as it is.
 type Switches struct {
 	Bidirectional     *bool   `json:"bidirectional,omitempty"`
 	Params            *string `json:"params,omitempty"`
@@ -50,26 +51,14 @@ func (i *Instance) Switch(s Switches) error {
 }
 
 func (s *Switches) apply(cfg *config.Config) {
-	set(&cfg.Bidirectional, s.Bidirectional)
-	set(&cfg.LoadFailurePolicy, s.LoadFailurePolicy)
-	set(&cfg.Params, s.Params)
-	set(&cfg.OutputTokenIDs, s.OutputTokenIDs)
-	set(&cfg.MessageParams, s.MessageParams)
-	set(&cfg.MergeSystem, s.MergeSystem)
-	set(&cfg.Sampling, s.Sampling)
-	set(&cfg.Template, s.Template)
-	set(&cfg.PromptTokenIDs, s.PromptTokenIDs)
-	set(&cfg.EmptyDeltas, s.EmptyDeltas)
-	set(&cfg.Render, s.Render)
-	set(&cfg.Adapters, s.Adapters)
-	set(&cfg.Timing, s.Timing)
-	set(&cfg.Slowness, s.Slowness)
-	set(&cfg.LMCache.ProxyPort, s.ProxyPort)
-}
-
-func set[T any](to, from *T) {
-	if from != nil {
-		*to = *from
+	from, to := reflect.ValueOf(s).Elem(), reflect.ValueOf(cfg).Elem()
+	for n := range from.NumField() {
+		if name, value := from.Type().Field(n).Name, from.Field(n); !value.IsNil() && name != "ProxyPort" {
+			to.FieldByName(name).Set(value.Elem())
+		}
+	}
+	if s.ProxyPort != nil {
+		cfg.LMCache.ProxyPort = *s.ProxyPort
 	}
 }
 
@@ -120,7 +109,7 @@ func (h *handler) serveControl(w http.ResponseWriter, req *http.Request) error {
 		}
 		return wire.WriteJSON(w, http.StatusOK, i.config())
 	default:
-		return wire.WriteJSON(w, http.StatusNotFound, map[string]string{"detail": "Not Found"})
+		return wire.WriteNotFound(w)
 	}
 }
 

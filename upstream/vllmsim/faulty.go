@@ -21,19 +21,16 @@ func carriesTicket(body []byte) bool {
 	return r.Params.Prefills() && r.Params.Truthy("remote_block_ids") && tokens > 0
 }
 
-// readsHandover reports whether a request is a decode leg that reads KV of prefill.
-func readsHandover(body []byte) bool {
-	r, err := request.Parse(body)
-	return err == nil && r.Params.Decodes()
-}
-
 // faultableOf describes a request to the faults. The body need not be valid.
 func faultableOf(path string, body []byte) fault.Request {
 	return fault.Request{
 		Path: path, Metrics: path == ops.PathMetrics,
-		Answers:  wire.Generates(path),
-		Ticket:   func() bool { return carriesTicket(body) },
-		Handover: func() bool { return readsHandover(body) },
+		Answers: wire.Generates(path),
+		Ticket:  func() bool { return carriesTicket(body) },
+		Handover: func() bool {
+			r, err := request.Parse(body)
+			return err == nil && r.Params.Decodes()
+		},
 		HandBack: func() bool { return request.HandsBack(path, body) },
 	}
 }
@@ -62,18 +59,13 @@ func (h *handler) faulty(f *fault.Active, w http.ResponseWriter, req *http.Reque
 		}
 		return true, &wire.Error{Status: f.Status, Kind: wire.ErrorType(f.Status), Message: "simulated fault"}
 	case fault.ErrorBody200:
-		if !wantsStream(body) {
+		var r struct {
+			Stream bool `json:"stream"`
+		}
+		if json.Unmarshal(body, &r) != nil || !r.Stream {
 			return true, wire.WriteJSON(w, http.StatusOK, wire.ErrorAnswer(wire.InternalError(), req.URL.Path, h.instance.config()))
 		}
 		return true, api.StreamError(w, req.URL.Path, h.instance.config())
 	}
 	return false, nil
-}
-
-// wantsStream reports whether a body asks for a stream; the body need not be valid.
-func wantsStream(body []byte) bool {
-	var r struct {
-		Stream bool `json:"stream"`
-	}
-	return json.Unmarshal(body, &r) == nil && r.Stream
 }

@@ -147,10 +147,7 @@ func (i *Instance) SetFault(f fault.Fault) error {
 
 // ClearFaults removes all faults; an instance that refused connections listens again.
 func (i *Instance) ClearFaults() error {
-	refused := false
-	for _, f := range i.faults.All() {
-		refused = refused || f.Kind == fault.Refuse
-	}
+	refused := i.faults.Refuses()
 	i.faults.Clear()
 	if !refused {
 		return nil

@@ -10,7 +10,6 @@ import (
 
 	"carryover/upstream/vllmsim/api"
 	"carryover/upstream/vllmsim/engine"
-	"carryover/upstream/vllmsim/fault"
 	"carryover/upstream/vllmsim/ops"
 	"carryover/upstream/vllmsim/wire"
 )
@@ -87,17 +86,13 @@ func (h *handler) serve(w http.ResponseWriter, req *http.Request) error {
 	if done, err := h.ops.HoldBack(w, req, body); done {
 		return err
 	}
-	return h.route(w, req, f)
-}
-
-func (h *handler) route(w http.ResponseWriter, req *http.Request, f *fault.Active) error {
 	if done, err := h.ops.Serve(w, req, f); done {
 		return err
 	}
 	if done, err := h.api.Serve(w, req, f); done {
 		return err
 	}
-	return wire.WriteJSON(w, http.StatusNotFound, map[string]string{"detail": "Not Found"})
+	return wire.WriteNotFound(w)
 }
 
 // unauthorized checks the bearer token, which protects only /v1.

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
-	"strings"
 	"sync"
 	"time"
 
@@ -17,50 +16,43 @@ import (
 // once and answer when nothing is under way any more. Blocks that wait for a reader count as under way (measured on a real pair of 0.33).
 type pausing struct {
 	mu       sync.Mutex    // guards the rest
-	refuses  bool          // new requests get 503: /pause with mode abort or wait
-	holds    bool          // new requests wait: /pause with mode keep, and /sleep
+	refuses  bool          // new requests get 503: /pause with mode abort or wait. Otherwise they wait: with mode keep, and after /sleep
 	sleeps   bool          // the answer of /is_sleeping
 	asleep   bool          // /sleep was answered: metrics tell of a sleep from then on (v1/engine/async_llm.py)
 	released chan struct{} // closed by /resume and /wake_up, nil while the instance is not paused
 }
 
-const (
-	pathPause, pathResume, pathIsPaused   = "/pause", "/resume", "/is_paused"
-	pathSleep, pathWakeUp, pathIsSleeping = "/sleep", "/wake_up", "/is_sleeping"
-)
-
 // pauses answers the endpoints that pause, and reports whether the request was for one.
 func (o *Endpoints) pauses(w http.ResponseWriter, req *http.Request) (done bool, err error) {
 	p := &o.pausing
 	switch req.Method + " " + req.URL.Path {
-	case "POST " + pathPause:
+	case "POST /pause":
 		p.begin(req.URL.Query().Get("mode") != "keep", false)
 		if err := o.drained(req.Context()); err != nil {
 			return true, err
 		}
 		return true, wire.WriteJSON(w, http.StatusOK, map[string]string{"status": "paused"})
-	case "POST " + pathSleep:
+	case "POST /sleep":
 		p.begin(false, true)
 		if err := o.drained(req.Context()); err != nil {
 			return true, err
 		}
 		p.sleep()
 		w.WriteHeader(http.StatusOK)
-		return true, nil
-	case "POST " + pathResume:
+	case "POST /resume":
 		p.end()
 		return true, wire.WriteJSON(w, http.StatusOK, map[string]string{"status": "resumed"})
-	case "POST " + pathWakeUp:
+	case "POST /wake_up":
 		p.end()
 		w.WriteHeader(http.StatusOK)
-		return true, nil
-	case "GET " + pathIsPaused, "GET " + pathIsSleeping:
-		p.mu.Lock()
-		is := p.released != nil && (p.sleeps || req.URL.Path == pathIsPaused)
-		p.mu.Unlock()
-		return true, wire.WriteJSON(w, http.StatusOK, map[string]bool{strings.TrimPrefix(req.URL.Path, "/"): is})
+	case "GET /is_paused":
+		return true, wire.WriteJSON(w, http.StatusOK, map[string]bool{"is_paused": p.state().released != nil})
+	case "GET /is_sleeping":
+		return true, wire.WriteJSON(w, http.StatusOK, map[string]bool{"is_sleeping": p.state().sleeps})
+	default:
+		return false, nil
 	}
-	return false, nil
+	return true, nil
 }
 
 // Pause is POST /pause with mode abort, without waiting for requests under way. Resume is POST /resume.
@@ -78,20 +70,10 @@ func (o *Endpoints) Resume() { o.pausing.end() }
 func (p *pausing) begin(refuses, sleeps bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.refuses, p.holds, p.sleeps = refuses, !refuses, sleeps
+	p.refuses, p.sleeps = refuses, sleeps
 	if p.released == nil {
 		p.released = make(chan struct{})
 	}
-}
-
-// awake is the value of vllm:engine_sleep_state.
-func (p *pausing) awake() int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.asleep {
-		return 0
-	}
-	return 1
 }
 
 func (p *pausing) sleep() {
@@ -106,24 +88,24 @@ func (p *pausing) end() {
 	if p.released != nil {
 		close(p.released)
 	}
-	p.refuses, p.holds, p.sleeps, p.asleep, p.released = false, false, false, false, nil
+	p.refuses, p.sleeps, p.asleep, p.released = false, false, false, nil
 }
 
-// state returns whether new requests are refused, and the channel that they wait for, nil for none.
-func (p *pausing) state() (refuses bool, waits <-chan struct{}) {
+// paused is a copy of the state.
+type paused struct {
+	refuses, sleeps, asleep bool
+	released                <-chan struct{}
+}
+
+func (p *pausing) state() paused {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.holds {
-		waits = p.released
-	}
-	return p.refuses, waits
+	return paused{p.refuses, p.sleeps, p.asleep, p.released}
 }
 
 // drained waits until no block is pinned and no request runs, or until the pause is over.
 func (o *Endpoints) drained(ctx context.Context) error {
-	o.pausing.mu.Lock()
-	over := o.pausing.released
-	o.pausing.mu.Unlock()
+	over := o.pausing.state().released
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
 	for {
@@ -161,16 +143,17 @@ func (o *Endpoints) HoldBack(w http.ResponseWriter, req *http.Request, body []by
 	if !wire.Generates(req.URL.Path) {
 		return false, nil
 	}
-	refuses, waits := o.pausing.state()
-	if waits != nil {
+	state := o.pausing.state()
+	if !state.refuses {
+		if state.released == nil {
+			return false, nil
+		}
 		select {
-		case <-waits:
+		case <-state.released:
+			return false, nil
 		case <-req.Context().Done():
 			return true, wire.ErrConnectionGone
 		}
-	}
-	if !refuses {
-		return false, nil
 	}
 	var told struct {
 		Stream bool            `json:"stream"`

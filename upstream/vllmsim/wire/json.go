@@ -82,6 +82,11 @@ func WriteJSON(w http.ResponseWriter, status int, v any) error {
 	return nil
 }
 
+// WriteNotFound answers a request that is for no endpoint.
+func WriteNotFound(w http.ResponseWriter) error {
+	return WriteJSON(w, http.StatusNotFound, map[string]string{"detail": "Not Found"})
+}
+
 // PythonFloat writes a number as Python writes a float.
 func PythonFloat(v float64) string {
 	s := strconv.FormatFloat(v, 'f', -1, 64)
