@@ -16,9 +16,6 @@ import (
 // error event.
 func (c *completion) stream(ctx context.Context, w http.ResponseWriter) error {
 	s := &eventStream{Events: wire.NewEvents(w), completion: c}
-	if err := s.Open(); err != nil {
-		return err
-	}
 	if err := s.events(ctx); err != nil {
 		return err
 	}
@@ -27,7 +24,7 @@ func (c *completion) stream(ctx context.Context, w http.ResponseWriter) error {
 
 // eventStream writes the events of one answer.
 type eventStream struct {
-	wire.Events
+	*wire.Events
 	completion *completion
 	offset     int // characters of text so far, for logprobs of text completions
 }
@@ -35,41 +32,48 @@ type eventStream struct {
 // events writes everything between the headers and [DONE]. Several choices take turns.
 func (s *eventStream) events(ctx context.Context) error {
 	c := s.completion
-	for round := 0; ; round++ {
+	for round := 0; s.Err == nil; round++ {
 		going := false
 		for at, ch := range c.choices {
 			if ch.finish != "" {
 				continue
 			}
 			going = true
-			p, err := c.advance(ctx, ch)
-			if err == nil && c.fault.Is(fault.ErrorEvent) {
-				err = engine.ErrLoadFailed // stands for any error that the client sees
-			}
-			if err != nil && errors.Is(failure(err), wire.ErrConnectionGone) {
-				return wire.ErrConnectionGone
-			}
-			if round == 0 && at == 0 && c.chat {
-				// The role comes with the engine's first output, even if that is an error.
-				if err := s.roles(); err != nil {
-					return err
-				}
-			}
-			if err != nil {
-				return s.Raw("", wire.ErrorEvent(wire.InternalError(), c.endpoints.config()))
-			}
-			if err := s.token(ch, p); err != nil {
+			p, err := c.streamed(ctx, ch)
+			if errors.Is(err, wire.ErrConnectionGone) {
 				return err
 			}
+			if round == 0 && at == 0 && c.chat {
+				s.roles() // with the engine's first output, even if that is an error
+			}
+			if err != nil {
+				s.Raw("", wire.ErrorEvent(wire.InternalError(), c.endpoints.config()))
+				return s.Err
+			}
+			s.token(ch, p)
 		}
 		if !going {
-			return s.tail()
+			s.tail()
+			break
 		}
 	}
+	return s.Err
+}
+
+// streamed samples one token for a stream.
+func (c *completion) streamed(ctx context.Context, ch *choice) (piece, error) {
+	p, err := c.advance(ctx, ch)
+	if err == nil && c.fault.Is(fault.ErrorEvent) {
+		err = engine.ErrLoadFailed // stands for any error that the client sees
+	}
+	if err != nil {
+		err = failure(err)
+	}
+	return p, err
 }
 
 // roles writes the first chunk of every choice.
-func (s *eventStream) roles() error {
+func (s *eventStream) roles() {
 	c := s.completion
 	for _, ch := range c.choices {
 		empty := ""
@@ -78,20 +82,17 @@ func (s *eventStream) roles() error {
 		if e.Usage != nil {
 			e.Usage.CompletionTokens, e.Usage.TotalTokens = 0, e.Usage.PromptTokens
 		}
-		if err := s.Write("", e); err != nil {
-			return err
-		}
+		s.Write("", e)
 	}
-	return nil
 }
 
 // token writes the event of one token, if it has one.
-func (s *eventStream) token(ch *choice, p piece) error {
+func (s *eventStream) token(ch *choice, p piece) {
 	c := s.completion
 	// A chat token without text is an event only with logprobs or ids; text completions have no parser and always send
 	// one (chat_completion/serving.py, completion/serving.py, 0.32).
 	if p.silent && ch.finish == "" && c.chat && c.request.Alternatives < 0 && !c.request.ReturnTokenIDs {
-		return nil
+		return
 	}
 	e := s.chunk(ch, s.choice(ch, p))
 	e.KVTransferParams = c.endpoints.config().NullSince033()
@@ -103,7 +104,7 @@ func (s *eventStream) token(ch *choice, p piece) error {
 			e.KVTransferParams = params
 		}
 	}
-	return s.Write("", e)
+	s.Write("", e)
 }
 
 func (s *eventStream) choice(ch *choice, p piece) chunkChoice {
@@ -148,7 +149,7 @@ func (s *eventStream) choice(ch *choice, p piece) chunkChoice {
 }
 
 // tail writes the events behind the last finish chunk: usage, and params that have a chunk of their own.
-func (s *eventStream) tail() error {
+func (s *eventStream) tail() {
 	c := s.completion
 	params := c.streamParams()
 	if s.includeUsage() && !c.fault.Is(fault.NoUsage) {
@@ -157,16 +158,13 @@ func (s *eventStream) tail() error {
 		if s.paramsPlace() == config.ParamsUsage {
 			e.KVTransferParams = params
 		}
-		if err := s.Write("", e); err != nil {
-			return err
-		}
+		s.Write("", e)
 	}
-	if s.paramsPlace() != config.ParamsSeparate || params == nil || string(params) == "null" {
-		return nil
+	if s.paramsPlace() == config.ParamsSeparate && params != nil && string(params) != "null" {
+		e := s.chunk(nil)
+		e.KVTransferParams = params
+		s.Write("", e)
 	}
-	e := s.chunk(nil)
-	e.KVTransferParams = params
-	return s.Write("", e)
 }
 
 func (s *eventStream) includeUsage() bool {

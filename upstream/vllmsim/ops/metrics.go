@@ -41,7 +41,7 @@ func (o *Endpoints) serveMetrics(w http.ResponseWriter, f *fault.Active) error {
 		sample(`,reason="deferred"`, float64(stats[rank].Loading+stats[rank].Parked))
 	})
 	family("vllm:kv_cache_usage_perc", "gauge", func(rank int, sample func(string, float64)) {
-		sample("", 1-float64(stats[rank].FreeBlocks)/float64(engines[rank].Cfg.Blocks))
+		sample("", float64(engines[rank].Cfg.Blocks-stats[rank].FreeBlocks)/float64(engines[rank].Cfg.Blocks))
 	})
 	one("vllm:prompt_tokens_total", "counter", func(s *engine.Stats) int { return s.PromptTokens })
 	family("vllm:prompt_tokens_by_source_total", "counter", func(rank int, sample func(string, float64)) {

@@ -3,7 +3,6 @@ package ops
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"net/http"
 	"sync"
 	"time"
@@ -15,7 +14,12 @@ import (
 // pausing is the state of an instance after POST /pause and /sleep (vLLM's development endpoints, VLLM_SERVER_DEV_MODE). Both take effect at
 // once and answer when nothing is under way any more. Blocks that wait for a reader count as under way (measured on a real pair of 0.33).
 type pausing struct {
-	mu       sync.Mutex    // guards the rest
+	mu  sync.Mutex // guards now
+	now paused
+}
+
+// paused is the state; its zero value is that of an instance that is not paused.
+type paused struct {
 	refuses  bool          // new requests get 503: /pause with mode abort or wait. Otherwise they wait: with mode keep, and after /sleep
 	sleeps   bool          // the answer of /is_sleeping
 	asleep   bool          // /sleep was answered: metrics tell of a sleep from then on (v1/engine/async_llm.py)
@@ -70,37 +74,31 @@ func (o *Endpoints) Resume() { o.pausing.end() }
 func (p *pausing) begin(refuses, sleeps bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.refuses, p.sleeps = refuses, sleeps
-	if p.released == nil {
-		p.released = make(chan struct{})
+	p.now.refuses, p.now.sleeps = refuses, sleeps
+	if p.now.released == nil {
+		p.now.released = make(chan struct{})
 	}
 }
 
 func (p *pausing) sleep() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.asleep = p.sleeps
+	p.now.asleep = p.now.sleeps
 }
 
 func (p *pausing) end() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.released != nil {
-		close(p.released)
+	if p.now.released != nil {
+		close(p.now.released)
 	}
-	p.refuses, p.sleeps, p.asleep, p.released = false, false, false, nil
-}
-
-// paused is a copy of the state.
-type paused struct {
-	refuses, sleeps, asleep bool
-	released                <-chan struct{}
+	p.now = paused{}
 }
 
 func (p *pausing) state() paused {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return paused{p.refuses, p.sleeps, p.asleep, p.released}
+	return p.now
 }
 
 // drained waits until no block is pinned and no request runs, or until the pause is over.
@@ -166,9 +164,11 @@ func (o *Endpoints) HoldBack(w http.ResponseWriter, req *http.Request, body []by
 	if !told.Stream || req.URL.Path == wire.PathMessages || req.URL.Path == wire.PathResponses {
 		return true, errPaused()
 	}
-	refusal, s := errPaused(), wire.NewEvents(w)
+	refusal := errPaused()
 	if req.URL.Path == wire.PathChat {
 		refusal.Kind = "InternalServerError"
 	}
-	return true, errors.Join(s.Open(), s.Write("", refusal.Body()), s.Done())
+	s := wire.NewEvents(w)
+	s.Write("", refusal.Body())
+	return true, s.Done()
 }
