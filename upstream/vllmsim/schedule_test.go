@@ -51,7 +51,7 @@ func inEngine(t *testing.T, change func(*Config), f func(t *testing.T, e *engine
 func prompted(first int32, length int) *engine.Request {
 	ids := make([]int32, length)
 	ids[0] = first
-	return &engine.Request{Prompt: ids, Computed: ids, Sampling: engine.Sampling{MaxTokens: 1}, Simulated: engine.Simulated{Slowness: 1}}
+	return &engine.Request{Prompt: ids, Computed: ids, MaxTokens: 1, Slowness: 1}
 }
 
 func TestPrompts_ShareTheSpeedOfTheEngine(t *testing.T) {

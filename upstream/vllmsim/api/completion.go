@@ -118,9 +118,9 @@ func (c *completion) prepare() error {
 			ch.engineReq = &engine.Request{
 				ID: c.engineID(p, n), Prompt: prompt, Computed: computed[p], Media: chat.media, Params: params,
 				Salt: r.Salt(s.config()), Adapter: r.Adapter(s.config()), Seed: weights(s.config(), r.Model),
-				LegKind:   engine.LegKind{HandsBack: handsBack, Releases: !c.chat && r.Releases(wire.PathCompletions)},
-				Simulated: engine.Simulated{Fault: c.fault, Holds: s.holds, Slowness: c.fault.Slowness()}, Sibling: len(c.choices) > 0,
-				Sampling: engine.Sampling{MaxTokens: limit, MinTokens: r.MinTokens, StopIDs: r.StopTokenIDs, IgnoreEOS: r.IgnoreEOS, Variant: n},
+				HandsBack: handsBack, Releases: !c.chat && r.Releases(wire.PathCompletions),
+				Fault: c.fault, Holds: s.holds, Slowness: c.fault.Slowness(), Sibling: len(c.choices) > 0,
+				MaxTokens: limit, MinTokens: r.MinTokens, StopIDs: r.StopTokenIDs, IgnoreEOS: r.IgnoreEOS, Variant: n,
 			}
 			c.choices = append(c.choices, ch)
 		}

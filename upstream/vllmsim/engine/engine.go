@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -21,34 +22,33 @@ import (
 // Engine is one incarnation of one vLLM engine core: its identity, its KV memory, and the blocks that it pins for others.
 // Requests run in the goroutine of their HTTP handler.
 type Engine struct {
-	identity
-	Live      *atomic.Pointer[config.Config] // the configuration with later switches: Bidirectional, Sampling, LoadFailurePolicy, Timing, Slowness
-	tok       *bpe.Tokenizer
+	ID        string
+	Rank      int
+	SidePort  int
+	Started   time.Time                      // process_start_time_seconds
+	Cfg       config.Config                  // as the engine was started
+	Live      *atomic.Pointer[config.Config] // with later switches: Bidirectional, Sampling, LoadFailurePolicy, Timing, Slowness
+	Clock     *Clock
+	Events    *kvevents.Publisher
 	Peers     *Peers
 	Connector Connector
-	life
-	memory
+	tok       *bpe.Tokenizer
 
-	// The mutex of memory guards what follows.
-	running  int       // requests that were let in, without those that read KV of another instance
-	prompts  line      // prompts that wait to be computed; the first one is being computed
-	computed time.Time // when the last prompt was done
-}
-
-// identity is what tells an incarnation from others.
-type identity struct {
-	ID       string
-	Rank     int
-	SidePort int
-	Started  time.Time // process_start_time_seconds
-}
-
-// life is what ends with an incarnation.
-type life struct {
 	// ctx ends when the engine restarts, dies or is closed; its cause says which.
 	Ctx    context.Context //nolint:containedctx // the engine is what ends, and its requests must see why
 	cancel context.CancelCauseFunc
 	Async  Gate // notifications that no request waits for
+
+	Mu      sync.Mutex // guards what follows
+	Pool    *kv.Pool
+	Pins    pins
+	Stats   Stats
+	waiting line // requests that wait to be let in
+	// registered counts how often the KV memory was registered with the transfer library: once at the beginning, and after each sleep.
+	registered int
+	running    int       // requests that were let in, without those that read KV of another instance
+	prompts    line      // prompts that wait to be computed; the first one is being computed
+	computed   time.Time // when the last prompt was done
 }
 
 // Why a request ends without an answer.
@@ -63,14 +63,9 @@ var (
 func New(live *atomic.Pointer[config.Config], rank, sidePort int, tok *bpe.Tokenizer, c *Clock, connect func(*Engine) Connector) *Engine {
 	cfg := *live.Load()
 	e := &Engine{
-		identity: identity{ID: newEngineID(cfg.EngineID, cfg.DPRanks, rank), Rank: rank, SidePort: sidePort, Started: time.Now()},
-		Live:     live,
-		tok:      tok,
-		Peers:    NewPeers(c),
-		memory: memory{
-			Cfg: cfg, Clock: c, Events: kvevents.New(cfg.KVEvents, rank),
-			Pool: kv.NewPool(cfg.Blocks, cfg.BlockSize), Pins: newPins(), registered: 1,
-		},
+		ID: newEngineID(cfg.EngineID, cfg.DPRanks, rank), Rank: rank, SidePort: sidePort, Started: time.Now(),
+		Cfg: cfg, Live: live, Clock: c, Events: kvevents.New(cfg.KVEvents, rank), Peers: NewPeers(c), tok: tok,
+		Pool: kv.NewPool(cfg.Blocks, cfg.BlockSize), Pins: newPins(), registered: 1,
 	}
 	e.Pool.Plain = cfg.NoPrefixCaching
 	if e.Events != nil {

@@ -26,7 +26,7 @@ const (
 )
 
 // judge compares a reader with the pin that it reads, if the pin still exists. The caller holds e.mu.
-func (e *memory) judge(side SideRequest) (v Verdict) {
+func (e *Engine) judge(side SideRequest) (v Verdict) {
 	p, ok := e.Pins.Held[side.RequestID]
 	if !side.Known || !ok {
 		return 0

@@ -2,27 +2,9 @@ package engine
 
 import (
 	"fmt"
-	"sync"
 
-	"carryover/upstream/vllmsim/config"
-	"carryover/upstream/vllmsim/kv"
 	"carryover/upstream/vllmsim/kvevents"
 )
-
-// memory is the KV memory of an engine: its blocks, the pins on them, and the counts of what happens to them.
-type memory struct {
-	Cfg    config.Config // as the engine was started
-	Clock  *Clock
-	Events *kvevents.Publisher
-
-	Mu      sync.Mutex // guards what follows
-	Pool    *kv.Pool
-	Pins    pins
-	Stats   Stats
-	waiting line // requests that wait to be let in
-	// registered counts how often the KV memory was registered with the transfer library: once at the beginning, and after each sleep.
-	registered int
-}
 
 // Fill copies KV of the beginning of the prompt into the blocks of the request, behind the own prefix cache, and reports whether there was
 // more of it than there.
@@ -52,14 +34,14 @@ func (r *Run) Content() []uint64 {
 	return content
 }
 
-func (e *memory) Count(change func(*Stats)) {
+func (e *Engine) Count(change func(*Stats)) {
 	e.Mu.Lock()
 	defer e.Mu.Unlock()
 	change(&e.Stats)
 }
 
 // Free gives blocks back and wakes the first request that waits for blocks. The caller holds e.mu.
-func (e *memory) Free(blocks []int32) {
+func (e *Engine) Free(blocks []int32) {
 	if len(blocks) == 0 {
 		return
 	}
@@ -67,7 +49,7 @@ func (e *memory) Free(blocks []int32) {
 	e.waiting.call()
 }
 
-func (e *memory) Reset() bool {
+func (e *Engine) Reset() bool {
 	e.Mu.Lock()
 	defer e.Mu.Unlock()
 	e.Expire()
@@ -79,7 +61,7 @@ func (e *memory) Reset() bool {
 	return true
 }
 
-func (e *memory) ClearBlocks() {
+func (e *Engine) ClearBlocks() {
 	e.Mu.Lock()
 	defer e.Mu.Unlock()
 	for id, p := range e.Pins.Held {
@@ -91,7 +73,7 @@ func (e *memory) ClearBlocks() {
 	e.Events.Step()
 }
 
-func (e *memory) ReadBlocks(req SideRequest) (content []uint64, v Verdict, err error) {
+func (e *Engine) ReadBlocks(req SideRequest) (content []uint64, v Verdict, err error) {
 	e.Mu.Lock()
 	defer e.Mu.Unlock()
 	for _, id := range req.Blocks {

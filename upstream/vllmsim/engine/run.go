@@ -20,18 +20,14 @@ type Run struct {
 	Remote any // the connector's knowledge of the request
 
 	Local, External int // prompt tokens from the own prefix cache, and from another instance
-	progress
+	Output          []int32
+	Computed        int    // tokens whose KV is in blocks
+	state           uint64 // state after reading the KV of the computed tokens
+	reply           *reply
+
 	Capped  bool // ended by its length
 	running bool // has a place among the running requests of the engine
 	ended   bool
-}
-
-// progress is how far a run has come.
-type progress struct {
-	Output   []int32
-	Computed int    // tokens whose KV is in blocks
-	state    uint64 // state after reading the KV of the computed tokens
-	reply    *reply
 }
 
 // step is one sampled token. The last step also says how the run ended.
@@ -129,11 +125,10 @@ func (r *Run) Next(ctx context.Context) (step, error) {
 	e.Mu.Lock()
 	defer e.Mu.Unlock()
 	e.Stats.GeneratedTokens++
+	if r.Capped = s.Finish == "length"; r.Capped {
+		e.Stats.Capped++
+	}
 	if s.Finish != "" {
-		if s.Finish == "length" {
-			e.Stats.Capped++
-		}
-		r.Capped = s.Finish == "length"
 		s.Params = r.finish()
 	}
 	return s, nil
@@ -284,7 +279,7 @@ func (r *Run) extraKeys(block int) (keys []string) {
 	size := r.Engine.Cfg.BlockSize
 	for at := block * size; at < (block+1)*size; at++ {
 		if m := kv.MediaAt(r.Req.Media, at); m != 0 {
-			keys = append(keys, mediaKey(m))
+			keys = append(keys, fmt.Sprintf("%016x", m))
 			break
 		}
 	}
@@ -293,6 +288,3 @@ func (r *Run) extraKeys(block int) (keys []string) {
 	}
 	return keys
 }
-
-// mediaKey returns the key of an image.
-func mediaKey(media uint64) string { return fmt.Sprintf("%016x", media) }
