@@ -80,9 +80,7 @@ func TestTemplate_NotAppendOnlyMakesWholeTicketsCorrupt(t *testing.T) {
 			_, reply := turn(t, p, d, messages, nil, nil)
 			next := append(messages, assistant(reply.text()), user(longText))
 			turn(t, p, d, next, reply.params(), object{"cache_salt": "s"})
-			if s := p.Stats(); s.CorruptReads != 1 {
-				t.Errorf("corrupt reads %d, want 1", s.CorruptReads)
-			}
+			expect(t, p, counts{"CorruptReads": 1})
 		})
 	}
 }
@@ -99,9 +97,7 @@ func TestTemplate_ReasoningIsHistoryInOneAndNotInTheOther(t *testing.T) {
 			}
 			next := append(messages, object{"role": "assistant", "reasoning": said["reasoning"], "content": said["content"]}, user("And then?"))
 			turn(t, p, d, next, reply.params(), object{"cache_salt": "s"})
-			if s := p.Stats(); s.CorruptReads != corrupt {
-				t.Errorf("corrupt reads %d, want %d", s.CorruptReads, corrupt)
-			}
+			expect(t, p, counts{"CorruptReads": corrupt})
 		})
 	}
 }
@@ -123,9 +119,7 @@ func TestTemplate_ToolCallsReTokeniseInCanonicalFormOnly(t *testing.T) {
 			next := append(messages, object{"role": "assistant", "content": nil, "tool_calls": calls},
 				object{"role": "tool", "tool_call_id": "x", "content": "found"})
 			_, last := turn(t, p, d, next, reply.params(), object{"tools": tools, "cache_salt": "s"})
-			if s := p.Stats(); s.CorruptReads != corrupt {
-				t.Errorf("corrupt reads %d, want %d", s.CorruptReads, corrupt)
-			}
+			expect(t, p, counts{"CorruptReads": corrupt})
 			if last.status != http.StatusOK || corrupt == 0 && last.choice()["finish_reason"] == "tool_calls" {
 				t.Errorf("behind the tool's answer: %s, want words", last.raw)
 			}
@@ -136,7 +130,7 @@ func TestTemplate_ToolCallsReTokeniseInCanonicalFormOnly(t *testing.T) {
 func TestReply_Scripts(t *testing.T) {
 	i := startInstance(t, nil)
 	ask := func(text string) string {
-		return post(t, i, wire.PathChat, object{"model": "sim", "messages": []any{user(text)}}).text()
+		return post(t, i, wire.PathChat, asking(text)).text()
 	}
 	if got := ask("SAY naïve 日本 🎉"); got != "naïve 日本 🎉" {
 		t.Errorf("said %q", got)
@@ -153,7 +147,7 @@ func TestReply_Scripts(t *testing.T) {
 	}
 	other := startInstance(t, func(c *Config) { c.Seed = 7 })
 	a := ask("Tell me.")
-	if b := post(t, other, wire.PathChat, object{"model": "sim", "messages": []any{user("Tell me.")}}).text(); a == b {
+	if b := post(t, other, wire.PathChat, asking("Tell me.")).text(); a == b {
 		t.Errorf("other weights give the same %q", a)
 	}
 }
@@ -173,7 +167,7 @@ func TestReply_ResultOfAToolOrdersTheNextCall(t *testing.T) {
 func TestReply_NaturalLength(t *testing.T) {
 	i := startInstance(t, nil)
 	for n := range 20 {
-		got := post(t, i, wire.PathChat, object{"model": "sim", "messages": []any{user(fmt.Sprint("Question ", n))}})
+		got := post(t, i, wire.PathChat, asking(fmt.Sprint("Question ", n)))
 		tokens := got.body["usage"].(object)["completion_tokens"].(float64)
 		if tokens < 30 || tokens > 62 || got.choice()["finish_reason"] != "stop" {
 			t.Errorf("question %d: %v tokens, finish_reason %v; want 30 to 62 and stop", n, tokens, got.choice()["finish_reason"])

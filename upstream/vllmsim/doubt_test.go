@@ -53,7 +53,7 @@ func TestFault_OnlyTickets(t *testing.T) {
 	p, d := startPair(t, nil)
 	messages := []any{user(longText)}
 	_, reply := turn(t, p, d, messages, nil, nil)
-	next := append(messages, assistant(reply.text()), user("And then?"))
+	next := then(messages, reply)
 	setFault(t, p, Fault{Kind: FaultStatus, Status: http.StatusBadGateway, Tickets: true})
 	for name, c := range map[string]struct {
 		params any
@@ -78,9 +78,7 @@ func TestFault_HiddenStart(t *testing.T) {
 	i := startInstance(t, nil)
 	setFault(t, i, Fault{Kind: FaultHiddenStart})
 	hidden := string(get(t, i, ops.PathMetrics).raw)
-	if err := i.ClearFaults(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, i.ClearFaults())
 	shown := string(get(t, i, ops.PathMetrics).raw)
 	if strings.Contains(hidden, line) || !strings.Contains(hidden, "vllm:cache_config_info") || !strings.Contains(shown, line) {
 		t.Errorf("start hidden: %v, then shown: %v", !strings.Contains(hidden, line), strings.Contains(shown, line))
@@ -94,7 +92,7 @@ func TestFault_HiddenStart(t *testing.T) {
 // An engine with this fault files what it has computed of other ids under those that it was sent.
 func TestFault_OtherIDsPoison(t *testing.T) {
 	i, lone := startInstance(t, nil), startInstance(t, nil)
-	ask := object{"model": "sim", "messages": []any{user(longText)}, "return_token_ids": true}
+	ask := with(asking(longText), object{"return_token_ids": true})
 	sent := ids(post(t, lone, wire.PathChat, ask).body["prompt_token_ids"])
 	right := post(t, lone, wire.PathChat, ask).text()
 	setFault(t, i, Fault{Kind: FaultOtherIDs})
@@ -113,9 +111,7 @@ func TestFault_OtherIDsPoison(t *testing.T) {
 		t.Errorf("ids told %v, sent %v; want another one, twenty from the end", told, sent)
 	}
 	assertClean(t, i)
-	if err := i.ClearFaults(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, i.ClearFaults())
 	if got := post(t, i, wire.PathChat, with(ask, object{"cache_salt": "s"})); got.text() != right {
 		t.Errorf("another cache_salt says %q, want %q", got.text(), right)
 	}
@@ -123,9 +119,7 @@ func TestFault_OtherIDsPoison(t *testing.T) {
 	if got := post(t, i, wire.PathChat, ask); got.text() == right {
 		t.Error("the same prompt is answered as if the prefix cache were right")
 	}
-	if s := i.Stats(); s.Poisoned != 1 {
-		t.Errorf("poisoned requests %d, want 1", s.Poisoned)
-	}
+	expect(t, i, counts{"Poisoned": 1})
 	i.Restart()
 	if got := post(t, i, wire.PathChat, ask); got.text() != right {
 		t.Errorf("after a restart: says %q, want %q", got.text(), right)
@@ -146,7 +140,7 @@ func TestStepAhead_CountsTheLastToken(t *testing.T) {
 		if held < least || held > most {
 			t.Errorf("step ahead %v: remote_num_tokens %d of %d", ahead, held, all)
 		}
-		turn(t, p, d, append(messages, assistant(reply.text()), user("And then?")), reply.params(), nil)
+		turn(t, p, d, then(messages, reply), reply.params(), nil)
 		assertClean(t, p, d)
 	}
 }

@@ -31,19 +31,13 @@ func TestHandover_WrongHistoryIsCorruptAndPoisons(t *testing.T) {
 	_, reply := firstTurn(t, p, d)
 	rewritten := []any{user("X" + longText[1:]), assistant(reply.text()), user("And then?")}
 
-	if got := prefillWith(t, p, rewritten, reply.params(), "s"); got.status != http.StatusOK {
-		t.Fatalf("prefill answered %d, want 200: vLLM notices nothing", got.status)
-	}
-	if s := p.Stats(); s.CorruptReads != 1 {
-		t.Errorf("corrupt reads %d, want 1", s.CorruptReads)
-	}
+	prefillWith(t, p, rewritten, reply.params(), "s").answers(t, http.StatusOK)
+	expect(t, p, counts{"CorruptReads": 1})
 	plain := object{"model": "sim", "messages": rewritten, "cache_salt": "s"}
 	if poisoned, right := post(t, p, wire.PathChat, plain).text(), post(t, lone, wire.PathChat, plain).text(); poisoned == right {
 		t.Errorf("a plain request behind the wrong KV answers %q like a lone one", poisoned)
 	}
-	if s := p.Stats(); s.Poisoned != 1 {
-		t.Errorf("poisoned requests %d, want 1", s.Poisoned)
-	}
+	expect(t, p, counts{"Poisoned": 1})
 	other := with(plain, object{"cache_salt": "t"})
 	if clean, right := post(t, p, wire.PathChat, other).text(), post(t, lone, wire.PathChat, other).text(); clean != right {
 		t.Errorf("another cache_salt answers %q, want %q", clean, right)
@@ -57,9 +51,7 @@ func TestHandover_ShortPromptTakesWrongTailBlocks(t *testing.T) {
 		t.Fatalf("ticket of %d blocks is too short for this test", n)
 	}
 	prefillWith(t, p, messages, reply.params(), "s") // the same question again: shorter than what decode holds
-	if s := p.Stats(); s.CorruptReads != 1 {
-		t.Errorf("corrupt reads %d, want 1: the last blocks are taken", s.CorruptReads)
-	}
+	expect(t, p, counts{"CorruptReads": 1})
 }
 
 func TestHandover_ShortenedTicketIsRight(t *testing.T) {
@@ -81,38 +73,32 @@ func TestHandover_ShortenedTicketIsRight(t *testing.T) {
 func TestHandover_TicketShortenedWithoutItsBlocksIsCorrupt(t *testing.T) {
 	p, d := startPair(t, nil)
 	messages, reply := firstTurn(t, p, d)
-	next := append(messages, assistant(reply.text()), user("And then?"))
+	next := then(messages, reply)
 	prefillWith(t, p, next, with(reply.params(), object{"remote_num_tokens": 80}), "s")
-	if s := p.Stats(); s.CorruptReads != 1 {
-		t.Errorf("corrupt reads %d, want 1", s.CorruptReads)
-	}
+	expect(t, p, counts{"CorruptReads": 1})
 }
 
 func TestHandover_SecondReadOfReusedBlocksIsCorrupt(t *testing.T) {
 	p := startInstance(t, nil)
 	d := startInstance(t, func(c *Config) { c.Blocks = 24 })
 	messages, reply := firstTurn(t, p, d)
-	next := append(messages, assistant(reply.text()), user("And then?"))
+	next := then(messages, reply)
 	prefillWith(t, p, next, reply.params(), "a")
 	// The ids that came back are handed out again, and their content goes.
 	for _, text := range []string{"One. ", "Two. ", "Three. "} {
-		post(t, d, wire.PathChat, object{"model": "sim", "messages": []any{user(text + longText)}})
+		post(t, d, wire.PathChat, asking(text+longText))
 	}
 	prefillWith(t, p, next, reply.params(), "b")
-	if s := p.Stats(); s.CorruptReads != 1 {
-		t.Errorf("corrupt reads %d, want 1", s.CorruptReads)
-	}
-	if s := d.Stats(); s.FreeBlocks != 24 || s.DoubleReads != 1 {
-		t.Errorf("free blocks %d, double reads %d; want 24, 1", s.FreeBlocks, s.DoubleReads)
-	}
+	expect(t, p, counts{"CorruptReads": 1})
+	expect(t, d, counts{"FreeBlocks": 24, "DoubleReads": 1})
 }
 
 func TestHandover_FreedBlocksAreReused(t *testing.T) {
 	d := startInstance(t, func(c *Config) { c.Blocks = 16 })
 	seen := map[int32]int{}
 	for _, salt := range []string{"a", "b", "c", "d"} {
-		got := post(t, d, wire.PathChat, object{"model": "sim", "messages": []any{user(longText)}, "max_tokens": 1, "cache_salt": salt,
-			"kv_transfer_params": prefillTemplate()})
+		got := post(t, d, wire.PathChat, with(asking(longText), object{"max_tokens": 1, "cache_salt": salt,
+			"kv_transfer_params": prefillTemplate()}))
 		for _, id := range ids(got.params()["remote_block_ids"].([]any)[0]) {
 			seen[id]++
 		}
@@ -131,9 +117,7 @@ func TestHandover_RestartedOwner(t *testing.T) {
 	}{
 		{"other engine at the port", func(_ *testing.T, d *Instance) { d.Restart() }, engine.MismatchDelay},
 		{"nothing listens", func(t *testing.T, d *Instance) {
-			if err := d.Close(); err != nil {
-				t.Error(err)
-			}
+			must(t, d.Close())
 		}, engine.PeerTimeout},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -141,19 +125,15 @@ func TestHandover_RestartedOwner(t *testing.T) {
 			p, d := startPair(t, func(c *Config) { c.TimeScale = scale })
 			messages, reply := firstTurn(t, p, d)
 			c.end(t, d)
-			next := append(messages, assistant(reply.text()), user("And then?"))
+			next := then(messages, reply)
 			begun := time.Now()
 			got := prefillWith(t, p, next, reply.params(), "s")
 			took := time.Since(begun) * scale
-			if got.status != http.StatusInternalServerError {
-				t.Errorf("prefill answered %d, want 500", got.status)
-			}
+			got.answers(t, http.StatusInternalServerError)
 			if took < c.wait {
 				t.Errorf("answered after %v of engine time, want at least %v", took, c.wait)
 			}
-			if s := p.Stats(); s.LoadFailures != 1 || s.FreeBlocks != p.config().Blocks {
-				t.Errorf("load failures %d, free blocks %d; want 1 and all", s.LoadFailures, s.FreeBlocks)
-			}
+			expect(t, p, counts{"LoadFailures": 1, "FreeBlocks": p.config().Blocks})
 			if s := d.Stats(); c.wait == engine.MismatchDelay && s.StaleReads != 1 {
 				t.Errorf("stale reads %d, want 1", s.StaleReads)
 			}
@@ -168,32 +148,20 @@ func TestHandover_MalformedKillsTheEngine(t *testing.T) {
 	p, d := startPair(t, nil)
 	messages, reply := firstTurn(t, p, d)
 	flat := with(reply.params(), object{"remote_block_ids": []any{1, 2, 3}})
-	if got := prefillWith(t, p, append(messages, assistant(reply.text()), user("?")), flat, "s"); got.status != http.StatusInternalServerError {
-		t.Errorf("flattened block ids answered %d, want 500", got.status)
-	}
+	prefillWith(t, p, append(messages, assistant(reply.text()), user("?")), flat, "s").answers(t, http.StatusInternalServerError)
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, p.URL()+"/health", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := do(t, req); got.status != http.StatusServiceUnavailable {
-		t.Errorf("/health answered %d, want 503", got.status)
-	}
-	if got := prefillWith(t, p, messages, prefillTemplate(), "s"); got.status != http.StatusInternalServerError {
-		t.Errorf("the next request answered %d, want 500", got.status)
-	}
+	must(t, err)
+	do(t, req).answers(t, http.StatusServiceUnavailable)
+	prefillWith(t, p, messages, prefillTemplate(), "s").answers(t, http.StatusInternalServerError)
 	p.Restart()
-	if got := prefillWith(t, p, messages, prefillTemplate(), "s"); got.status != http.StatusOK {
-		t.Errorf("after a restart answered %d, want 200", got.status)
-	}
-	if s := p.Stats(); s.Deaths != 1 || s.Dead != 0 {
-		t.Errorf("deaths %d, dead %d; want 1, 0", s.Deaths, s.Dead)
-	}
+	prefillWith(t, p, messages, prefillTemplate(), "s").answers(t, http.StatusOK)
+	expect(t, p, counts{"Deaths": 1, "Dead": 0})
 }
 
 func TestHandover_DecodePromptLongerThanPrefillsKillsTheEngine(t *testing.T) {
 	p, d := startPair(t, nil)
 	prefill := prefillWith(t, p, []any{user("Short.")}, prefillTemplate(), "s")
-	got := post(t, d, wire.PathChat, object{"model": "sim", "messages": []any{user(longText)}, "kv_transfer_params": prefill.params()})
+	got := post(t, d, wire.PathChat, with(asking(longText), object{"kv_transfer_params": prefill.params()}))
 	if s := d.Stats(); got.status != http.StatusInternalServerError || s.Deaths != 1 {
 		t.Errorf("answered %d with %d deaths, want 500 with 1", got.status, s.Deaths)
 	}

@@ -11,7 +11,7 @@ import (
 
 func TestLMCache_SyncSenderAnswersWithoutSpec(t *testing.T) {
 	p, _, _ := startLMCache(t, func(c *Config) { c.LMCache.Mode = LMCacheSync })
-	got := post(t, p, wire.PathChat, object{"model": "sim", "messages": []any{user("Hello.")}})
+	got := post(t, p, wire.PathChat, asking("Hello."))
 	if s := p.Stats(); got.status != http.StatusOK || got.params() != nil || s.Deaths != 0 {
 		t.Errorf("answered %s with %d deaths, want an answer without params", got.raw, s.Deaths)
 	}
@@ -44,9 +44,7 @@ func TestLMCache_SenderWithoutSpecDies(t *testing.T) {
 			if s := p.Stats(); got.status != http.StatusInternalServerError || s.Deaths != 1 {
 				t.Errorf("answered %d with %d deaths, want 500 with 1", got.status, s.Deaths)
 			}
-			if got := post(t, d, c.path, with(c.body, object{"model": "sim"})); got.status != http.StatusOK {
-				t.Errorf("a receiver answered %d, want 200", got.status)
-			}
+			post(t, d, c.path, with(c.body, object{"model": "sim"})).answers(t, http.StatusOK)
 		})
 	}
 }
@@ -57,9 +55,7 @@ func TestLMCache_ReceiverThatIsNotThereStopsTheSender(t *testing.T) {
 		t.Helper()
 		first(t, push(t, p, prompt, spec(d, "a"), nil))
 		s := spec(d, "b")
-		if err := d.Close(); err != nil {
-			t.Error(err)
-		}
+		must(t, d.Close())
 		return s
 	}
 	for name, c := range map[string]struct {
@@ -68,9 +64,7 @@ func TestLMCache_ReceiverThatIsNotThereStopsTheSender(t *testing.T) {
 	}{
 		"nobody listens": {nil, func(t *testing.T, _, d *Instance, _ []int32) object {
 			s := spec(d, "b")
-			if err := d.Close(); err != nil {
-				t.Error(err)
-			}
+			must(t, d.Close())
 			return s
 		}},
 		"killed, sync": {sync, killed},
@@ -96,12 +90,8 @@ func TestLMCache_ReceiverThatIsNotThereStopsTheSender(t *testing.T) {
 			unanswered(s)
 			unanswered(spec(other, "c"))
 			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, p.URL()+"/health", nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if got := do(t, req); got.status != http.StatusOK {
-				t.Errorf("/health answered %d, want 200", got.status)
-			}
+			must(t, err)
+			do(t, req).answers(t, http.StatusOK)
 			p.Restart()
 			first(t, push(t, p, prompt, spec(other, "d"), nil))
 		})
@@ -119,9 +109,7 @@ func TestLMCache_ReceiverThatStartsAgain(t *testing.T) {
 	tok := first(t, push(t, p, prompt, spec(d, "b"), nil))
 	eventually(t, "the hand-over ends", func() bool { return p.Stats().Pushing == 0 })
 	decodeOf(t, d, prompt, tok)
-	if s := d.Stats(); s.Loads != 0 || s.CorruptReads != 0 {
-		t.Errorf("decode counted %+v, want nothing loaded", s)
-	}
+	expect(t, d, counts{"Loads": 0, "CorruptReads": 0})
 	tok = first(t, push(t, p, prompt, with(spec(d, "c"), object{"receiver_host": "localhost"}), nil))
 	proxy.await(t, notice("c"))
 	decodeOf(t, d, prompt, tok)

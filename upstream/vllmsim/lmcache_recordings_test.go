@@ -15,14 +15,10 @@ func TestLMCache_Recordings(t *testing.T) {
 	const folder = "../../testdata/exchanges/lmcache"
 	read := func(name string) (r recording) {
 		raw, err := os.ReadFile(filepath.Join(folder, name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		// The fingerprint is a hash of the engine's settings.
 		raw = []byte(strings.ReplaceAll(string(raw), "vllm-0.32.0-f3ca4dee", (&Config{Version: VLLM032}).Fingerprint()))
-		if err := json.Unmarshal(raw, &r); err != nil {
-			t.Fatal(err)
-		}
+		must(t, json.Unmarshal(raw, &r))
 		return r
 	}
 	p, d, proxy := startLMCache(t, func(c *Config) { c.Version, c.Model, c.MaxModelLen = VLLM032, "tiny", 8192 })
@@ -43,23 +39,15 @@ func TestLMCache_Recordings(t *testing.T) {
 		Frames []string `json:"frames_hex"`
 	}
 	raw, err := os.ReadFile(filepath.Join(folder, "03-notification.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := json.Unmarshal(raw, &notified); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, json.Unmarshal(raw, &notified))
 	frame, err := hex.DecodeString(notified.Frames[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	proxy.await(t, string(frame))
 
 	decode.Request.Body["prompt"] = append(prompt, tok)
 	compareExchange(t, "04", decode, post(t, d, decode.Request.Path, decode.Request.Body))
-	if s := d.Stats(); s.CorruptReads != 0 || s.ExternalTokens != len(prompt) {
-		t.Errorf("decode counted %+v, want all %d tokens loaded", s, len(prompt))
-	}
+	expect(t, d, counts{"CorruptReads": 0, "ExternalTokens": len(prompt)})
 }
 
 func rawFirst(tok int32) string { return fmt.Sprintf(`{"first_tok":%d}`, tok) }

@@ -76,9 +76,7 @@ func TestLMCache_DecodeWithOneOfTwoSharesIsCorrupt(t *testing.T) {
 	tok := first(t, push(t, p, prompt, spec(d, "a"), nil))
 	proxy.await(t, notice("a"))
 	decodeOf(t, d, prompt, tok)
-	if s := d.Stats(); s.EarlyReads != 1 || s.CorruptReads != 1 {
-		t.Errorf("decode counted %+v, want an early and corrupt read", s)
-	}
+	expect(t, d, counts{"EarlyReads": 1, "CorruptReads": 1})
 	proxy.await(t, notice("a"))
 }
 
@@ -102,9 +100,7 @@ func TestLMCache_ModesAndFaults(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p, d, proxy := startLMCache(t, c.change)
 			if c.fault != "" {
-				if err := p.SetFault(Fault{Kind: c.fault}); err != nil {
-					t.Fatal(err)
-				}
+				must(t, p.SetFault(Fault{Kind: c.fault}))
 			}
 			prompt := tokens(t, p, longText)
 			tok := first(t, push(t, p, prompt, spec(d, "a"), nil))
@@ -113,9 +109,7 @@ func TestLMCache_ModesAndFaults(t *testing.T) {
 			}
 			eventually(t, "the hand-over ends", func() bool { return p.Stats().Pushing == 0 })
 			decodeOf(t, d, prompt, tok)
-			if s := d.Stats(); s.CorruptReads != 0 || s.Loads != c.loads {
-				t.Errorf("decode counted %+v, want %d loads", s, c.loads)
-			}
+			expect(t, d, counts{"CorruptReads": 0, "Loads": c.loads})
 			if more := proxy.rest(); len(more) != 0 {
 				t.Errorf("notified %q, too", more)
 			}
@@ -162,9 +156,7 @@ func TestLMCache_QueuesWhileTheProxyIsAway(t *testing.T) {
 
 func TestLMCache_GarbageComesBeforeTheNotification(t *testing.T) {
 	p, d, proxy := startLMCache(t, nil)
-	if err := p.SetFault(Fault{Kind: FaultNoticeGarbage}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, p.SetFault(Fault{Kind: FaultNoticeGarbage}))
 	first(t, push(t, p, tokens(t, p, longText), spec(d, "a"), nil))
 	for _, frame := range connector.NoNotifications("a") {
 		proxy.await(t, string(frame))
@@ -174,8 +166,8 @@ func TestLMCache_GarbageComesBeforeTheNotification(t *testing.T) {
 
 func TestLMCache_PlainRequestsAtReceivers(t *testing.T) {
 	_, d, _ := startLMCache(t, nil)
-	alone := post(t, startInstance(t, nil), wire.PathChat, object{"model": "sim", "messages": []any{user("Hello.")}})
-	got := post(t, d, wire.PathChat, object{"model": "sim", "messages": []any{user("Hello.")}})
+	alone := post(t, startInstance(t, nil), wire.PathChat, asking("Hello."))
+	got := post(t, d, wire.PathChat, asking("Hello."))
 	if got.text() != alone.text() || got.params() != nil {
 		t.Errorf("answered %s, alone %s", got.raw, alone.raw)
 	}

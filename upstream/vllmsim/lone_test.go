@@ -12,17 +12,11 @@ func TestLone_IsWhatARightTurnSays(t *testing.T) {
 	messages := []any{user(longText)}
 	_, reply := turn(t, p, d, messages, nil, nil)
 	raw, err := json.Marshal(object{"model": "sim", "messages": messages})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	got, err := Lone(t.Context(), DefaultConfig(), wire.PathChat, raw)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var lone answer
-	if err := json.Unmarshal(got, &lone.body); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal(got, &lone.body))
 	if lone.text() != reply.text() {
 		t.Errorf("alone %q, as a turn %q", lone.text(), reply.text())
 	}

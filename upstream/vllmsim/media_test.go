@@ -81,12 +81,8 @@ func TestMedia_TheSameImageIsReusedAndAnotherIsCorrupt(t *testing.T) {
 		next := []any{parts(c.then, question), assistant(reply.text()), user("And then? " + longText)}
 		// Prefill reads the KV of the first image by position, whatever the request says.
 		prefill := prefillWith(t, p, next, reply.params(), "s")
-		if prefill.status != http.StatusOK {
-			t.Fatalf("%s: prefill answered %d: %s", name, prefill.status, prefill.raw)
-		}
-		if s := p.Stats(); s.Loads != 1 || s.CorruptReads != c.corrupt {
-			t.Errorf("%s: %d loads, %d corrupt reads; want 1 and %d", name, s.Loads, s.CorruptReads, c.corrupt)
-		}
+		prefill.answers(t, http.StatusOK)
+		expect(t, p, counts{"Loads": 1, "CorruptReads": c.corrupt})
 		got := post(t, d, wire.PathChat, object{"model": "sim", "messages": next, "kv_transfer_params": prefill.params(), "cache_salt": "s"})
 		right := post(t, lone, wire.PathChat, object{"model": "sim", "messages": next})
 		if (got.text() == right.text()) != (c.corrupt == 0) {

@@ -98,9 +98,7 @@ func TestMessagesRecordings_SmallAnswers(t *testing.T) {
 			x.Request.Body["kv_transfer_params"] = with(x.Request.Body["kv_transfer_params"].(object), object{"remote_port": p.engines()[0].SidePort})
 		}
 		off := x.Name != "x-render-disabled"
-		if err := i.Switch(Switches{Render: &off}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, i.Switch(Switches{Render: &off}))
 		var body any = x.Request.Body
 		if x.Request.Raw != "" {
 			body = []byte(x.Request.Raw)

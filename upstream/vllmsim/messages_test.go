@@ -18,18 +18,14 @@ func messageBody(members object, messages ...any) object {
 func renderedIDs(t *testing.T, i *Instance, path string, body object) []int32 {
 	t.Helper()
 	got := post(t, i, path+"/render", body)
-	if got.status != http.StatusOK {
-		t.Fatalf("%s/render answered %d: %s", path, got.status, got.raw)
-	}
+	got.answers(t, http.StatusOK)
 	return ids(got.body["token_ids"])
 }
 
 // contentText joins the text blocks of a whole answer.
 func contentText(t *testing.T, got answer) string {
 	t.Helper()
-	if got.status != http.StatusOK {
-		t.Fatalf("answered %d: %s", got.status, got.raw)
-	}
+	got.answers(t, http.StatusOK)
 	text := ""
 	for _, block := range got.body["content"].([]any) {
 		if s, ok := block.(object)["text"].(string); ok {
@@ -124,9 +120,7 @@ func TestMessages_WrongTicketIsCorrupt(t *testing.T) {
 	delete(params, "prompt_token_ids")
 	body := messageBody(nil, user(longText))
 	got := contentText(t, post(t, d, wire.PathMessages, with(body, object{"kv_transfer_params": params})))
-	if s := d.Stats(); s.CorruptReads != 1 {
-		t.Errorf("corrupt reads %d, want 1", s.CorruptReads)
-	}
+	expect(t, d, counts{"CorruptReads": 1})
 	if lone := contentText(t, post(t, startInstance(t, nil), wire.PathMessages, body)); got == lone {
 		t.Errorf("wrong KV answers %q as right KV does", got)
 	}

@@ -21,9 +21,7 @@ func readExchange(t *testing.T, connector, name string) (rec recording) {
 		t.Fatalf("recording %s: %v %v", name, files, err)
 	}
 	raw, err := os.ReadFile(files[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	// The fingerprint is that of the engine's configuration.
 	raw = regexp.MustCompile(`vllm-0\.32\.0-[0-9a-f]{8}`).ReplaceAll(raw, []byte((&Config{Version: VLLM032}).Fingerprint()))
 	if err := json.Unmarshal(raw, &rec); err != nil {
@@ -51,9 +49,7 @@ func TestMooncake_AnswersAsRecorded(t *testing.T) {
 
 	query := readExchange(t, "mooncake", "01")
 	req, err := http.NewRequestWithContext(t.Context(), query.Request.Method, p.Addresses().Bootstrap+query.Request.Path, http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	told := do(t, req)
 	ofOne := regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|:[0-9]{4,5}\b`)
 	compareJSON(t, "01", ofOne.ReplaceAll(query.Response.JSON, nil), ofOne.ReplaceAll(told.raw, nil))

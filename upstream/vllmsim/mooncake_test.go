@@ -37,8 +37,6 @@ func mooncakeLegs(p *Instance, transfer string, body object) (prefill, decode ob
 		}})
 }
 
-func asking(text string) object { return object{"model": "sim", "messages": []any{user(text)}} }
-
 // waiting returns when an instance waits for KV.
 func waiting(t *testing.T, d *Instance) {
 	t.Helper()
@@ -76,9 +74,7 @@ func TestMooncake_PrefillFirstOrLast(t *testing.T) {
 	waiting(t, d)
 	post(t, p, wire.PathChat, prefill)
 	check(answered())
-	if s := p.Stats(); s.Pins != 0 || s.Reads != 2 || s.FreeBlocks != p.config().Blocks {
-		t.Errorf("prefill has %d pins after %d reads, want 0 after 2", s.Pins, s.Reads)
-	}
+	expect(t, p, counts{"Pins": 0, "Reads": 2, "FreeBlocks": p.config().Blocks})
 	assertClean(t, p, d)
 }
 
@@ -116,19 +112,13 @@ func TestMooncake_StopOnTheFirstTokenDropsTheKV(t *testing.T) {
 	if got := post(t, d, wire.PathChat, decode); got.status != http.StatusInternalServerError || time.Since(began)*mooncakeTime < d.config().Mooncake.AbortTimeout {
 		t.Errorf("decode answered %d after %v, want 500 after the whole limit", got.status, time.Since(began)*mooncakeTime)
 	}
-	if s := d.Stats(); s.FreeBlocks != d.config().Blocks {
-		t.Errorf("%d of %d blocks are free", s.FreeBlocks, d.config().Blocks)
-	}
+	expect(t, d, counts{"FreeBlocks": d.config().Blocks})
 }
 
 func TestMooncake_FailuresOfATransfer(t *testing.T) {
 	dead, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := dead.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, dead.Close())
 	for name, row := range map[string]struct {
 		spoil func(t *testing.T, p, d *Instance, params object)
 		wait  time.Duration // of engine time, at least
@@ -141,9 +131,7 @@ func TestMooncake_FailuresOfATransfer(t *testing.T) {
 		}, connector.MooncakeUnreachable, 480 * time.Second, 1},
 		"expired": {func(_ *testing.T, p, _ *Instance, _ object) { p.Advance(481 * time.Second) }, 480 * time.Second, 0, 0},
 		"second decode leg": {func(t *testing.T, p, d *Instance, params object) {
-			if a := post(t, d, wire.PathChat, with(asking(longText), object{"kv_transfer_params": params})); a.status != http.StatusOK {
-				t.Errorf("the first leg answered %d", a.status)
-			}
+			post(t, d, wire.PathChat, with(asking(longText), object{"kv_transfer_params": params})).answers(t, http.StatusOK)
 		}, 480 * time.Second, 0, 0},
 		"restarted, decode knew it": {func(t *testing.T, p, d *Instance, params object) {
 			_, other := mooncakeLegs(p, "other", asking("Hello."))
@@ -172,12 +160,8 @@ func TestMooncake_FailuresOfATransfer(t *testing.T) {
 			if took < row.wait || row.limit > 0 && took > row.limit {
 				t.Errorf("answered after %v, want between %v and %v", took, row.wait, row.limit)
 			}
-			if s := d.Stats(); s.FreeBlocks != d.config().Blocks || s.LoadFailures != 1 {
-				t.Errorf("%d blocks are free after %d failures, want all after 1", s.FreeBlocks, s.LoadFailures)
-			}
-			if s := p.Stats(); s.Pins != row.pins {
-				t.Errorf("prefill still has %d pins, want %d", s.Pins, row.pins)
-			}
+			expect(t, d, counts{"FreeBlocks": d.config().Blocks, "LoadFailures": 1})
+			expect(t, p, counts{"Pins": row.pins})
 			assertClean(t, p, d)
 		})
 	}
@@ -194,9 +178,7 @@ func TestMooncake_ClientLeavesWhileDecodeWaits(t *testing.T) {
 	if s := d.Stats(); s.FreeBlocks == d.config().Blocks {
 		t.Error("its blocks are free while prefill may write to them")
 	}
-	if a := post(t, p, wire.PathChat, prefill); a.status != http.StatusOK {
-		t.Errorf("prefill answered %d", a.status)
-	}
+	post(t, p, wire.PathChat, prefill).answers(t, http.StatusOK)
 	eventually(t, "all blocks are free", func() bool {
 		return d.Stats().FreeBlocks == d.config().Blocks && p.Stats().FreeBlocks == p.config().Blocks
 	})
@@ -207,9 +189,7 @@ func TestMooncake_ClientLeavesWhileDecodeWaits(t *testing.T) {
 func TestMooncake_ClientLeavesBeforeItIsScheduled(t *testing.T) {
 	p, d := startMooncake(t, nil)
 	slow := time.Hour
-	if err := d.Switch(Switches{Timing: &Timing{Overhead: slow}}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, d.Switch(Switches{Timing: &Timing{Overhead: slow}}))
 	prefill, decode := mooncakeLegs(p, "t", asking(longText))
 	post(t, p, wire.PathChat, prefill)
 	cancel := begin(t, d, wire.PathChat, decode)
@@ -219,9 +199,7 @@ func TestMooncake_ClientLeavesBeforeItIsScheduled(t *testing.T) {
 	// A request that decode refuses does so too.
 	prefill, decode = mooncakeLegs(p, "u", asking(longText))
 	post(t, p, wire.PathChat, prefill)
-	if a := post(t, d, wire.PathChat, with(decode, object{"model": "other"})); a.status != http.StatusNotFound {
-		t.Errorf("answered %d", a.status)
-	}
+	post(t, d, wire.PathChat, with(decode, object{"model": "other"})).answers(t, http.StatusNotFound)
 	eventually(t, "prefill is told", func() bool { return p.Stats().Releases == 2 && p.Stats().Pins == 0 })
 }
 
@@ -230,7 +208,5 @@ func TestMooncake_TwoPrefillsOfOneTransferAreCounted(t *testing.T) {
 	prefill, _ := mooncakeLegs(p, "t", asking(longText))
 	post(t, p, wire.PathChat, prefill)
 	post(t, p, wire.PathChat, prefill)
-	if s := p.Stats(); s.DoubleReads != 1 || s.Pins != 1 {
-		t.Errorf("double reads %d, pins %d; want 1, 1", s.DoubleReads, s.Pins)
-	}
+	expect(t, p, counts{"DoubleReads": 1, "Pins": 1})
 }

@@ -56,9 +56,7 @@ func TestParams_NullAndNot(t *testing.T) {
 			if c.null {
 				pins = 0
 			}
-			if s := i.Stats(); s.Pins != pins || s.Running != 0 {
-				t.Errorf("pins %d, running %d; want %d, 0", s.Pins, s.Running, pins)
-			}
+			expect(t, i, counts{"Pins": pins, "Running": 0})
 		})
 	}
 }
@@ -82,8 +80,8 @@ func lettersAndSpace() []string {
 func TestParams_RemoteTokensAreWhatIsComputed(t *testing.T) {
 	i := startInstance(t, nil)
 	for _, limit := range []int{1, 2, 17} {
-		got := post(t, i, wire.PathChat, object{"model": "sim", "messages": []any{user(longText)}, "max_tokens": limit, "return_token_ids": true,
-			"kv_transfer_params": object{"x": 1}})
+		got := post(t, i, wire.PathChat, with(asking(longText), object{"max_tokens": limit, "return_token_ids": true,
+			"kv_transfer_params": object{"x": 1}}))
 		prompt := len(ids(got.body["prompt_token_ids"]))
 		tokens := int(got.params()["remote_num_tokens"].(float64))
 		blocks := len(got.params()["remote_block_ids"].([]any)[0].([]any))
@@ -95,13 +93,11 @@ func TestParams_RemoteTokensAreWhatIsComputed(t *testing.T) {
 
 func TestAbort_ClientGoneFreesBlocks(t *testing.T) {
 	d := startInstance(t, func(c *Config) { c.Timing.InterToken = time.Hour })
-	takeBack := begin(t, d, wire.PathChat, object{"model": "sim", "messages": []any{user(longText)}, "stream": true, "kv_transfer_params": object{"x": 1}})
+	takeBack := begin(t, d, wire.PathChat, with(asking(longText), object{"stream": true, "kv_transfer_params": object{"x": 1}}))
 	eventually(t, "decode generates", func() bool { return d.Stats().GeneratedTokens == 1 })
 	if err := takeBack(); err == nil {
 		t.Error("the stream ended in order")
 	}
 	eventually(t, "decode aborts", func() bool { return d.Stats().Aborts == 1 })
-	if s := d.Stats(); s.Pins != 0 || s.FreeBlocks != d.config().Blocks || s.Running != 0 {
-		t.Errorf("pins %d, free blocks %d, running %d; want 0, all, 0", s.Pins, s.FreeBlocks, s.Running)
-	}
+	expect(t, d, counts{"Pins": 0, "FreeBlocks": d.config().Blocks, "Running": 0})
 }

@@ -20,9 +20,8 @@ func TestPins_EndWithLeaseAndTTL(t *testing.T) {
 
 	p.Advance(29 * time.Second)
 	d.Advance(479 * time.Second)
-	if ps, ds := p.Stats(), d.Stats(); ps.Pins != 1 || ds.Pins != 1 {
-		t.Errorf("a second early: pins %d and %d, want 1 and 1", ps.Pins, ds.Pins)
-	}
+	expect(t, p, counts{"Pins": 1})
+	expect(t, d, counts{"Pins": 1})
 	p.Advance(time.Second)
 	d.Advance(time.Second)
 	ps, ds := p.Stats(), d.Stats()
@@ -57,18 +56,14 @@ func TestPins_HeartbeatProlongsTheLeaseOnly(t *testing.T) {
 		t.Fatalf("19 s after a heartbeat: pins %d, want 1", s.Pins)
 	}
 	p.Advance(2 * time.Second)
-	if s := p.Stats(); s.Pins != 0 || s.LeasesExpired != 1 {
-		t.Errorf("21 s after a heartbeat: pins %d, leases expired %d; want 0, 1", s.Pins, s.LeasesExpired)
-	}
+	expect(t, p, counts{"Pins": 0, "LeasesExpired": 1})
 
 	d := startInstance(t, nil)
-	decode := post(t, d, wire.PathChat, object{"model": "sim", "messages": []any{user("hi")}, "kv_transfer_params": object{"x": 1}})
+	decode := post(t, d, wire.PathChat, with(asking("hi"), object{"kv_transfer_params": object{"x": 1}}))
 	d.Advance(479 * time.Second)
 	d.engines()[0].Heartbeat(decode.params()["remote_request_id"].(string))
 	d.Advance(2 * time.Second)
-	if s := d.Stats(); s.Pins != 0 {
-		t.Errorf("decode's pin after its TTL and a heartbeat: pins %d, want 0", s.Pins)
-	}
+	expect(t, d, counts{"Pins": 0})
 }
 
 func TestPins_WaitingReaderSendsHeartbeats(t *testing.T) {
@@ -93,18 +88,12 @@ func TestPins_WaitingReaderSendsHeartbeats(t *testing.T) {
 func TestTicket_DeclinedNearItsExpiry(t *testing.T) {
 	p, d := startPair(t, nil)
 	messages, reply := firstTurn(t, p, d)
-	next := append(messages, assistant(reply.text()), user("And then?"))
+	next := then(messages, reply)
 	d.Advance(476 * time.Second)
-	if got := prefillWith(t, p, next, reply.params(), "s"); got.status != http.StatusInternalServerError {
-		t.Errorf("4 s before the expiry: answered %d, want 500", got.status)
-	}
-	if s := p.Stats(); s.DeclinedReads != 1 || s.LoadFailures != 1 {
-		t.Errorf("declined %d, load failures %d; want 1, 1", s.DeclinedReads, s.LoadFailures)
-	}
+	prefillWith(t, p, next, reply.params(), "s").answers(t, http.StatusInternalServerError)
+	expect(t, p, counts{"DeclinedReads": 1, "LoadFailures": 1})
 	without := with(reply.params(), object{"remote_blocks_expiry_time": nil})
-	if got := prefillWith(t, p, next, without, "s"); got.status != http.StatusOK {
-		t.Errorf("without an expiry time: answered %d, want 200, for nothing is checked then", got.status)
-	}
+	prefillWith(t, p, next, without, "s").answers(t, http.StatusOK)
 	assertClean(t, p, d)
 }
 
@@ -118,9 +107,7 @@ func TestTicket_ReleaseFreesDecodeAndCostsNothing(t *testing.T) {
 		t.Errorf("the carrying request says %q, alone %q", got.text(), want)
 	}
 	eventually(t, "decode frees the released pin", func() bool { return d.Stats().Pins == 0 })
-	if s := d.Stats(); s.Releases != 1 || s.Reads != 0 {
-		t.Errorf("releases %d, reads %d; want 1, 0", s.Releases, s.Reads)
-	}
+	expect(t, d, counts{"Releases": 1, "Reads": 0})
 	_ = messages
 	assertClean(t, p, d)
 }
@@ -128,12 +115,8 @@ func TestTicket_ReleaseFreesDecodeAndCostsNothing(t *testing.T) {
 func TestTicket_ReleaseToAnOwnerThatIsGoneIsHarmless(t *testing.T) {
 	p, d := startPair(t, func(c *Config) { c.TimeScale = 50 })
 	messages, reply := firstTurn(t, p, d)
-	if err := d.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if got := prefillWith(t, p, messages, with(reply.params(), object{"remote_num_tokens": 0}), "s"); got.status != http.StatusOK {
-		t.Errorf("answered %d, want 200", got.status)
-	}
+	must(t, d.Close())
+	prefillWith(t, p, messages, with(reply.params(), object{"remote_num_tokens": 0}), "s").answers(t, http.StatusOK)
 	eventually(t, "the failed notification is counted", func() bool { return p.Stats().FailedNotices == 1 })
 }
 
@@ -161,20 +144,16 @@ func TestTicket_NeverAnswered(t *testing.T) {
 			p := startInstance(t, func(cfg *Config) { cfg.TimeScale = 100; c.change(cfg) })
 			d := startInstance(t, nil)
 			messages, reply := firstTurn(t, p, d)
-			next := append(messages, assistant(reply.text()), user("And then?"))
+			next := then(messages, reply)
 			takeBack := begin(t, p, wire.PathChat, object{"model": "sim", "messages": next, "max_tokens": 1, "cache_salt": "s",
 				"kv_transfer_params": with(reply.params(), c.spoil)})
 			eventually(t, "the request is parked", func() bool { return p.Stats().Parked == 1 })
-			if got := prefillWith(t, p, next, prefillTemplate(), "other"); got.status != http.StatusOK {
-				t.Errorf("another request meanwhile: %d, want 200", got.status)
-			}
+			prefillWith(t, p, next, prefillTemplate(), "other").answers(t, http.StatusOK)
 			if err := takeBack(); err == nil {
 				t.Error("the request was answered")
 			}
 			eventually(t, "the engine drops the request", func() bool { s := p.Stats(); return s.Parked == 0 && s.Running == 0 && s.Aborts == 1 })
-			if s := d.Stats(); s.Pins != 1 {
-				t.Errorf("decode's pins %d, want 1: it has not been told", s.Pins)
-			}
+			expect(t, d, counts{"Pins": 1})
 		})
 	}
 }
@@ -183,12 +162,8 @@ func TestTicket_ReleaseToPrefillWithoutBidirectionalFreesNothing(t *testing.T) {
 	p := startInstance(t, func(c *Config) { c.Bidirectional = false })
 	d := startInstance(t, nil)
 	messages, reply := firstTurn(t, p, d)
-	if got := prefillWith(t, p, messages, with(reply.params(), object{"remote_num_tokens": 0}), "s"); got.status != http.StatusOK {
-		t.Errorf("answered %d, want 200", got.status)
-	}
-	if s := d.Stats(); s.Pins != 1 || s.Releases != 0 {
-		t.Errorf("decode: pins %d, releases %d; want 1, 0", s.Pins, s.Releases)
-	}
+	prefillWith(t, p, messages, with(reply.params(), object{"remote_num_tokens": 0}), "s").answers(t, http.StatusOK)
+	expect(t, d, counts{"Pins": 1, "Releases": 0})
 }
 
 func TestDecode_GoneBeforeReadingFreesPrefill(t *testing.T) {
@@ -202,18 +177,14 @@ func TestDecode_GoneBeforeReadingFreesPrefill(t *testing.T) {
 		t.Error("the request was answered")
 	}
 	eventually(t, "prefill is told", func() bool { return p.Stats().Releases == 1 })
-	if s := d.Stats(); s.Pins != 0 || s.FreeBlocks != d.config().Blocks {
-		t.Errorf("decode: pins %d, free blocks %d; want 0 and all", s.Pins, s.FreeBlocks)
-	}
+	expect(t, d, counts{"Pins": 0, "FreeBlocks": d.config().Blocks})
 }
 
 func TestDecode_RefusedRequestFreesPrefill(t *testing.T) {
 	p, d := startPair(t, nil)
 	prefill := prefillWith(t, p, []any{user(longText)}, prefillTemplate(), "s")
 	got := post(t, d, wire.PathChat, object{"model": "other", "messages": []any{user(longText)}, "kv_transfer_params": prefill.params()})
-	if got.status != http.StatusNotFound {
-		t.Errorf("answered %d, want 404", got.status)
-	}
+	got.answers(t, http.StatusNotFound)
 	eventually(t, "prefill is told", func() bool { return p.Stats().Releases == 1 })
 }
 
@@ -229,9 +200,7 @@ func TestPins_TwoReadersAtOnceAreADoubleRead(t *testing.T) {
 		}
 	}
 	e.Notified(engine.SideRequest{RequestID: id})
-	if s := p.Stats(); s.DoubleReads != 1 || s.Reads != 1 || s.Pins != 0 {
-		t.Errorf("double reads %d, reads %d, pins %d; want 1, 1, 0", s.DoubleReads, s.Reads, s.Pins)
-	}
+	expect(t, p, counts{"DoubleReads": 1, "Reads": 1, "Pins": 0})
 	if _, _, err := e.ReadBlocks(engine.SideRequest{RequestID: "chatcmpl-never-seen", Blocks: blocks}); err != nil || p.Stats().UnknownReads != 1 {
 		t.Errorf("a read for a request never pinned: error %v, unknown reads %d; want none and 1", err, p.Stats().UnknownReads)
 	}

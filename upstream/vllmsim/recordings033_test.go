@@ -17,9 +17,7 @@ import (
 func excerpts033(t *testing.T, file string) map[string][]string {
 	t.Helper()
 	raw, err := os.ReadFile("../../testdata/exchanges/vllm-0.33/" + file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	list, title := map[string][]string{}, ""
 	for line := range strings.Lines(string(raw)) {
 		line = strings.TrimSuffix(line, "\n")
@@ -143,17 +141,11 @@ func TestRecordings033_PrefillParams(t *testing.T) {
 	p, _ := startPair033(t, func(c *Config) { c.OutputTokenIDs = true })
 	prefill := post(t, p, wire.PathChat, object{"model": "tiny", "messages": []any{user(longText)}, "max_tokens": 1, "kv_transfer_params": prefillTemplate()})
 	raw, err := wire.Marshal(prefill.params())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	// A map has lost the order, which the streams show.
 	have, want := object{}, object{}
-	if err := json.Unmarshal(raw, &have); err != nil {
-		t.Fatal(err)
-	}
-	if err := json.Unmarshal([]byte(excerpts033(t, "excerpts-stock.txt")["prefill's params"][0]), &want); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal(raw, &have))
+	must(t, json.Unmarshal([]byte(excerpts033(t, "excerpts-stock.txt")["prefill's params"][0]), &want))
 	for name := range want {
 		if _, ok := have[name]; !ok {
 			t.Errorf("prefill's params lack %s", name)

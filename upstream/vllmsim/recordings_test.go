@@ -40,9 +40,7 @@ func readRecording(t *testing.T, name string) recording {
 		t.Fatalf("recording %s: %v %v", name, files, err)
 	}
 	raw, err := os.ReadFile(files[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var r recording
 	if err := json.Unmarshal(raw, &r); err != nil {
 		t.Fatalf("recording %s: %v", name, err)
@@ -128,9 +126,7 @@ func TestRecordings_SimulatorAnswersLikeVLLM(t *testing.T) {
 		rec := readRecording(t, name)
 		if name == "20" {
 			separate := ParamsSeparate
-			if err := d.Switch(Switches{Params: &separate}); err != nil {
-				t.Fatal(err)
-			}
+			must(t, d.Switch(Switches{Params: &separate}))
 		}
 		got := r.send(t, name, rec)
 		r.answers[name] = got
@@ -158,9 +154,7 @@ func (r *replayer) send(t *testing.T, name string, rec recording) answer {
 		}
 	}
 	req, err := http.NewRequestWithContext(t.Context(), rec.Request.Method, i.URL()+rec.Request.Path, bytes.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	req.Header.Set("Content-Type", "application/json")
 	for k, v := range rec.Request.Headers {
 		req.Header.Set(k, v)
@@ -274,13 +268,9 @@ func flatten(t *testing.T, raw []byte) []leaf {
 func TestRecordings_Metrics(t *testing.T) {
 	i := startInstance(t, func(c *Config) { c.Model, c.BlockSize, c.MaxModelLen = "tiny", 32, 8192 })
 	recorded, err := os.ReadFile(filepath.Join(exchanges, "19-metrics-prefill.txt"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, i.URL()+"/metrics", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	have := map[string]bool{}
 	for line := range strings.Lines(string(do(t, req).raw)) {
 		have[metricName(line)] = true

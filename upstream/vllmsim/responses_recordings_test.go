@@ -14,9 +14,7 @@ import (
 func compacted(t *testing.T, raw []byte) []byte {
 	t.Helper()
 	var b bytes.Buffer
-	if err := json.Compact(&b, raw); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Compact(&b, raw))
 	return b.Bytes()
 }
 
@@ -43,9 +41,7 @@ func TestResponsesRecordings_Handover(t *testing.T) {
 	recordedtest.Read(t, "../..", "08", &first)
 	recordedtest.Read(t, "../..", "09", &second)
 	prefill := post(t, p, wire.PathResponses, first.Request.Body)
-	if prefill.status != 200 {
-		t.Fatalf("prefill answered %d: %s", prefill.status, prefill.raw)
-	}
+	prefill.answers(t, 200)
 	compareResponse(t, "08", first.Response.JSON, prefill.raw)
 	prompt := prefill.body["input_messages"].([]any)[0].(object)["tokens"]
 	body := with(second.Request.Body, object{"cache_salt": first.Request.Body["cache_salt"], "kv_transfer_params": with(prefill.params(), object{"prompt_token_ids": prompt})})

@@ -32,9 +32,7 @@ func outputText(t *testing.T, response object) string {
 // responded is a whole response with status 200.
 func responded(t *testing.T, got answer) object {
 	t.Helper()
-	if got.status != http.StatusOK {
-		t.Fatalf("answered %d: %s", got.status, got.raw)
-	}
+	got.answers(t, http.StatusOK)
 	return got.body
 }
 

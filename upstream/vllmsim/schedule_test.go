@@ -36,9 +36,7 @@ func inEngine(t *testing.T, change func(*Config), f func(t *testing.T, e *engine
 		cfg := DefaultConfig()
 		change(&cfg)
 		tok, err := bpe.New()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		var live atomic.Pointer[Config]
 		live.Store(&cfg)
 		e := engine.New(&live, 0, 0, tok, engine.NewClock(cfg.TimeScale), connector.New)

@@ -47,12 +47,8 @@ func TestStorage_DecodeLoadsWholeChunks(t *testing.T) {
 		}
 		messages = append(messages, assistant(got.text()), user("And then? "+longText))
 	}
-	if s := d.Stats(); s.CorruptReads != 0 || s.Loads != 3 {
-		t.Errorf("decode counted %+v, want 3 loads and nothing wrong", s)
-	}
-	if s := p.Stats(); s.CorruptReads != 0 || s.Loads != 0 {
-		t.Errorf("prefill counted %+v, want nothing wrong and no loads, for its own cache has more", s)
-	}
+	expect(t, d, counts{"CorruptReads": 0, "Loads": 3})
+	expect(t, p, counts{"CorruptReads": 0, "Loads": 0})
 }
 
 // cache_salt is not part of LMCache's keys (measured on 0.5.6).
@@ -60,22 +56,16 @@ func TestStorage_SaltIsolatesNobody(t *testing.T) {
 	p, d, _ := startStorage(t)
 	ask(t, p, []any{user(longText)}, object{"max_tokens": 1, "cache_salt": "a"})
 	ask(t, d, []any{user(longText)}, object{"cache_salt": "b"})
-	if s := d.Stats(); s.Loads != 1 || s.CorruptReads != 0 {
-		t.Errorf("decode counted %+v, want a load", s)
-	}
+	expect(t, d, counts{"Loads": 1, "CorruptReads": 0})
 }
 
 func TestStorage_WhatIsNotThereIsComputed(t *testing.T) {
 	for name, spoil := range map[string]func(t *testing.T, chunk string){
 		"lost": func(t *testing.T, chunk string) {
-			if err := os.Remove(chunk); err != nil {
-				t.Error(err)
-			}
+			must(t, os.Remove(chunk))
 		},
 		"cut": func(t *testing.T, chunk string) {
-			if err := os.Truncate(chunk, 20); err != nil {
-				t.Error(err)
-			}
+			must(t, os.Truncate(chunk, 20))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -89,9 +79,7 @@ func TestStorage_WhatIsNotThereIsComputed(t *testing.T) {
 				spoil(t, chunk)
 			}
 			ask(t, d, []any{user(longText + longText)}, nil)
-			if s := d.Stats(); s.Loads != 0 || s.CorruptReads != 0 {
-				t.Errorf("decode counted %+v, want nothing loaded", s)
-			}
+			expect(t, d, counts{"Loads": 0, "CorruptReads": 0})
 		})
 	}
 }
@@ -101,7 +89,5 @@ func TestStorage_FolderThatIsGone(t *testing.T) {
 		c.Connector, c.Storage.Folder = ConnectorLMCacheStorage, filepath.Join(t.TempDir(), "gone")
 	})
 	ask(t, i, []any{user(longText)}, nil)
-	if s := i.Stats(); s.ChunksPushed != 0 {
-		t.Errorf("counted %+v, want nothing saved", s)
-	}
+	expect(t, i, counts{"ChunksPushed": 0})
 }

@@ -12,7 +12,7 @@ func TestTurns_PrefillReadsDecode(t *testing.T) {
 	lone := startInstance(t, nil)
 	messages := []any{user(longText)}
 	_, first := turn(t, p, d, messages, nil, nil)
-	messages = append(messages, assistant(first.text()), user("And then?"))
+	messages = then(messages, first)
 	prefill, second := turn(t, p, d, messages, first.params(), object{"cache_salt": "fresh"})
 
 	cached := prefill.params()["remote_prefill_cached_tokens"]
