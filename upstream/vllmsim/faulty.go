@@ -3,6 +3,7 @@ package vllmsim
 import (
 	"encoding/json"
 	"net/http"
+	"sync"
 
 	"carryover/upstream/vllmsim/api"
 	"carryover/upstream/vllmsim/fault"
@@ -11,27 +12,19 @@ import (
 	"carryover/upstream/vllmsim/wire"
 )
 
-// carriesTicket reports whether a request is a prefill leg with blocks to be read.
-func carriesTicket(body []byte) bool {
-	r, err := request.Parse(body)
-	if err != nil {
-		return false
-	}
-	tokens, _ := r.Params.Integer("remote_num_tokens")
-	return r.Params.Prefills() && r.Params.Truthy("remote_block_ids") && tokens > 0
-}
-
 // faultableOf describes a request to the faults. The body need not be valid.
 func faultableOf(path string, body []byte) fault.Request {
+	asked := sync.OnceValue(func() *request.Completion {
+		if r, err := request.Parse(body); err == nil {
+			return r
+		}
+		return &request.Completion{}
+	})
 	return fault.Request{
-		Path: path, Metrics: path == ops.PathMetrics,
-		Answers: wire.Generates(path),
-		Ticket:  func() bool { return carriesTicket(body) },
-		Handover: func() bool {
-			r, err := request.Parse(body)
-			return err == nil && r.Params.Decodes()
-		},
-		HandBack: func() bool { return request.HandsBack(path, body) },
+		Path: path, Metrics: path == ops.PathMetrics, Answers: wire.Generates(path),
+		Ticket:   func() bool { return asked().CarriesTicket() },
+		Handover: func() bool { return asked().Params.Decodes() },
+		HandBack: func() bool { return asked().HandsBack(path) },
 	}
 }
 

@@ -120,7 +120,7 @@ func FuzzSideChannel_NeverStopsTheEngine(f *testing.F) {
 	f.Add(good.Bytes())
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		if err := engine.ServeSide(duplex{bytes.NewReader(raw), io.Discard}, func() *engine.Engine { return e }); err == nil {
+		if err := engine.ServeSide(duplex{bytes.NewReader(raw), io.Discard}, func() *engine.Engine { return e }, func(engine.SideRequest) bool { return true }); err == nil {
 			t.Error("the connection did not end")
 		}
 		for _, blocks := range [][]int32{{-1}, {99}} {

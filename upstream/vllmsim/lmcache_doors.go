@@ -1,7 +1,6 @@
 package vllmsim
 
 import (
-	"encoding/gob"
 	"errors"
 	"fmt"
 	"net"
@@ -39,26 +38,15 @@ func (d *doors) close() error {
 	return errors.Join(errs...)
 }
 
-// serve answers senders until the listeners are closed.
+// serve answers senders until the listeners are closed. A rank that uses the wrong port loses its connection.
 func (d *doors) serve(n *network, receiver func() *engine.Engine) {
-	for _, l := range d.init {
-		n.accept(l, func(conn net.Conn) { serveSender(conn, receiver, true) })
-	}
-	for _, l := range d.alloc {
-		n.accept(l, func(conn net.Conn) { serveSender(conn, receiver, false) })
-	}
-}
-
-// serveSender answers one rank of a sender until the connection ends or the rank uses the wrong port.
-func serveSender(conn net.Conn, receiver func() *engine.Engine, begins bool) {
-	dec, enc := gob.NewDecoder(conn), gob.NewEncoder(conn)
-	for {
-		var req engine.SideRequest
-		if dec.Decode(&req) != nil || req.Push == nil || (req.Push.Op == engine.PushInit) != begins {
-			return
-		}
-		if enc.Encode(receiver().Answer(req)) != nil {
-			return
+	for begins, list := range map[bool][]net.Listener{true: d.init, false: d.alloc} {
+		for _, l := range list {
+			n.accept(l, func(conn net.Conn) {
+				_ = engine.ServeSide(conn, receiver, func(req engine.SideRequest) bool {
+					return req.Push != nil && (req.Push.Op == engine.PushInit) == begins
+				}) // the sender has gone
+			})
 		}
 	}
 }

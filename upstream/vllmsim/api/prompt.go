@@ -3,7 +3,6 @@ package api
 import (
 	"encoding/json"
 	"net/http"
-	"strings"
 
 	"carryover/upstream/vllmsim/request"
 	"carryover/upstream/vllmsim/template"
@@ -109,10 +108,10 @@ func (s *Endpoints) outputLimit(r *request.Completion, prompt []int32) (int, err
 
 // tokenizeAnswer is the answer of /tokenize.
 type tokenizeAnswer struct {
-	Count       int      `json:"count"`
-	MaxModelLen int      `json:"max_model_len"`
-	Tokens      []int32  `json:"tokens"`
-	TokenStrs   []string `json:"token_strs"`
+	Count       int     `json:"count"`
+	MaxModelLen int     `json:"max_model_len"`
+	Tokens      []int32 `json:"tokens"`
+	TokenStrs   any     `json:"token_strs"` // null without return_token_strs, which no request here sets
 }
 
 func (s *Endpoints) serveTokenize(w http.ResponseWriter, req *http.Request) error {
@@ -141,11 +140,5 @@ func (s *Endpoints) serveTokenize(w http.ResponseWriter, req *http.Request) erro
 	if err != nil {
 		return err
 	}
-	answer := tokenizeAnswer{Count: len(ids), MaxModelLen: s.config().MaxModelLen, Tokens: ids}
-	if r.ReturnTokenStrs {
-		for _, id := range ids {
-			answer.TokenStrs = append(answer.TokenStrs, strings.ToValidUTF8(s.tok.Bytes[id], "\uFFFD"))
-		}
-	}
-	return wire.WriteJSON(w, http.StatusOK, answer)
+	return wire.WriteJSON(w, http.StatusOK, tokenizeAnswer{Count: len(ids), MaxModelLen: s.config().MaxModelLen, Tokens: ids})
 }

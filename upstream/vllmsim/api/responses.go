@@ -133,7 +133,7 @@ func (t *responseTurn) completed(items []any) responseObject {
 		o.Status, o.IncompleteDetails = statusIncomplete, &incompleteDetails{Reason: "max_output_tokens"}
 	}
 	if !t.asked.Stream || !t.fault.Is(fault.NoUsage) {
-		o.Usage = t.responseUsage()
+		o.Usage = responseUsage(t.usage(), t.thoughts)
 	}
 	o.KVTransferParams = t.params()
 	if t.asked.ResponseMessages {
@@ -148,12 +148,6 @@ func (t *responseTurn) completed(items []any) responseObject {
 		o.OutputMessages = []rawMessage{{Message: ch.out.text, Tokens: append([]int32{}, ch.told...), Type: rawMessageType}}
 	}
 	return o
-}
-
-func (t *responseTurn) responseUsage() *responseUsage {
-	r := newResponseUsage(t.usage())
-	r.OutputDetails.ReasoningTokens = t.thoughts
-	return &r
 }
 
 // floatOr returns a number as Python writes a float; if f is nil, the number is absent.

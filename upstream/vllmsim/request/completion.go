@@ -47,7 +47,6 @@ type Completion struct {
 	CacheSalt           string                     `json:"cache_salt"`
 	RequestID           string                     `json:"request_id"`
 	BeamSearch          bool                       `json:"use_beam_search"`
-	ReturnTokenStrs     bool                       `json:"return_token_strs"`
 	KVTransferParams    json.RawMessage            `json:"kv_transfer_params"`
 	// PrefillResponse is prefill's whole answer. Some backends take the params from it (production-stack's disagg_prefill_resp).
 	PrefillResponse struct {
