@@ -30,43 +30,26 @@ func TestFault_EndOfAStreamAgain(t *testing.T) {
 	}
 }
 
-func TestFault_OnlyHandovers(t *testing.T) {
+func TestFault_OnlyTicketsOrHandovers(t *testing.T) {
 	p, d := startPair(t, nil)
-	messages := []any{user(longText)}
-	setFault(t, d, Fault{Kind: FaultStatus, Status: http.StatusBadGateway, Handovers: true})
-	prefilled := prefillWith(t, p, messages, prefillTemplate(), "")
-	for name, c := range map[string]struct {
-		params any
-		status int
-	}{
-		"hand-over": {prefilled.params(), http.StatusBadGateway},
-		"prefill":   {prefillTemplate(), http.StatusOK},
-		"none":      {nil, http.StatusOK},
-	} {
-		if got := prefillWith(t, d, messages, c.params, name); got.status != c.status {
-			t.Errorf("%s: %d, want %d", name, got.status, c.status)
-		}
-	}
-}
-
-func TestFault_OnlyTickets(t *testing.T) {
-	p, d := startPair(t, nil)
-	messages := []any{user(longText)}
-	_, reply := turn(t, p, d, messages, nil, nil)
-	next := then(messages, reply)
+	next, ticket := nextTurn(t, p, d)
+	handover := prefillWith(t, p, next, prefillTemplate(), "").params()
 	setFault(t, p, Fault{Kind: FaultStatus, Status: http.StatusBadGateway, Tickets: true})
+	setFault(t, d, Fault{Kind: FaultStatus, Status: http.StatusBadGateway, Handovers: true})
 	for name, c := range map[string]struct {
+		at     *Instance
 		params any
 		status int
 	}{
-		"ticket":  {reply.params(), http.StatusBadGateway},
-		"plain":   {prefillTemplate(), http.StatusOK},
-		"none":    {nil, http.StatusOK},
-		"release": {with(reply.params(), object{"remote_num_tokens": 0}), http.StatusOK},
+		"ticket":            {p, ticket, http.StatusBadGateway},
+		"no ticket":         {p, prefillTemplate(), http.StatusOK},
+		"nothing":           {p, nil, http.StatusOK},
+		"release":           {p, with(ticket, object{"remote_num_tokens": 0}), http.StatusOK},
+		"hand-over":         {d, handover, http.StatusBadGateway},
+		"prefill by decode": {d, prefillTemplate(), http.StatusOK},
+		"decode alone":      {d, nil, http.StatusOK},
 	} {
-		if got := prefillWith(t, p, next, c.params, name); got.status != c.status {
-			t.Errorf("%s: %d, want %d", name, got.status, c.status)
-		}
+		prefillWith(t, c.at, next, c.params, name).answers(t, c.status)
 	}
 }
 

@@ -54,30 +54,6 @@ func TestFault_NullParamsPinsNothing(t *testing.T) {
 	expect(t, i, counts{"Pins": 0, "FreeBlocks": i.config().Blocks})
 }
 
-func TestFault_SilentAndNeverEndLastUntilTheClientGoes(t *testing.T) {
-	for _, kind := range []string{FaultSilent, FaultNeverEnd} {
-		i := startInstance(t, nil)
-		setFault(t, i, Fault{Kind: kind, Count: 1})
-		takeBack := begin(t, i, wire.PathChat, with(asking("hi"), object{"max_tokens": 2, "stream": true}))
-		eventually(t, kind+" has the request", func() bool { return i.Stats().RequestsTotal == 1 && len(i.faults.All()) == 0 })
-		if err := takeBack(); err == nil {
-			t.Errorf("%s: the answer ended in order", kind)
-		}
-	}
-}
-
-func TestFault_RefuseStopsListening(t *testing.T) {
-	i := startInstance(t, nil)
-	setFault(t, i, Fault{Kind: FaultRefuse})
-	if _, _, _, err := attempt(t, i, false); err == nil || !strings.Contains(err.Error(), "refused") {
-		t.Errorf("error %v, want connection refused", err)
-	}
-	must(t, i.ClearFaults())
-	if status, _, _, err := attempt(t, i, false); status != http.StatusOK || err != nil {
-		t.Errorf("after clearing: status %d, error %v; want 200", status, err)
-	}
-}
-
 func TestControl_AdvancesTheClock(t *testing.T) {
 	i := startInstance(t, nil)
 	before := i.clock.Now()

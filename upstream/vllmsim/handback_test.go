@@ -57,7 +57,7 @@ func firstEvent(t *testing.T, i *Instance, body object) (event object) {
 func idleEngines(t *testing.T, instances ...*Instance) {
 	t.Helper()
 	for _, i := range instances {
-		eventually(t, "the engine is idle", func() bool { return i.Stats().Running == 0 })
+		becomes(t, i, counts{"Running": 0})
 	}
 }
 
@@ -192,7 +192,7 @@ func TestHandBack_BelowTheThresholdIsComputed(t *testing.T) {
 	before := p.Stats()
 	firstEvent(t, p, handBackBody(k.ids, k.ticket, nil))
 	idleEngines(t, p)
-	eventually(t, "decode is told", func() bool { return d.Stats().Pins == 0 })
+	becomes(t, d, counts{"Pins": 0})
 	expect(t, d, counts{"Releases": 1, "Reads": 0})
 	if s := p.Stats(); s.ExternalTokens != before.ExternalTokens || s.ComputedTokens-before.ComputedTokens > 64 {
 		t.Errorf("prefill read %d tokens and computed %d", s.ExternalTokens-before.ExternalTokens, s.ComputedTokens-before.ComputedTokens)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"reflect"
@@ -226,8 +227,8 @@ func eventually(t *testing.T, what string, holds func() bool) {
 	}
 }
 
-// begin sends a request whose answer is not waited for; the returned function takes it back and waits for its end.
-func begin(t *testing.T, i *Instance, path string, body any) (cancel func() error) {
+// begin sends a request whose answer is not waited for; the returned function takes it back and waits for its end, which must not be in order.
+func begin(t *testing.T, i *Instance, path string, body any) (cancel func()) {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
 	req := newRequest(t, i, path, body).WithContext(ctx)
@@ -240,10 +241,34 @@ func begin(t *testing.T, i *Instance, path string, body any) (cancel func() erro
 		}
 		ended <- err
 	}()
-	return func() error {
+	return func() {
+		t.Helper()
 		stop()
-		return <-ended
+		if <-ended == nil {
+			t.Error("the request was answered in order")
+		}
 	}
+}
+
+// becomes waits until an instance has counted that.
+func becomes(t *testing.T, i *Instance, want counts) {
+	t.Helper()
+	eventually(t, fmt.Sprint(want), func() bool {
+		s := reflect.ValueOf(i.Stats())
+		for name, n := range want {
+			if int(s.FieldByName(name).Int()) != n {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// nextTurn runs a turn, and returns the messages of the next one and its ticket.
+func nextTurn(t *testing.T, p, d *Instance) (next []any, ticket object) {
+	t.Helper()
+	messages, reply := firstTurn(t, p, d)
+	return then(messages, reply), reply.params()
 }
 
 // counts are some of an instance's Stats by their names.

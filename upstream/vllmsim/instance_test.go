@@ -57,27 +57,22 @@ func processStart(t *testing.T, i *Instance) string {
 	return ""
 }
 
-func TestRestart_DropsRequestsUnderWay(t *testing.T) {
-	d := startInstance(t, func(c *Config) { c.Timing.InterToken = time.Hour })
-	takeBack := begin(t, d, wire.PathChat, asking("hi"))
-	eventually(t, "decode generates", func() bool { return d.Stats().GeneratedTokens == 1 })
-	d.Restart()
-	if err := takeBack(); err == nil {
-		t.Error("the request was answered")
-	}
-	eventually(t, "nothing runs", func() bool { return d.Stats().Running == 0 })
-}
-
-func TestClose_EndsRequestsUnderWay(t *testing.T) {
-	d := startInstance(t, func(c *Config) { c.Timing.InterToken = time.Hour })
-	takeBack := begin(t, d, wire.PathChat, with(asking("hi"), object{"stream": true}))
-	eventually(t, "decode generates", func() bool { return d.Stats().GeneratedTokens == 1 })
-	must(t, d.Close())
-	if err := takeBack(); err == nil {
-		t.Error("the stream ended in order")
-	}
-	if err := d.Close(); err != nil {
-		t.Errorf("second close: %v", err)
+// A stream ends with its engine, its instance or its client, and holds nothing then.
+func TestStream_IsBrokenOff(t *testing.T) {
+	for name, end := range map[string]func(d *Instance){
+		"restart": (*Instance).Restart,
+		"close":   func(d *Instance) { must(t, d.Close()) },
+		"client":  func(*Instance) {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := startInstance(t, func(c *Config) { c.Timing.InterToken = time.Hour })
+			takeBack := begin(t, d, wire.PathChat, with(asking(longText), object{"stream": true, "kv_transfer_params": object{"x": 1}}))
+			becomes(t, d, counts{"GeneratedTokens": 1})
+			end(d)
+			takeBack()
+			becomes(t, d, counts{"Running": 0, "Pins": 0, "FreeBlocks": d.config().Blocks})
+			must(t, d.Close())
+		})
 	}
 }
 

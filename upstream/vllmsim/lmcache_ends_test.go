@@ -82,10 +82,10 @@ func TestLMCache_ReceiverThatIsNotThereStopsTheSender(t *testing.T) {
 			unanswered := func(s object) {
 				t.Helper()
 				before := p.Stats().Parked
-				done := abandonedRequest(t, p, object{"model": "sim", "prompt": prompt, "max_tokens": 1, "kv_transfer_params": object{"ret_first_tok": true, "disagg_spec": s}})
-				eventually(t, "the request waits for ever", func() bool { return p.Stats().Parked == before+1 })
+				done := begin(t, p, wire.PathCompletions, object{"model": "sim", "prompt": prompt, "max_tokens": 1, "kv_transfer_params": object{"ret_first_tok": true, "disagg_spec": s}})
+				becomes(t, p, counts{"Parked": before + 1})
 				done()
-				eventually(t, "the request is taken back", func() bool { return p.Stats().Parked == before })
+				becomes(t, p, counts{"Parked": before})
 			}
 			unanswered(s)
 			unanswered(spec(other, "c"))
@@ -107,7 +107,7 @@ func TestLMCache_ReceiverThatStartsAgain(t *testing.T) {
 	proxy.await(t, notice("a"))
 	d.Restart()
 	tok := first(t, push(t, p, prompt, spec(d, "b"), nil))
-	eventually(t, "the hand-over ends", func() bool { return p.Stats().Pushing == 0 })
+	becomes(t, p, counts{"Pushing": 0})
 	decodeOf(t, d, prompt, tok)
 	expect(t, d, counts{"Loads": 0, "CorruptReads": 0})
 	tok = first(t, push(t, p, prompt, with(spec(d, "c"), object{"receiver_host": "localhost"}), nil))
@@ -125,10 +125,10 @@ func TestLMCache_AbortBeforeTheFirstTokenThatIsAskedFor(t *testing.T) {
 				if asks {
 					params["ret_first_tok"] = false
 				}
-				leave := abandonedRequest(t, p, object{"model": "sim", "prompt": tokens(t, p, longText), "max_tokens": 1, "kv_transfer_params": params})
-				eventually(t, "prefill has begun", func() bool { return p.Stats().Running == 1 })
+				leave := begin(t, p, wire.PathCompletions, object{"model": "sim", "prompt": tokens(t, p, longText), "max_tokens": 1, "kv_transfer_params": params})
+				becomes(t, p, counts{"Running": 1})
 				leave()
-				eventually(t, "the request is taken back", func() bool { return p.Stats().Running == 0 })
+				becomes(t, p, counts{"Running": 0})
 				if got := p.Stats().Deaths; got != map[bool]int{true: 1}[asks] {
 					t.Errorf("%d deaths", got)
 				}

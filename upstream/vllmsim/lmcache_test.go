@@ -107,7 +107,7 @@ func TestLMCache_ModesAndFaults(t *testing.T) {
 			for _, want := range c.notices {
 				proxy.await(t, want)
 			}
-			eventually(t, "the hand-over ends", func() bool { return p.Stats().Pushing == 0 })
+			becomes(t, p, counts{"Pushing": 0})
 			decodeOf(t, d, prompt, tok)
 			expect(t, d, counts{"CorruptReads": 0, "Loads": c.loads})
 			if more := proxy.rest(); len(more) != 0 {

@@ -113,19 +113,6 @@ func shortTicket(ticket object, held, next []int32, size int) object {
 	return with(ticket, object{"remote_num_tokens": count * size, "remote_block_ids": []any{group[:count]}})
 }
 
-func TestMessages_WrongTicketIsCorrupt(t *testing.T) {
-	p, d := startPair(t, func(c *Config) { c.Render = true })
-	other := renderedIDs(t, p, wire.PathMessages, messageBody(nil, user("X"+longText[1:])))
-	params := prefilledByIDs(t, p, other, prefillTemplate())
-	delete(params, "prompt_token_ids")
-	body := messageBody(nil, user(longText))
-	got := contentText(t, post(t, d, wire.PathMessages, with(body, object{"kv_transfer_params": params})))
-	expect(t, d, counts{"CorruptReads": 1})
-	if lone := contentText(t, post(t, startInstance(t, nil), wire.PathMessages, body)); got == lone {
-		t.Errorf("wrong KV answers %q as right KV does", got)
-	}
-}
-
 func TestMessages_ForcedIDsWinOverTheMessages(t *testing.T) {
 	i := startInstance(t, func(c *Config) { c.Render = true })
 	prompt := renderedIDs(t, i, wire.PathMessages, messageBody(nil, user("SAY forwarded")))

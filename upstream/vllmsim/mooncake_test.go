@@ -40,7 +40,7 @@ func mooncakeLegs(p *Instance, transfer string, body object) (prefill, decode ob
 // waiting returns when an instance waits for KV.
 func waiting(t *testing.T, d *Instance) {
 	t.Helper()
-	eventually(t, "a decode leg waits for KV", func() bool { return d.Stats().Loading == 1 })
+	becomes(t, d, counts{"Loading": 1})
 }
 
 // later sends a request and returns its answer when it is asked for.
@@ -173,8 +173,8 @@ func TestMooncake_ClientLeavesWhileDecodeWaits(t *testing.T) {
 	prefill, decode := mooncakeLegs(p, "t", asking(longText))
 	cancel := begin(t, d, wire.PathChat, decode)
 	waiting(t, d)
-	_ = cancel() // its error says that it was taken back
-	eventually(t, "the request ends", func() bool { return d.Stats().Running == 0 })
+	cancel()
+	becomes(t, d, counts{"Running": 0})
 	if s := d.Stats(); s.FreeBlocks == d.config().Blocks {
 		t.Error("its blocks are free while prefill may write to them")
 	}
@@ -193,14 +193,14 @@ func TestMooncake_ClientLeavesBeforeItIsScheduled(t *testing.T) {
 	prefill, decode := mooncakeLegs(p, "t", asking(longText))
 	post(t, p, wire.PathChat, prefill)
 	cancel := begin(t, d, wire.PathChat, decode)
-	eventually(t, "the request is there", func() bool { return d.Stats().Running == 1 })
-	_ = cancel() // its error says that it was taken back
-	eventually(t, "prefill is told", func() bool { return p.Stats().Releases == 1 && p.Stats().Pins == 0 })
+	becomes(t, d, counts{"Running": 1})
+	cancel()
+	becomes(t, p, counts{"Releases": 1, "Pins": 0})
 	// A request that decode refuses does so too.
 	prefill, decode = mooncakeLegs(p, "u", asking(longText))
 	post(t, p, wire.PathChat, prefill)
 	post(t, d, wire.PathChat, with(decode, object{"model": "other"})).answers(t, http.StatusNotFound)
-	eventually(t, "prefill is told", func() bool { return p.Stats().Releases == 2 && p.Stats().Pins == 0 })
+	becomes(t, p, counts{"Releases": 2, "Pins": 0})
 }
 
 func TestMooncake_TwoPrefillsOfOneTransferAreCounted(t *testing.T) {

@@ -2,7 +2,6 @@ package vllmsim
 
 import (
 	"testing"
-	"time"
 
 	"carryover/upstream/vllmsim/bpe"
 	"carryover/upstream/vllmsim/engine"
@@ -89,15 +88,4 @@ func TestParams_RemoteTokensAreWhatIsComputed(t *testing.T) {
 			t.Errorf("limit %d: %d tokens in %d blocks, want %d in %d", limit, tokens, blocks, want, engine.CeilDiv(want, 16))
 		}
 	}
-}
-
-func TestAbort_ClientGoneFreesBlocks(t *testing.T) {
-	d := startInstance(t, func(c *Config) { c.Timing.InterToken = time.Hour })
-	takeBack := begin(t, d, wire.PathChat, with(asking(longText), object{"stream": true, "kv_transfer_params": object{"x": 1}}))
-	eventually(t, "decode generates", func() bool { return d.Stats().GeneratedTokens == 1 })
-	if err := takeBack(); err == nil {
-		t.Error("the stream ended in order")
-	}
-	eventually(t, "decode aborts", func() bool { return d.Stats().Aborts == 1 })
-	expect(t, d, counts{"Pins": 0, "FreeBlocks": d.config().Blocks, "Running": 0})
 }

@@ -27,7 +27,7 @@ func TestPool_PreemptedRunSaysTheSame(t *testing.T) {
 	prefillWith(t, tight, []any{user(longText)}, prefillTemplate(), "pinned")
 	said := make(chan string, 1) // room for the answer of the one goroutine
 	go func() { said <- post(t, tight, wire.PathChat, ask).text() }()
-	eventually(t, "the request runs out of blocks", func() bool { return tight.Stats().Preemptions == 1 })
+	becomes(t, tight, counts{"Preemptions": 1})
 	tight.Advance(31 * time.Second) // ends the lease
 	got := <-said
 	if got != want {

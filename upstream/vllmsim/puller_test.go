@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"carryover/upstream/vllmsim/engine"
-	"carryover/upstream/vllmsim/wire"
 	"carryover/upstream/vllmsim/zmtp"
 )
 
@@ -116,16 +115,4 @@ func (p *puller) closedByPeer() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.ended == len(p.conns)
-}
-
-// abandonedRequest sends a completion whose client leaves when done is called.
-func abandonedRequest(t *testing.T, i *Instance, body object) (done func()) {
-	t.Helper()
-	takeBack := begin(t, i, wire.PathCompletions, body)
-	return func() {
-		t.Helper()
-		if takeBack() == nil {
-			t.Error("the request was answered")
-		}
-	}
 }

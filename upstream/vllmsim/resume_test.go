@@ -51,10 +51,3 @@ func TestReply_GoesOnBehindItsFirstToken(t *testing.T) {
 		})
 	}
 }
-
-func TestReply_HushEndsAtOnce(t *testing.T) {
-	got := post(t, startInstance(t, nil), wire.PathChat, asking("HUSH"))
-	if got.choice()["finish_reason"] != "stop" || got.body["usage"].(object)["completion_tokens"] != 1.0 {
-		t.Errorf("answered %s, want one token and stop", got.raw)
-	}
-}

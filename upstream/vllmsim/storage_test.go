@@ -51,35 +51,28 @@ func TestStorage_DecodeLoadsWholeChunks(t *testing.T) {
 	expect(t, p, counts{"CorruptReads": 0, "Loads": 0})
 }
 
-// cache_salt is not part of LMCache's keys (measured on 0.5.6).
-func TestStorage_SaltIsolatesNobody(t *testing.T) {
-	p, d, _ := startStorage(t)
-	ask(t, p, []any{user(longText)}, object{"max_tokens": 1, "cache_salt": "a"})
-	ask(t, d, []any{user(longText)}, object{"cache_salt": "b"})
-	expect(t, d, counts{"Loads": 1, "CorruptReads": 0})
-}
-
-func TestStorage_WhatIsNotThereIsComputed(t *testing.T) {
-	for name, spoil := range map[string]func(t *testing.T, chunk string){
-		"lost": func(t *testing.T, chunk string) {
-			must(t, os.Remove(chunk))
-		},
-		"cut": func(t *testing.T, chunk string) {
-			must(t, os.Truncate(chunk, 20))
-		},
+// cache_salt is not part of LMCache's keys (measured on 0.5.6). What is not there, or not whole, is computed.
+func TestStorage_LoadsWhatIsThere(t *testing.T) {
+	for name, c := range map[string]struct {
+		spoil func(chunk string) error
+		loads int
+	}{
+		"all":  {func(string) error { return nil }, 1},
+		"lost": {os.Remove, 0},
+		"cut":  {func(chunk string) error { return os.Truncate(chunk, 20) }, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p, d, folder := startStorage(t)
-			ask(t, p, []any{user(longText + longText)}, object{"max_tokens": 1})
+			ask(t, p, []any{user(longText + longText)}, object{"max_tokens": 1, "cache_salt": "a"})
 			chunks, err := filepath.Glob(folder + "/*")
 			if err != nil || len(chunks) == 0 {
 				t.Fatalf("chunks: %v (%v)", chunks, err)
 			}
 			for _, chunk := range chunks {
-				spoil(t, chunk)
+				must(t, c.spoil(chunk))
 			}
-			ask(t, d, []any{user(longText + longText)}, nil)
-			expect(t, d, counts{"Loads": 0, "CorruptReads": 0})
+			ask(t, d, []any{user(longText + longText)}, object{"cache_salt": "b"})
+			expect(t, d, counts{"Loads": c.loads, "CorruptReads": 0})
 		})
 	}
 }
