@@ -68,8 +68,7 @@ func startTinyPair(t *testing.T, change func(*Config)) (p, d *Instance) {
 
 func TestMessagesRecordings_SmallAnswers(t *testing.T) {
 	p, d := startTinyPair(t, nil)
-	var rec recording
-	recordedtest.Read(t, "../..", "01", &rec)
+	rec := readRecording(t, "vllm-0.32-agents", "01")
 	got := post(t, p, rec.Request.Path, rec.Request.Body)
 	got.raw = levelledMessage(t, rec.Response.JSON, got.raw)
 	compareExchange(t, "01", rec, got)
@@ -85,7 +84,7 @@ func TestMessagesRecordings_SmallAnswers(t *testing.T) {
 			} `json:"request"`
 		} `json:"exchanges"`
 	}
-	recordedtest.Read(t, "../..", "13", &list)
+	recordedtest.Read(t, "../..", "vllm-0.32-agents", "13", &list)
 	seen := 0
 	for _, x := range list.Exchanges {
 		if !strings.HasPrefix(x.Request.Path, wire.PathMessages) {
@@ -118,8 +117,7 @@ func TestMessagesRecordings_Handover(t *testing.T) {
 	outputIDs := regexp.MustCompile(`"output_token_ids":\[[^]]+]`)
 	for _, name := range []string{"02", "04"} {
 		p, d := startTinyPair(t, func(c *Config) { c.MessageParams = name == "04" })
-		var rec recording
-		recordedtest.Read(t, "../..", name, &rec)
+		rec := readRecording(t, "vllm-0.32-agents", name)
 		forced := rec.Request.Body["kv_transfer_params"].(object)["prompt_token_ids"]
 		prefill := post(t, p, wire.PathCompletions, object{"model": "tiny", "prompt": forced, "max_tokens": 1, "return_token_ids": true,
 			"cache_salt": rec.Request.Body["cache_salt"], "kv_transfer_params": prefillTemplate()})
@@ -145,8 +143,7 @@ func TestMessagesRecordings_Handover(t *testing.T) {
 
 func TestMessagesRecordings_LoadFailure(t *testing.T) {
 	p, d := startTinyPair(t, nil)
-	var rec recording
-	recordedtest.Read(t, "../..", "07", &rec)
+	rec := readRecording(t, "vllm-0.32-agents", "07")
 	rec.Request.Body["kv_transfer_params"] = with(rec.Request.Body["kv_transfer_params"].(object), object{"remote_port": p.engines()[0].SidePort})
 	got := post(t, d, wire.PathMessages, rec.Request.Body)
 	byRun := regexp.MustCompile(`"id":"[^"]*"|"input_tokens":\d+`)

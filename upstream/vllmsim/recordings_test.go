@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"carryover/upstream/vllmsim/recordedtest"
 	"carryover/upstream/vllmsim/wire"
 )
 
@@ -33,18 +34,9 @@ type recording struct {
 	} `json:"response"`
 }
 
-func readRecording(t *testing.T, name string) recording {
+func readRecording(t *testing.T, folder, name string) (r recording) {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join(exchanges, name+"-*.json"))
-	if err != nil || len(files) != 1 {
-		t.Fatalf("recording %s: %v %v", name, files, err)
-	}
-	raw, err := os.ReadFile(files[0])
-	must(t, err)
-	var r recording
-	if err := json.Unmarshal(raw, &r); err != nil {
-		t.Fatalf("recording %s: %v", name, err)
-	}
+	recordedtest.Read(t, "../..", folder, name, &r)
 	return r
 }
 
@@ -123,7 +115,7 @@ func TestRecordings_SimulatorAnswersLikeVLLM(t *testing.T) {
 		if name == "19" {
 			continue // metrics have a test of their own
 		}
-		rec := readRecording(t, name)
+		rec := readRecording(t, "vllm-0.32", name)
 		if name == "20" {
 			separate := ParamsSeparate
 			must(t, d.Switch(Switches{Params: &separate}))

@@ -38,8 +38,8 @@ func compareResponse(t *testing.T, name string, want, got []byte) {
 func TestResponsesRecordings_Handover(t *testing.T) {
 	p, d := startTinyPair(t, func(c *Config) { c.OutputTokenIDs = false })
 	var first, second recording
-	recordedtest.Read(t, "../..", "08", &first)
-	recordedtest.Read(t, "../..", "09", &second)
+	recordedtest.Read(t, "../..", "vllm-0.32-agents", "08", &first)
+	recordedtest.Read(t, "../..", "vllm-0.32-agents", "09", &second)
 	prefill := post(t, p, wire.PathResponses, first.Request.Body)
 	prefill.answers(t, 200)
 	compareResponse(t, "08", first.Response.JSON, prefill.raw)
@@ -65,8 +65,7 @@ func TestResponsesRecordings_Handover(t *testing.T) {
 
 func TestResponsesRecordings_LoadFailure(t *testing.T) {
 	p, d := startTinyPair(t, nil)
-	var rec recording
-	recordedtest.Read(t, "../..", "11", &rec)
+	rec := readRecording(t, "vllm-0.32-agents", "11")
 	body := with(rec.Request.Body, object{"kv_transfer_params": with(rec.Request.Body["kv_transfer_params"].(object), object{"remote_port": p.engines()[0].SidePort})})
 	status, _, got, err := attemptAt(t, d, wire.PathResponses, body)
 	byRun := regexp.MustCompile(`"id":"[^"]*"|"created_at":\d+`)
@@ -83,7 +82,7 @@ func TestResponsesRecordings_SmallAnswers(t *testing.T) {
 			Name string `json:"name"`
 		} `json:"exchanges"`
 	}
-	recordedtest.Read(t, "../..", "13", &list)
+	recordedtest.Read(t, "../..", "vllm-0.32-agents", "13", &list)
 	seen := 0
 	for _, x := range list.Exchanges {
 		if x.Request.Path != wire.PathResponses {

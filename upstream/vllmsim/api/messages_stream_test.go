@@ -98,7 +98,7 @@ func rewrite(t *testing.T, events []recordedtest.Frame) string {
 func TestMessagesRecordings_StreamsByteForByte(t *testing.T) {
 	for _, name := range []string{"02", "04", "06", "07"} {
 		var rec recordedAnswer
-		recordedtest.Read(t, "../../..", name, &rec)
+		recordedtest.Read(t, "../../..", "vllm-0.32-agents", name, &rec)
 		if got := rewrite(t, recordedtest.Frames(t, rec.Response.Text)); got != rec.Response.Text {
 			t.Errorf("%s: wrote\n%s\nrecorded\n%s", name, got, rec.Response.Text)
 		}

@@ -106,7 +106,7 @@ func rewriteResponse(t *testing.T, events []recordedtest.Frame) string {
 func TestResponsesRecordings_StreamsByteForByte(t *testing.T) {
 	for _, name := range []string{"09", "10", "11"} {
 		var rec recordedAnswer
-		recordedtest.Read(t, "../../..", name, &rec)
+		recordedtest.Read(t, "../../..", "vllm-0.32-agents", name, &rec)
 		if got := rewriteResponse(t, recordedtest.Frames(t, rec.Response.Text)); got != rec.Response.Text {
 			t.Errorf("%s: wrote\n%s\nrecorded\n%s", name, got, rec.Response.Text)
 		}
@@ -117,7 +117,7 @@ func TestResponsesRecordings_StreamsByteForByte(t *testing.T) {
 func TestResponsesRecordings_WholeByteForByte(t *testing.T) {
 	for _, name := range []string{"08", "12"} {
 		var rec recordedAnswer
-		recordedtest.Read(t, "../../..", name, &rec)
+		recordedtest.Read(t, "../../..", "vllm-0.32-agents", name, &rec)
 		got, err := wire.Marshal(recordedResponse(t, rec.Response.JSON))
 		if err != nil {
 			t.Fatal(err)
