@@ -130,7 +130,7 @@ func TestTemplate_ToolCallsReTokeniseInCanonicalFormOnly(t *testing.T) {
 func TestReply_Scripts(t *testing.T) {
 	i := startInstance(t, nil)
 	ask := func(text string) string {
-		return post(t, i, wire.PathChat, asking(text)).text()
+		return chat(t, i, asking(text)).text()
 	}
 	if got := ask("SAY naïve 日本 🎉"); got != "naïve 日本 🎉" {
 		t.Errorf("said %q", got)
@@ -147,7 +147,7 @@ func TestReply_Scripts(t *testing.T) {
 	}
 	other := startInstance(t, func(c *Config) { c.Seed = 7 })
 	a := ask("Tell me.")
-	if b := post(t, other, wire.PathChat, asking("Tell me.")).text(); a == b {
+	if b := chat(t, other, asking("Tell me.")).text(); a == b {
 		t.Errorf("other weights give the same %q", a)
 	}
 }
@@ -156,7 +156,7 @@ func TestReply_ResultOfAToolOrdersTheNextCall(t *testing.T) {
 	i := startInstance(t, nil)
 	messages := []any{user(`CALL read {"n": 1}`)}
 	for n, result := range []string{`a line. CALL read {"n": 2}`, "SAY nothing else", ""} {
-		got := post(t, i, wire.PathChat, object{"model": "sim", "messages": messages, "tools": []any{object{"type": "function", "function": object{"name": "read"}}}})
+		got := chat(t, i, object{"model": "sim", "messages": messages, "tools": []any{object{"type": "function", "function": object{"name": "read"}}}})
 		if called := got.choice()["finish_reason"] == "tool_calls"; called != (n < 2) {
 			t.Errorf("answer %d: %s", n, got.raw)
 		}
@@ -167,7 +167,7 @@ func TestReply_ResultOfAToolOrdersTheNextCall(t *testing.T) {
 func TestReply_NaturalLength(t *testing.T) {
 	i := startInstance(t, nil)
 	for n := range 20 {
-		got := post(t, i, wire.PathChat, asking(fmt.Sprint("Question ", n)))
+		got := chat(t, i, asking(fmt.Sprint("Question ", n)))
 		tokens := got.body["usage"].(object)["completion_tokens"].(float64)
 		if tokens < 30 || tokens > 62 || got.choice()["finish_reason"] != "stop" {
 			t.Errorf("question %d: %v tokens, finish_reason %v; want 30 to 62 and stop", n, tokens, got.choice()["finish_reason"])

@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"carryover/upstream/vllmsim/ops"
-	"carryover/upstream/vllmsim/wire"
 )
 
 func TestFault_EndOfAStreamAgain(t *testing.T) {
@@ -73,13 +72,13 @@ func TestFault_HiddenStart(t *testing.T) {
 func TestFault_OtherIDsPoison(t *testing.T) {
 	i, lone := startInstance(t, nil), startInstance(t, nil)
 	ask := with(asking(longText), object{"return_token_ids": true})
-	sent := ids(post(t, lone, wire.PathChat, ask).body["prompt_token_ids"])
-	right := post(t, lone, wire.PathChat, ask).text()
+	sent := ids(chat(t, lone, ask).body["prompt_token_ids"])
+	right := chat(t, lone, ask).text()
 	setFault(t, i, Fault{Kind: FaultOtherIDs})
-	if got := post(t, i, wire.PathChat, with(ask, object{"cache_salt": "r"})); got.text() != right {
+	if got := chat(t, i, with(ask, object{"cache_salt": "r"})); got.text() != right {
 		t.Errorf("ids that are rendered: says %q, want %q", got.text(), right)
 	}
-	got := post(t, i, wire.PathChat, with(ask, object{"max_tokens": 1, "kv_transfer_params": with(prefillTemplate(), object{"prompt_token_ids": sent})}))
+	got := chat(t, i, with(ask, object{"max_tokens": 1, "kv_transfer_params": with(prefillTemplate(), object{"prompt_token_ids": sent})}))
 	told := ids(got.body["prompt_token_ids"])
 	differ := 0
 	for n := range sent {
@@ -92,16 +91,16 @@ func TestFault_OtherIDsPoison(t *testing.T) {
 	}
 	assertClean(t, i)
 	must(t, i.ClearFaults())
-	if got := post(t, i, wire.PathChat, with(ask, object{"cache_salt": "s"})); got.text() != right {
+	if got := chat(t, i, with(ask, object{"cache_salt": "s"})); got.text() != right {
 		t.Errorf("another cache_salt says %q, want %q", got.text(), right)
 	}
 	assertClean(t, i)
-	if got := post(t, i, wire.PathChat, ask); got.text() == right {
+	if got := chat(t, i, ask); got.text() == right {
 		t.Error("the same prompt is answered as if the prefix cache were right")
 	}
 	expect(t, i, counts{"Poisoned": 1})
 	i.Restart()
-	if got := post(t, i, wire.PathChat, ask); got.text() != right {
+	if got := chat(t, i, ask); got.text() != right {
 		t.Errorf("after a restart: says %q, want %q", got.text(), right)
 	}
 }

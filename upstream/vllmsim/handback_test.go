@@ -84,13 +84,8 @@ func TestHandBack_DroppedAtTheFirstEvent(t *testing.T) {
 			t.Errorf("usage of the first event is %v, want %v", used, want)
 		}
 		idleEngines(t, p, d)
-		ps, ds := p.Stats(), d.Stats()
-		if ps.Pins != 0 || ps.FreeBlocks != p.config().Blocks || ps.Aborts != 1 {
-			t.Errorf("prefill: pins %d, free blocks %d, aborts %d; want 0, all, 1", ps.Pins, ps.FreeBlocks, ps.Aborts)
-		}
-		if ds.Pins != 0 || ds.FreeBlocks != d.config().Blocks || ds.Reads != 1 || ds.Releases != 0 {
-			t.Errorf("decode: pins %d, free blocks %d, reads %d, releases %d; want 0, all, 1, 0", ds.Pins, ds.FreeBlocks, ds.Reads, ds.Releases)
-		}
+		expect(t, p, counts{"Pins": 0, "FreeBlocks": p.config().Blocks, "Aborts": 1})
+		expect(t, d, counts{"Pins": 0, "FreeBlocks": d.config().Blocks, "Reads": 1, "Releases": 0})
 		for _, i := range []*Instance{p, d} {
 			if used := gauges(t, i, 0, "kv_cache_usage_perc")["kv_cache_usage_perc"]; used != "0.0" {
 				t.Errorf("KV usage is %s afterwards, want 0.0", used)

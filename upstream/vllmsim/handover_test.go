@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"carryover/upstream/vllmsim/engine"
-	"carryover/upstream/vllmsim/wire"
 )
 
 // firstTurn runs a turn whose ticket the test then misuses.
@@ -22,7 +21,7 @@ func firstTurn(t *testing.T, p, d *Instance) (messages []any, reply answer) {
 // prefillWith sends a prefill leg with the given params.
 func prefillWith(t *testing.T, p *Instance, messages []any, params any, salt string) answer {
 	t.Helper()
-	return post(t, p, wire.PathChat, object{"model": "sim", "messages": messages, "max_tokens": 1, "cache_salt": salt, "kv_transfer_params": params})
+	return chat(t, p, object{"model": "sim", "messages": messages, "max_tokens": 1, "cache_salt": salt, "kv_transfer_params": params})
 }
 
 func TestHandover_WrongHistoryIsCorruptAndPoisons(t *testing.T) {
@@ -34,12 +33,12 @@ func TestHandover_WrongHistoryIsCorruptAndPoisons(t *testing.T) {
 	prefillWith(t, p, rewritten, reply.params(), "s").answers(t, http.StatusOK)
 	expect(t, p, counts{"CorruptReads": 1})
 	plain := object{"model": "sim", "messages": rewritten, "cache_salt": "s"}
-	if poisoned, right := post(t, p, wire.PathChat, plain).text(), post(t, lone, wire.PathChat, plain).text(); poisoned == right {
+	if poisoned, right := chat(t, p, plain).text(), chat(t, lone, plain).text(); poisoned == right {
 		t.Errorf("a plain request behind the wrong KV answers %q like a lone one", poisoned)
 	}
 	expect(t, p, counts{"Poisoned": 1})
 	other := with(plain, object{"cache_salt": "t"})
-	if clean, right := post(t, p, wire.PathChat, other).text(), post(t, lone, wire.PathChat, other).text(); clean != right {
+	if clean, right := chat(t, p, other).text(), chat(t, lone, other).text(); clean != right {
 		t.Errorf("another cache_salt answers %q, want %q", clean, right)
 	}
 }
@@ -81,7 +80,7 @@ func TestHandover_SecondReadOfReusedBlocksIsCorrupt(t *testing.T) {
 	prefillWith(t, p, next, ticket, "a")
 	// The ids that came back are handed out again, and their content goes.
 	for _, text := range []string{"One. ", "Two. ", "Three. "} {
-		post(t, d, wire.PathChat, asking(text+longText))
+		chat(t, d, asking(text+longText))
 	}
 	prefillWith(t, p, next, ticket, "b")
 	expect(t, p, counts{"CorruptReads": 1})
@@ -92,7 +91,7 @@ func TestHandover_FreedBlocksAreReused(t *testing.T) {
 	d := startInstance(t, func(c *Config) { c.Blocks = 16 })
 	seen := map[int32]int{}
 	for _, salt := range []string{"a", "b", "c", "d"} {
-		got := post(t, d, wire.PathChat, with(asking(longText), object{"max_tokens": 1, "cache_salt": salt,
+		got := chat(t, d, with(asking(longText), object{"max_tokens": 1, "cache_salt": salt,
 			"kv_transfer_params": prefillTemplate()}))
 		for _, id := range ids(got.params()["remote_block_ids"].([]any)[0]) {
 			seen[id]++
@@ -155,8 +154,7 @@ func TestHandover_MalformedKillsTheEngine(t *testing.T) {
 func TestHandover_DecodePromptLongerThanPrefillsKillsTheEngine(t *testing.T) {
 	p, d := startPair(t, nil)
 	prefill := prefillWith(t, p, []any{user("Short.")}, prefillTemplate(), "s")
-	got := post(t, d, wire.PathChat, with(asking(longText), object{"kv_transfer_params": prefill.params()}))
-	if s := d.Stats(); got.status != http.StatusInternalServerError || s.Deaths != 1 {
-		t.Errorf("answered %d with %d deaths, want 500 with 1", got.status, s.Deaths)
-	}
+	got := chat(t, d, with(asking(longText), object{"kv_transfer_params": prefill.params()}))
+	got.answers(t, http.StatusInternalServerError)
+	expect(t, d, counts{"Deaths": 1})
 }

@@ -91,6 +91,11 @@ func post(t *testing.T, i *Instance, path string, body any) answer {
 	return do(t, newRequest(t, i, path, body))
 }
 
+func chat(t *testing.T, i *Instance, body any) answer {
+	t.Helper()
+	return post(t, i, wire.PathChat, body)
+}
+
 func get(t *testing.T, i *Instance, path string) answer {
 	t.Helper()
 	return do(t, newRequest(t, i, path, nil))
@@ -202,9 +207,9 @@ func turn(t *testing.T, p, d *Instance, messages []any, previous object, extra o
 		previous = prefillTemplate()
 	}
 	body := with(object{"model": p.config().Model, "messages": messages, "temperature": 0, "return_token_ids": true}, extra)
-	prefill = post(t, p, wire.PathChat, with(body, object{"max_tokens": 1, "kv_transfer_params": previous}))
+	prefill = chat(t, p, with(body, object{"max_tokens": 1, "kv_transfer_params": previous}))
 	prefill.answers(t, http.StatusOK)
-	decode = post(t, d, wire.PathChat, with(body, object{"kv_transfer_params": prefill.params()}))
+	decode = chat(t, d, with(body, object{"kv_transfer_params": prefill.params()}))
 	decode.answers(t, http.StatusOK)
 	return prefill, decode
 }

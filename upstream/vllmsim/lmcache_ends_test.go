@@ -11,7 +11,7 @@ import (
 
 func TestLMCache_SyncSenderAnswersWithoutSpec(t *testing.T) {
 	p, _, _ := startLMCache(t, func(c *Config) { c.LMCache.Mode = LMCacheSync })
-	got := post(t, p, wire.PathChat, asking("Hello."))
+	got := chat(t, p, asking("Hello."))
 	if s := p.Stats(); got.status != http.StatusOK || got.params() != nil || s.Deaths != 0 {
 		t.Errorf("answered %s with %d deaths, want an answer without params", got.raw, s.Deaths)
 	}
@@ -41,9 +41,8 @@ func TestLMCache_SenderWithoutSpecDies(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p, d, _ := startLMCache(t, nil)
 			got := post(t, p, c.path, with(c.body, object{"model": "sim"}))
-			if s := p.Stats(); got.status != http.StatusInternalServerError || s.Deaths != 1 {
-				t.Errorf("answered %d with %d deaths, want 500 with 1", got.status, s.Deaths)
-			}
+			got.answers(t, http.StatusInternalServerError)
+			expect(t, p, counts{"Deaths": 1})
 			post(t, d, c.path, with(c.body, object{"model": "sim"})).answers(t, http.StatusOK)
 		})
 	}

@@ -167,7 +167,7 @@ func TestLMCache_GarbageComesBeforeTheNotification(t *testing.T) {
 func TestLMCache_PlainRequestsAtReceivers(t *testing.T) {
 	_, d, _ := startLMCache(t, nil)
 	alone := post(t, startInstance(t, nil), wire.PathChat, asking("Hello."))
-	got := post(t, d, wire.PathChat, asking("Hello."))
+	got := chat(t, d, asking("Hello."))
 	if got.text() != alone.text() || got.params() != nil {
 		t.Errorf("answered %s, alone %s", got.raw, alone.raw)
 	}

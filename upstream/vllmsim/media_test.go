@@ -8,7 +8,6 @@ import (
 
 	"carryover/upstream/vllmsim/bpe"
 	"carryover/upstream/vllmsim/template"
-	"carryover/upstream/vllmsim/wire"
 )
 
 func image(bytes string) object {
@@ -38,7 +37,7 @@ func TestMedia_EqualIDsForEveryImageAndForTextThatSpellsThem(t *testing.T) {
 	}
 	for n, part := range media {
 		ask := object{"model": "sim", "messages": []any{parts(textPart("What is"), part, textPart("here?"))}}
-		got := post(t, i, wire.PathChat, with(ask, object{"return_token_ids": true}))
+		got := chat(t, i, with(ask, object{"return_token_ids": true}))
 		prompt := ids(got.body["prompt_token_ids"])
 		if first == nil {
 			first = prompt
@@ -83,8 +82,8 @@ func TestMedia_TheSameImageIsReusedAndAnotherIsCorrupt(t *testing.T) {
 		prefill := prefillWith(t, p, next, reply.params(), "s")
 		prefill.answers(t, http.StatusOK)
 		expect(t, p, counts{"Loads": 1, "CorruptReads": c.corrupt})
-		got := post(t, d, wire.PathChat, object{"model": "sim", "messages": next, "kv_transfer_params": prefill.params(), "cache_salt": "s"})
-		right := post(t, lone, wire.PathChat, object{"model": "sim", "messages": next})
+		got := chat(t, d, object{"model": "sim", "messages": next, "kv_transfer_params": prefill.params(), "cache_salt": "s"})
+		right := chat(t, lone, object{"model": "sim", "messages": next})
 		if (got.text() == right.text()) != (c.corrupt == 0) {
 			t.Errorf("%s: says %q, alone %q", name, got.text(), right.text())
 		}

@@ -36,23 +36,23 @@ func TestMooncake_AnswersAsRecorded(t *testing.T) {
 
 	prefill, decode := readRecording(t, "mooncake", "02"), readRecording(t, "mooncake", "03")
 	answered := later(t, d, adapted(decode))
-	compareExchange(t, "02", prefill, post(t, p, wire.PathChat, adapted(prefill)))
+	compareExchange(t, "02", prefill, chat(t, p, adapted(prefill)))
 	compareExchange(t, "03", decode, answered())
 
 	stream := readRecording(t, "mooncake", "04")
 	transfer := stream.Request.Body["kv_transfer_params"].(object)["transfer_id"]
 	answered = later(t, d, adapted(stream))
-	post(t, p, wire.PathChat, with(prefill.Request.Body, object{"cache_salt": stream.Request.Body["cache_salt"], "kv_transfer_params": object{
+	chat(t, p, with(prefill.Request.Body, object{"cache_salt": stream.Request.Body["cache_salt"], "kv_transfer_params": object{
 		"do_remote_decode": true, "do_remote_prefill": false, "transfer_id": transfer,
 	}}))
 	compareExchange(t, "04", stream, answered())
 
 	stopped := readRecording(t, "mooncake", "05")
-	first := ids(post(t, d, wire.PathChat, with(prefill.Request.Body, object{"kv_transfer_params": nil})).choice()["token_ids"])[0]
+	first := ids(chat(t, d, with(prefill.Request.Body, object{"kv_transfer_params": nil})).choice()["token_ids"])[0]
 	body := with(adapted(stopped), object{"stop_token_ids": []any{first}})
 	stopped.Response.JSON = []byte(strings.Replace(string(stopped.Response.JSON), "1991", string(wire.RawJSON(first)), 1)) // another tokenizer's
-	compareExchange(t, "05", stopped, post(t, p, wire.PathChat, body))
+	compareExchange(t, "05", stopped, chat(t, p, body))
 	waits := readRecording(t, "mooncake", "06")
-	compareExchange(t, "06", waits, post(t, d, wire.PathChat, adapted(waits)))
+	compareExchange(t, "06", waits, chat(t, d, adapted(waits)))
 	assertClean(t, p, d)
 }

@@ -48,14 +48,14 @@ func later(t *testing.T, i *Instance, body object) (result func() answer) {
 	t.Helper()
 	var a answer
 	var group sync.WaitGroup
-	group.Go(func() { a = post(t, i, wire.PathChat, body) })
+	group.Go(func() { a = chat(t, i, body) })
 	return func() answer { group.Wait(); return a }
 }
 
 func TestMooncake_PrefillFirstOrLast(t *testing.T) {
 	p, d := startMooncake(t, nil)
 	lone := startInstance(t, nil)
-	right := post(t, lone, wire.PathChat, asking(longText)).text()
+	right := chat(t, lone, asking(longText)).text()
 	check := func(decode answer) {
 		t.Helper()
 		usage := decode.body["usage"].(object)
@@ -65,14 +65,14 @@ func TestMooncake_PrefillFirstOrLast(t *testing.T) {
 		}
 	}
 	prefill, decode := mooncakeLegs(p, "first", asking(longText))
-	if a := post(t, p, wire.PathChat, prefill); a.params() != nil || p.Stats().Pins != 1 {
+	if a := chat(t, p, prefill); a.params() != nil || p.Stats().Pins != 1 {
 		t.Errorf("prefill answered %s with %d pins, want no params and its KV kept", a.raw, p.Stats().Pins)
 	}
-	check(post(t, d, wire.PathChat, decode))
+	check(chat(t, d, decode))
 	prefill, decode = mooncakeLegs(p, "last", with(asking(longText), object{"cache_salt": "s"}))
 	answered := later(t, d, decode)
 	waiting(t, d)
-	post(t, p, wire.PathChat, prefill)
+	chat(t, p, prefill)
 	check(answered())
 	expect(t, p, counts{"Pins": 0, "Reads": 2, "FreeBlocks": p.config().Blocks})
 	assertClean(t, p, d)
@@ -92,8 +92,8 @@ func TestMooncake_OtherPrompts(t *testing.T) {
 		before := d.Stats().CorruptReads
 		prefill, _ := mooncakeLegs(p, name, with(asking("SAY yes. "+longText), object{"cache_salt": name}))
 		_, decode := mooncakeLegs(p, name, with(asking(row.prompt), object{"cache_salt": name}))
-		post(t, p, wire.PathChat, prefill)
-		a := post(t, d, wire.PathChat, decode)
+		chat(t, p, prefill)
+		a := chat(t, d, decode)
 		if got := d.Stats().CorruptReads - before; a.status != row.status || got != row.corrupt || a.status == http.StatusOK && strings.HasPrefix(a.text(), "no!") {
 			t.Errorf("%s: answered %d %s with %d corrupt reads, want %d and %d", name, a.status, a.raw, got, row.status, row.corrupt)
 		}
@@ -103,13 +103,13 @@ func TestMooncake_OtherPrompts(t *testing.T) {
 func TestMooncake_StopOnTheFirstTokenDropsTheKV(t *testing.T) {
 	p, d := startMooncake(t, func(c *Config) { c.TimeScale = mooncakeTime })
 	prefill, decode := mooncakeLegs(p, "t", asking(longText))
-	first := ids(post(t, d, wire.PathChat, with(asking(longText), object{"return_token_ids": true})).choice()["token_ids"])[0]
-	a := post(t, p, wire.PathChat, with(prefill, object{"stop_token_ids": []any{first}}))
+	first := ids(chat(t, d, with(asking(longText), object{"return_token_ids": true})).choice()["token_ids"])[0]
+	a := chat(t, p, with(prefill, object{"stop_token_ids": []any{first}}))
 	if a.choice()["finish_reason"] != "stop" || p.Stats().Pins != 0 {
 		t.Errorf("prefill answered %s with %d pins, want stop and none", a.raw, p.Stats().Pins)
 	}
 	began := time.Now()
-	if got := post(t, d, wire.PathChat, decode); got.status != http.StatusInternalServerError || time.Since(began)*mooncakeTime < d.config().Mooncake.AbortTimeout {
+	if got := chat(t, d, decode); got.status != http.StatusInternalServerError || time.Since(began)*mooncakeTime < d.config().Mooncake.AbortTimeout {
 		t.Errorf("decode answered %d after %v, want 500 after the whole limit", got.status, time.Since(began)*mooncakeTime)
 	}
 	expect(t, d, counts{"FreeBlocks": d.config().Blocks})
@@ -131,13 +131,13 @@ func TestMooncake_FailuresOfATransfer(t *testing.T) {
 		}, connector.MooncakeUnreachable, 480 * time.Second, 1},
 		"expired": {func(_ *testing.T, p, _ *Instance, _ object) { p.Advance(481 * time.Second) }, 480 * time.Second, 0, 0},
 		"second decode leg": {func(t *testing.T, p, d *Instance, params object) {
-			post(t, d, wire.PathChat, with(asking(longText), object{"kv_transfer_params": params})).answers(t, http.StatusOK)
+			chat(t, d, with(asking(longText), object{"kv_transfer_params": params})).answers(t, http.StatusOK)
 		}, 480 * time.Second, 0, 0},
 		"restarted, decode knew it": {func(t *testing.T, p, d *Instance, params object) {
 			_, other := mooncakeLegs(p, "other", asking("Hello."))
 			first, _ := mooncakeLegs(p, "other", asking("Hello."))
-			post(t, p, wire.PathChat, first)
-			post(t, d, wire.PathChat, other)
+			chat(t, p, first)
+			chat(t, d, other)
 			p.Restart()
 		}, 540 * time.Second, 0, 0},
 		"restarted": {func(_ *testing.T, p, _ *Instance, _ object) { p.Restart() }, connector.MooncakeUnknown, 480 * time.Second, 0},
@@ -149,10 +149,10 @@ func TestMooncake_FailuresOfATransfer(t *testing.T) {
 			}
 			p, d := startMooncake(t, func(c *Config) { c.TimeScale = float64(scale) })
 			prefill, decode := mooncakeLegs(p, "t", asking(longText))
-			post(t, p, wire.PathChat, prefill)
+			chat(t, p, prefill)
 			row.spoil(t, p, d, decode["kv_transfer_params"].(object))
 			began := time.Now()
-			a := post(t, d, wire.PathChat, with(decode, object{"cache_salt": "s", "stream": true}))
+			a := chat(t, d, with(decode, object{"cache_salt": "s", "stream": true}))
 			took := time.Since(began) * scale
 			if events := a.events(t); a.status != http.StatusOK || len(events) != 3 || !strings.HasPrefix(events[1], `{"error"`) || events[2] != "[DONE]" {
 				t.Errorf("answered %d %s, want the role, an error and the end", a.status, a.raw)
@@ -178,7 +178,7 @@ func TestMooncake_ClientLeavesWhileDecodeWaits(t *testing.T) {
 	if s := d.Stats(); s.FreeBlocks == d.config().Blocks {
 		t.Error("its blocks are free while prefill may write to them")
 	}
-	post(t, p, wire.PathChat, prefill).answers(t, http.StatusOK)
+	chat(t, p, prefill).answers(t, http.StatusOK)
 	eventually(t, "all blocks are free", func() bool {
 		return d.Stats().FreeBlocks == d.config().Blocks && p.Stats().FreeBlocks == p.config().Blocks
 	})
@@ -191,22 +191,22 @@ func TestMooncake_ClientLeavesBeforeItIsScheduled(t *testing.T) {
 	slow := time.Hour
 	must(t, d.Switch(Switches{Timing: &Timing{Overhead: slow}}))
 	prefill, decode := mooncakeLegs(p, "t", asking(longText))
-	post(t, p, wire.PathChat, prefill)
+	chat(t, p, prefill)
 	cancel := begin(t, d, wire.PathChat, decode)
 	becomes(t, d, counts{"Running": 1})
 	cancel()
 	becomes(t, p, counts{"Releases": 1, "Pins": 0})
 	// A request that decode refuses does so too.
 	prefill, decode = mooncakeLegs(p, "u", asking(longText))
-	post(t, p, wire.PathChat, prefill)
-	post(t, d, wire.PathChat, with(decode, object{"model": "other"})).answers(t, http.StatusNotFound)
+	chat(t, p, prefill)
+	chat(t, d, with(decode, object{"model": "other"})).answers(t, http.StatusNotFound)
 	becomes(t, p, counts{"Releases": 2, "Pins": 0})
 }
 
 func TestMooncake_TwoPrefillsOfOneTransferAreCounted(t *testing.T) {
 	p, _ := startMooncake(t, nil)
 	prefill, _ := mooncakeLegs(p, "t", asking(longText))
-	post(t, p, wire.PathChat, prefill)
-	post(t, p, wire.PathChat, prefill)
+	chat(t, p, prefill)
+	chat(t, p, prefill)
 	expect(t, p, counts{"DoubleReads": 1, "Pins": 1})
 }

@@ -79,7 +79,7 @@ func lettersAndSpace() []string {
 func TestParams_RemoteTokensAreWhatIsComputed(t *testing.T) {
 	i := startInstance(t, nil)
 	for _, limit := range []int{1, 2, 17} {
-		got := post(t, i, wire.PathChat, with(asking(longText), object{"max_tokens": limit, "return_token_ids": true,
+		got := chat(t, i, with(asking(longText), object{"max_tokens": limit, "return_token_ids": true,
 			"kv_transfer_params": object{"x": 1}}))
 		prompt := len(ids(got.body["prompt_token_ids"]))
 		tokens := int(got.params()["remote_num_tokens"].(float64))

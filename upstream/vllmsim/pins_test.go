@@ -24,13 +24,8 @@ func TestPins_EndWithLeaseAndTTL(t *testing.T) {
 	expect(t, d, counts{"Pins": 1})
 	p.Advance(time.Second)
 	d.Advance(time.Second)
-	ps, ds := p.Stats(), d.Stats()
-	if ps.Pins != 0 || ps.LeasesExpired != 1 || ps.TTLExpired != 0 {
-		t.Errorf("prefill after its lease: pins %d, leases expired %d, TTLs expired %d; want 0, 1, 0", ps.Pins, ps.LeasesExpired, ps.TTLExpired)
-	}
-	if ds.Pins != 0 || ds.TTLExpired != 1 || ds.FreeBlocks != d.config().Blocks {
-		t.Errorf("decode after its TTL: pins %d, TTLs expired %d, free blocks %d; want 0, 1, all", ds.Pins, ds.TTLExpired, ds.FreeBlocks)
-	}
+	expect(t, p, counts{"Pins": 0, "LeasesExpired": 1, "TTLExpired": 0})
+	expect(t, d, counts{"Pins": 0, "TTLExpired": 1, "FreeBlocks": d.config().Blocks})
 }
 
 func TestPins_ReadAfterLeaseIsCounted(t *testing.T) {
@@ -38,10 +33,9 @@ func TestPins_ReadAfterLeaseIsCounted(t *testing.T) {
 	messages := []any{user(longText)}
 	prefill := prefillWith(t, p, messages, prefillTemplate(), "s")
 	p.Advance(31 * time.Second)
-	got := post(t, d, wire.PathChat, object{"model": "sim", "messages": messages, "kv_transfer_params": prefill.params()})
-	if s := p.Stats(); got.status != http.StatusOK || s.ExpiredReads != 1 || s.LateNotifications != 1 {
-		t.Errorf("answered %d with %d expired reads and %d late notifications, want 200 with 1 and 1", got.status, s.ExpiredReads, s.LateNotifications)
-	}
+	got := chat(t, d, object{"model": "sim", "messages": messages, "kv_transfer_params": prefill.params()})
+	got.answers(t, http.StatusOK)
+	expect(t, p, counts{"ExpiredReads": 1, "LateNotifications": 1})
 }
 
 func TestPins_HeartbeatProlongsTheLeaseOnly(t *testing.T) {
@@ -52,14 +46,12 @@ func TestPins_HeartbeatProlongsTheLeaseOnly(t *testing.T) {
 	p.Advance(25 * time.Second)
 	e.Heartbeat(id)
 	p.Advance(19 * time.Second)
-	if s := p.Stats(); s.Pins != 1 {
-		t.Fatalf("19 s after a heartbeat: pins %d, want 1", s.Pins)
-	}
+	expect(t, p, counts{"Pins": 1})
 	p.Advance(2 * time.Second)
 	expect(t, p, counts{"Pins": 0, "LeasesExpired": 1})
 
 	d := startInstance(t, nil)
-	decode := post(t, d, wire.PathChat, with(asking("hi"), object{"kv_transfer_params": object{"x": 1}}))
+	decode := chat(t, d, with(asking("hi"), object{"kv_transfer_params": object{"x": 1}}))
 	d.Advance(479 * time.Second)
 	d.engines()[0].Heartbeat(decode.params()["remote_request_id"].(string))
 	d.Advance(2 * time.Second)
@@ -178,7 +170,7 @@ func TestDecode_GoneBeforeReadingFreesPrefill(t *testing.T) {
 func TestDecode_RefusedRequestFreesPrefill(t *testing.T) {
 	p, d := startPair(t, nil)
 	prefill := prefillWith(t, p, []any{user(longText)}, prefillTemplate(), "s")
-	got := post(t, d, wire.PathChat, object{"model": "other", "messages": []any{user(longText)}, "kv_transfer_params": prefill.params()})
+	got := chat(t, d, object{"model": "other", "messages": []any{user(longText)}, "kv_transfer_params": prefill.params()})
 	got.answers(t, http.StatusNotFound)
 	becomes(t, p, counts{"Releases": 1})
 }

@@ -139,7 +139,7 @@ var outputIDs = regexp.MustCompile(`"output_token_ids":\[[^]]+]`)
 
 func TestRecordings033_PrefillParams(t *testing.T) {
 	p, _ := startPair033(t, func(c *Config) { c.OutputTokenIDs = true })
-	prefill := post(t, p, wire.PathChat, object{"model": "tiny", "messages": []any{user(longText)}, "max_tokens": 1, "kv_transfer_params": prefillTemplate()})
+	prefill := chat(t, p, object{"model": "tiny", "messages": []any{user(longText)}, "max_tokens": 1, "kv_transfer_params": prefillTemplate()})
 	raw, err := wire.Marshal(prefill.params())
 	must(t, err)
 	// A map has lost the order, which the streams show.

@@ -5,8 +5,6 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-
-	"carryover/upstream/vllmsim/wire"
 )
 
 func startStorage(t *testing.T) (p, d *Instance, folder string) {
@@ -22,7 +20,7 @@ func startStorage(t *testing.T) (p, d *Instance, folder string) {
 // ask sends a chat as either leg of a turn: no params in, none out.
 func ask(t *testing.T, i *Instance, messages []any, extra object) answer {
 	t.Helper()
-	got := post(t, i, wire.PathChat, with(object{"model": "sim", "messages": messages, "return_token_ids": true}, extra))
+	got := chat(t, i, with(object{"model": "sim", "messages": messages, "return_token_ids": true}, extra))
 	if got.status != http.StatusOK || got.params() != nil {
 		t.Fatalf("answered %d, want 200 without params: %s", got.status, got.raw)
 	}
