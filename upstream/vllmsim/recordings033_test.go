@@ -59,7 +59,7 @@ func event033(t *testing.T, events []string, text string) string {
 func compareCut(t *testing.T, name, want, got string) {
 	t.Helper()
 	if json.Valid([]byte(want)) {
-		compareJSON(t, name, []byte(want), levelledMessage(t, []byte(want), []byte(got)))
+		compareJSON(t, name, []byte(want), []byte(got))
 		return
 	}
 	byNature := regexp.MustCompile(`"(id|model|created_at|created)":("[^"]*"|\d+)|"output":\[.*\],"parallel|"(prompt_token_ids|remote_block_ids)":\[[^"]*\]|"(input_tokens|cached_tokens)":\d+`)

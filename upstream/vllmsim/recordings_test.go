@@ -195,7 +195,8 @@ func compareExchange(t *testing.T, name string, rec recording, got answer) {
 // byNature are members whose values differ between any two runs or any two tokenizers: only their JSON types count.
 var byNature = regexp.MustCompile(`(^|\.)(id|created|content|text|token_ids|prompt_token_ids|tokens|count|remote_engine_id|` +
 	`remote_request_id|remote_block_ids|remote_port|remote_num_tokens|remote_blocks_expiry_time|` +
-	`remote_prefill_cached_tokens|prompt_tokens|total_tokens|completion_tokens|cached_tokens|created_cache_tokens)$`)
+	`remote_prefill_cached_tokens|prompt_tokens|total_tokens|completion_tokens|cached_tokens|created_cache_tokens|request_id|input_tokens|original_input_tokens|output_tokens|` +
+	`cache_read_input_tokens|cache_creation_input_tokens|created_at|cache_write_tokens|reasoning_tokens|sequence_number)$`)
 
 func compareJSON(t *testing.T, name string, want, got []byte) {
 	t.Helper()

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -90,18 +91,7 @@ func ErrorEvent(e *Error, c *config.Config) []byte {
 
 // ErrorType is vLLM's error type for a status.
 func ErrorType(status int) string {
-	switch status {
-	case http.StatusBadRequest:
-		return "BadRequestError"
-	case http.StatusNotFound:
-		return "NotFoundError"
-	case http.StatusForbidden:
-		return "PermissionDeniedError"
-	case http.StatusUnprocessableEntity:
-		return "UnprocessableEntityError"
-	case http.StatusTooManyRequests:
-		return "RateLimitError"
-	default:
-		return "InternalServerError"
-	}
+	return cmp.Or(map[int]string{
+		400: "BadRequestError", 403: "PermissionDeniedError", 404: "NotFoundError", 422: "UnprocessableEntityError", 429: "RateLimitError",
+	}[status], "InternalServerError")
 }
