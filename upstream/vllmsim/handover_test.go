@@ -59,20 +59,6 @@ func TestHandover_ShortenedTicketIsRight(t *testing.T) {
 	assertClean(t, p, d)
 }
 
-// Blocks are taken from the end of the list: a prompt that is shorter than what decode holds, and a ticket whose number was cut alone, get
-// wrong ones.
-func TestHandover_WrongBlocksAreCorrupt(t *testing.T) {
-	for name, members := range map[string]object{"shorter prompt": nil, "number cut": {"remote_num_tokens": 80}} {
-		p, d := startPair(t, nil)
-		messages, reply := firstTurn(t, p, d)
-		if members != nil {
-			messages = then(messages, reply)
-		}
-		prefillWith(t, p, messages, with(reply.params(), members), name)
-		expect(t, p, counts{"CorruptReads": 1})
-	}
-}
-
 func TestHandover_SecondReadOfReusedBlocksIsCorrupt(t *testing.T) {
 	p := startInstance(t, nil)
 	d := startInstance(t, func(c *Config) { c.Blocks = 24 })
@@ -85,6 +71,63 @@ func TestHandover_SecondReadOfReusedBlocksIsCorrupt(t *testing.T) {
 	prefillWith(t, p, next, ticket, "b")
 	expect(t, p, counts{"CorruptReads": 1})
 	expect(t, d, counts{"FreeBlocks": 24, "DoubleReads": 1})
+}
+
+// TestTicket_Outcomes has prefill read, or release, the ticket of the turn before, and tries again without it.
+func TestTicket_Outcomes(t *testing.T) {
+	const scale = 50 // where an owner is gone
+	release := object{"remote_num_tokens": 0}
+	late := func(d *Instance) { d.Advance(476 * time.Second) } // 4 s before the expiry
+	gone := func(d *Instance) { must(t, d.Close()) }
+	for name, c := range map[string]struct {
+		before        func(d *Instance)
+		change        func(*Config) // of prefill
+		again         bool          // the question before, which is shorter than what decode holds: blocks are taken from the end of the list
+		members       object        // of the ticket
+		wait          time.Duration // of engine time, at least
+		status        int
+		reader, owner counts
+	}{
+		"whole":                      {status: 200, reader: counts{"Loads": 1}, owner: counts{"Reads": 1, "Pins": 0}},
+		"shorter prompt":             {again: true, status: 200, reader: counts{"CorruptReads": 1}},
+		"number cut alone":           {members: object{"remote_num_tokens": 80}, status: 200, reader: counts{"CorruptReads": 1}},
+		"declined":                   {before: late, status: 500, reader: counts{"DeclinedReads": 1, "LoadFailures": 1}, owner: counts{"Pins": 1}},
+		"no expiry to look at":       {before: late, members: object{"remote_blocks_expiry_time": nil}, status: 200, reader: counts{"DeclinedReads": 0, "Loads": 1}},
+		"other engine at the port":   {before: (*Instance).Restart, wait: engine.MismatchDelay, status: 500, reader: counts{"LoadFailures": 1}, owner: counts{"StaleReads": 1}},
+		"nothing listens":            {before: gone, wait: engine.PeerTimeout, status: 500, reader: counts{"LoadFailures": 1}},
+		"release":                    {members: release, status: 200, owner: counts{"Pins": 0, "Releases": 1, "Reads": 0}},
+		"release, nothing listens":   {before: gone, members: release, status: 200, reader: counts{"FailedNotices": 1}},
+		"release, one way connector": {change: func(c *Config) { c.Bidirectional = false }, members: release, status: 200, owner: counts{"Pins": 1, "Releases": 0}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := startInstance(t, func(cfg *Config) {
+				if c.wait > 0 || c.reader["FailedNotices"] > 0 {
+					cfg.TimeScale = scale
+				}
+				if c.change != nil {
+					c.change(cfg)
+				}
+			})
+			d := startInstance(t, nil)
+			messages, reply := firstTurn(t, p, d)
+			if !c.again {
+				messages = then(messages, reply)
+			}
+			if c.before != nil {
+				c.before(d)
+			}
+			begun := time.Now()
+			got := prefillWith(t, p, messages, with(reply.params(), c.members), "s").answers(t, c.status)
+			if took := time.Since(begun) * scale; took < c.wait {
+				t.Errorf("answered after %v of engine time, want at least %v", took, c.wait)
+			}
+			becomes(t, p, with(counts{"Running": 0}, c.reader))
+			becomes(t, d, c.owner)
+			if again := prefillWith(t, p, messages, prefillTemplate(), "again").answers(t, http.StatusOK); c.status == 200 && (got.text() == again.text()) != (c.reader["CorruptReads"] == 0) {
+				t.Errorf("says %q, without the ticket %q", got.text(), again.text())
+			}
+		})
+	}
 }
 
 func TestHandover_FreedBlocksAreReused(t *testing.T) {
@@ -100,40 +143,6 @@ func TestHandover_FreedBlocksAreReused(t *testing.T) {
 	}
 	if len(seen) > 16 || slices.Max(slices.Collect(maps.Values(seen))) < 2 {
 		t.Errorf("blocks used: %v; want some more than once", seen)
-	}
-}
-
-func TestHandover_RestartedOwner(t *testing.T) {
-	for _, c := range []struct {
-		name string
-		end  func(*testing.T, *Instance)
-		wait time.Duration
-	}{
-		{"other engine at the port", func(_ *testing.T, d *Instance) { d.Restart() }, engine.MismatchDelay},
-		{"nothing listens", func(t *testing.T, d *Instance) {
-			must(t, d.Close())
-		}, engine.PeerTimeout},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			const scale = 50
-			p, d := startPair(t, func(c *Config) { c.TimeScale = scale })
-			next, ticket := nextTurn(t, p, d)
-			c.end(t, d)
-			begun := time.Now()
-			got := prefillWith(t, p, next, ticket, "s")
-			took := time.Since(begun) * scale
-			got.answers(t, http.StatusInternalServerError)
-			if took < c.wait {
-				t.Errorf("answered after %v of engine time, want at least %v", took, c.wait)
-			}
-			expect(t, p, counts{"LoadFailures": 1, "FreeBlocks": p.config().Blocks})
-			if s := d.Stats(); c.wait == engine.MismatchDelay && s.StaleReads != 1 {
-				t.Errorf("stale reads %d, want 1", s.StaleReads)
-			}
-			if again := prefillWith(t, p, next, prefillTemplate(), "s"); again.status != http.StatusOK {
-				t.Errorf("the retry without ticket answered %d, want 200", again.status)
-			}
-		})
 	}
 }
 

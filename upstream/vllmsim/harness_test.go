@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"reflect"
 	"strings"
@@ -189,14 +190,9 @@ func prefillTemplate() object {
 }
 
 // with copies o and sets members.
-func with(o object, members object) object {
-	out := object{}
-	for k, v := range o {
-		out[k] = v
-	}
-	for k, v := range members {
-		out[k] = v
-	}
+func with[T any](o, members map[string]T) map[string]T {
+	out := maps.Clone(o)
+	maps.Copy(out, members)
 	return out
 }
 
@@ -277,7 +273,7 @@ func nextTurn(t *testing.T, p, d *Instance) (next []any, ticket object) {
 }
 
 // counts are some of an instance's Stats by their names.
-type counts map[string]int
+type counts = map[string]int
 
 // expect compares what an instance has counted.
 func expect(t *testing.T, i *Instance, want counts) {

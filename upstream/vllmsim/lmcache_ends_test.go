@@ -25,25 +25,21 @@ func TestLMCache_SenderWithoutSpecDies(t *testing.T) {
 		delete(o, key)
 		return object{"disagg_spec": o}
 	}
-	for name, c := range map[string]struct {
-		path string
-		body object
-	}{
-		"text":                  {wire.PathCompletions, object{"prompt": prompt}},
-		"chat":                  {wire.PathChat, object{"messages": []any{user("Hello.")}}},
-		"only ret_first_tok":    {wire.PathCompletions, object{"prompt": prompt, "kv_transfer_params": object{"ret_first_tok": true}}},
-		"no req_id":             {wire.PathCompletions, object{"prompt": prompt, "kv_transfer_params": without("req_id")}},
-		"no host":               {wire.PathCompletions, object{"prompt": prompt, "kv_transfer_params": without("receiver_host")}},
-		"no init port":          {wire.PathCompletions, object{"prompt": prompt, "kv_transfer_params": without("receiver_init_port")}},
-		"no alloc port":         {wire.PathCompletions, object{"prompt": prompt, "kv_transfer_params": without("receiver_alloc_port")}},
-		"a port without a list": {wire.PathCompletions, object{"prompt": prompt, "kv_transfer_params": object{"disagg_spec": with(whole, object{"receiver_init_port": 1})}}},
+	for name, params := range map[string]object{
+		"none":                  nil,
+		"only ret_first_tok":    {"ret_first_tok": true},
+		"no req_id":             without("req_id"),
+		"no host":               without("receiver_host"),
+		"no init port":          without("receiver_init_port"),
+		"no alloc port":         without("receiver_alloc_port"),
+		"a port without a list": {"disagg_spec": with(whole, object{"receiver_init_port": 1})},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p, d, _ := startLMCache(t, nil)
-			got := post(t, p, c.path, with(c.body, object{"model": "sim"}))
-			got.answers(t, http.StatusInternalServerError)
+			body := object{"model": "sim", "prompt": prompt, "kv_transfer_params": params}
+			post(t, p, wire.PathCompletions, body).answers(t, http.StatusInternalServerError)
 			expect(t, p, counts{"Deaths": 1})
-			post(t, d, c.path, with(c.body, object{"model": "sim"})).answers(t, http.StatusOK)
+			post(t, d, wire.PathCompletions, body).answers(t, http.StatusOK)
 		})
 	}
 }

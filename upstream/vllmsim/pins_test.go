@@ -77,40 +77,6 @@ func TestPins_WaitingReaderSendsHeartbeats(t *testing.T) {
 	assertClean(t, p, d)
 }
 
-func TestTicket_DeclinedNearItsExpiry(t *testing.T) {
-	p, d := startPair(t, nil)
-	next, ticket := nextTurn(t, p, d)
-	d.Advance(476 * time.Second)
-	prefillWith(t, p, next, ticket, "s").answers(t, http.StatusInternalServerError)
-	expect(t, p, counts{"DeclinedReads": 1, "LoadFailures": 1})
-	without := with(ticket, object{"remote_blocks_expiry_time": nil})
-	prefillWith(t, p, next, without, "s").answers(t, http.StatusOK)
-	assertClean(t, p, d)
-}
-
-func TestTicket_ReleaseFreesDecodeAndCostsNothing(t *testing.T) {
-	p, d := startPair(t, nil)
-	lone := startInstance(t, nil)
-	messages, reply := firstTurn(t, p, d)
-	other := []any{user("Something else. " + longText)}
-	got := prefillWith(t, p, other, with(reply.params(), object{"remote_num_tokens": 0}), "s")
-	if want := prefillWith(t, lone, other, prefillTemplate(), "s").text(); got.text() != want {
-		t.Errorf("the carrying request says %q, alone %q", got.text(), want)
-	}
-	becomes(t, d, counts{"Pins": 0})
-	expect(t, d, counts{"Releases": 1, "Reads": 0})
-	_ = messages
-	assertClean(t, p, d)
-}
-
-func TestTicket_ReleaseToAnOwnerThatIsGoneIsHarmless(t *testing.T) {
-	p, d := startPair(t, func(c *Config) { c.TimeScale = 50 })
-	messages, reply := firstTurn(t, p, d)
-	must(t, d.Close())
-	prefillWith(t, p, messages, with(reply.params(), object{"remote_num_tokens": 0}), "s").answers(t, http.StatusOK)
-	becomes(t, p, counts{"FailedNotices": 1})
-}
-
 func TestTicket_BelowThresholdIsComputedAndReleased(t *testing.T) {
 	p, d := startPair(t, nil)
 	_, reply := turn(t, p, d, []any{user("Hi.")}, nil, object{"max_tokens": 4})
@@ -145,14 +111,6 @@ func TestTicket_NeverAnswered(t *testing.T) {
 			expect(t, d, counts{"Pins": 1})
 		})
 	}
-}
-
-func TestTicket_ReleaseToPrefillWithoutBidirectionalFreesNothing(t *testing.T) {
-	p := startInstance(t, func(c *Config) { c.Bidirectional = false })
-	d := startInstance(t, nil)
-	messages, reply := firstTurn(t, p, d)
-	prefillWith(t, p, messages, with(reply.params(), object{"remote_num_tokens": 0}), "s").answers(t, http.StatusOK)
-	expect(t, d, counts{"Pins": 1, "Releases": 0})
 }
 
 func TestDecode_GoneBeforeReadingFreesPrefill(t *testing.T) {
