@@ -34,6 +34,7 @@ func (r *Run) Content() []uint64 {
 	return content
 }
 
+// Count changes the statistics.
 func (e *Engine) Count(change func(*Stats)) {
 	e.Mu.Lock()
 	defer e.Mu.Unlock()
@@ -49,6 +50,7 @@ func (e *Engine) Free(blocks []int32) {
 	e.waiting.call()
 }
 
+// Reset empties the cache, unless blocks are in use.
 func (e *Engine) Reset() bool {
 	e.Mu.Lock()
 	defer e.Mu.Unlock()
@@ -61,6 +63,7 @@ func (e *Engine) Reset() bool {
 	return true
 }
 
+// ClearBlocks drops every block, also those that wait for a reader.
 func (e *Engine) ClearBlocks() {
 	e.Mu.Lock()
 	defer e.Mu.Unlock()
@@ -73,6 +76,7 @@ func (e *Engine) ClearBlocks() {
 	e.Events.Step()
 }
 
+// ReadBlocks is a read of a peer.
 func (e *Engine) ReadBlocks(req SideRequest) (content []uint64, v Verdict, err error) {
 	e.Mu.Lock()
 	defer e.Mu.Unlock()

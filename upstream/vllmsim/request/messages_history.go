@@ -3,7 +3,6 @@ package request
 import (
 	"cmp"
 	"encoding/json"
-	"slices"
 	"strings"
 
 	"carryover/upstream/vllmsim/template"
@@ -58,10 +57,6 @@ type blockSource struct {
 	URL       string `json:"url"`
 	MediaType string `json:"media_type"`
 	Data      string `json:"data"`
-}
-
-func (b *historyBlock) known() bool {
-	return slices.Contains([]string{"text", "image", "tool_use", "tool_result", "tool_reference", "thinking", "redacted_thinking"}, b.Type)
 }
 
 // attribution begins the block in which Claude Code tells of itself. It has a new hash in every request, so vLLM drops it.

@@ -41,22 +41,15 @@ type inputPart struct {
 }
 
 // validate refuses items for which vLLM has no chat message. Refusals of item_reference and encrypted_content were measured. The error texts,
-// and the refusal of other unknown types, follow body validation.
+// and the refusal of other unknown items, follow body validation.
 func (r *Responses) validateInput() error {
 	for n, item := range r.input.list {
 		at := fmt.Sprintf("input.%d", n)
 		switch kind := item.kind(); {
 		case !slices.Contains([]string{"message", "function_call", "function_call_output", "reasoning"}, kind):
 			return invalidMember("value_error", at+".type", "Value error, items of this type are not supported", "'"+kind+"'")
-		case kind == "message" && !slices.Contains([]string{"user", "assistant", "system", "developer"}, item.Role):
-			return invalidMember("literal_error", at+".role", "Input should be 'user', 'assistant', 'system' or 'developer'", "'"+item.Role+"'")
 		case item.EncryptedContent != "":
 			return wire.BadRequest("", "Encrypted content is not supported.")
-		}
-		for _, part := range slices.Concat(item.Content.list, item.Output.list) {
-			if !slices.Contains([]string{"input_text", "output_text", "text", "refusal", "reasoning_text", "summary_text", "input_image"}, part.Type) {
-				return invalidMember("value_error", at+".content", "Value error, parts of this type are not supported", "'"+part.Type+"'")
-			}
 		}
 	}
 	return nil
