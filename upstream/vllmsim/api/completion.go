@@ -26,6 +26,7 @@ type completion struct {
 	choices   []*choice
 	fault     *fault.Active
 	given     bool // the ids of the prompt came with the request
+	thoughts  int  // tokens that belong to a thought and have text
 }
 
 // choice is one sequence: one of n for a prompt, or one prompt of a list.
@@ -161,6 +162,12 @@ func (c *completion) advance(ctx context.Context, ch *choice) (piece, error) {
 	}
 	hidden := s.StopReason != nil && !c.request.IncludeStop
 	p := ch.out.push(s.ID, s.Finish != "", hidden)
+	if p.reasoning != nil && *p.reasoning != "" {
+		c.thoughts++
+	}
+	if !c.request.Reasons() {
+		p.reasoning = nil
+	}
 	switch {
 	case p.stop != nil:
 		// The detokenizer ends the answer here. If the engine has not finished the sequence itself, it gets an abort.

@@ -3,6 +3,7 @@ package api
 import (
 	"encoding/json"
 	"net/http"
+	"slices"
 
 	"carryover/upstream/vllmsim/request"
 	"carryover/upstream/vllmsim/template"
@@ -61,23 +62,14 @@ func (s *Endpoints) textPrompts(raw json.RawMessage) ([][]int32, error) {
 	case json.Unmarshal(raw, &ids) == nil:
 		lists = [][]int32{ids}
 	default:
-		lists = nil
 		if err := json.Unmarshal(raw, &lists); err != nil {
 			return nil, wire.InvalidBody("body.prompt", "{'type': 'string_type', 'loc': 'body.prompt', 'msg': 'Input should be a valid string'}")
 		}
 	}
-	for _, list := range lists {
-		if len(list) == 0 {
-			return nil, wire.BadRequest("prompt", "The decoder prompt cannot be empty")
-		}
-		if err := s.checkVocabulary(list); err != nil {
-			return nil, err
-		}
-	}
-	if len(lists) == 0 {
+	if len(lists) == 0 || slices.ContainsFunc(lists, func(list []int32) bool { return len(list) == 0 }) {
 		return nil, wire.BadRequest("prompt", "The decoder prompt cannot be empty")
 	}
-	return lists, nil
+	return lists, s.checkVocabulary(slices.Concat(lists...))
 }
 
 func (s *Endpoints) checkVocabulary(ids []int32) error {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 
-	"carryover/upstream/vllmsim/template"
 	"carryover/upstream/vllmsim/wire"
 )
 
@@ -46,10 +45,7 @@ func (s *Endpoints) serveRender(w http.ResponseWriter, req *http.Request) error 
 }
 
 func (c *completion) rendered(prompt []int32, limit int) json.RawMessage {
-	r, temperature, most, options, salt := c.request, "1.0", "", wire.Null, wire.Null
-	if r.Temperature != nil {
-		temperature = template.PythonNumber(json.Number(wire.RawJSON(*r.Temperature)))
-	}
+	r, most, options, salt := c.request, "", wire.Null, wire.Null
 	if limit != defaultMaxTokens {
 		most = fmt.Sprintf(`"max_tokens":%d,`, limit)
 	}
@@ -59,6 +55,6 @@ func (c *completion) rendered(prompt []int32, limit int) json.RawMessage {
 	if r.CacheSalt != "" {
 		salt = wire.RawJSON(r.CacheSalt)
 	}
-	return json.RawMessage(fmt.Sprintf(rendered, wire.RawJSON(c.id), wire.RawJSON(prompt), temperature, wire.RawJSON(append([]string{}, r.Stops...)), most,
+	return json.RawMessage(fmt.Sprintf(rendered, wire.RawJSON(c.id), wire.RawJSON(prompt), floatOr(r.Temperature, 1), wire.RawJSON(append([]string{}, r.Stops...)), most,
 		wire.RawJSON(c.endpoints.config().Answered(r.Model)), !r.ContinueFinal, r.ContinueFinal, r.Stream, options, salt, wire.RawJSON(r.KVTransferParams)))
 }

@@ -7,6 +7,7 @@ import (
 
 	"carryover/upstream/vllmsim/fault"
 	"carryover/upstream/vllmsim/request"
+	"carryover/upstream/vllmsim/template"
 	"carryover/upstream/vllmsim/wire"
 )
 
@@ -25,8 +26,7 @@ const (
 type responseTurn struct {
 	*completion
 
-	asked    *request.Responses
-	thoughts int // tokens that belong to a thought and have text
+	asked *request.Responses
 }
 
 // readTurn reads a request of this API, and refuses requests that need the store.
@@ -45,24 +45,10 @@ func (s *Endpoints) readTurn(req *http.Request) (*request.Responses, *request.Co
 	return asked, r, err
 }
 
-// next samples one token.
-func (t *responseTurn) next(ctx context.Context) (piece, error) {
-	p, err := t.advance(ctx, t.choices[0])
-	if p.reasoning != nil && *p.reasoning != "" {
-		t.thoughts++
-	}
-	if !t.request.Reasons() {
-		p.reasoning = nil
-	}
-	return p, err
-}
-
 // respond answers at the end.
 func (t *responseTurn) respond(ctx context.Context, w http.ResponseWriter) error {
-	for t.choices[0].finish == "" {
-		if _, err := t.next(ctx); err != nil {
-			return failure(err)
-		}
+	if err := t.finish(ctx); err != nil {
+		return err
 	}
 	return wire.WriteJSON(w, http.StatusOK, t.completed(t.items()))
 }
@@ -155,5 +141,5 @@ func floatOr(f *float64, absent float64) json.RawMessage {
 	if f != nil {
 		absent = *f
 	}
-	return json.RawMessage(wire.PythonFloat(absent))
+	return json.RawMessage(template.PythonFloat(absent))
 }

@@ -15,7 +15,7 @@ func (t *responseTurn) stream(ctx context.Context, w http.ResponseWriter) error 
 	s := newResponseStream(w, itemID)
 	s.begin(t.started())
 	for t.choices[0].finish == "" && s.Err == nil {
-		p, err := t.next(ctx)
+		p, err := t.advance(ctx, t.choices[0])
 		if err != nil {
 			return wire.ErrConnectionGone
 		}

@@ -25,29 +25,29 @@ func (c *completion) stream(ctx context.Context, w http.ResponseWriter) error {
 // eventStream writes the events of one answer.
 type eventStream struct {
 	*wire.Events
-	completion *completion
-	offset     int // characters of text so far, for logprobs of text completions
+	*completion
+
+	offset int // characters of text so far, for logprobs of text completions
 }
 
 // events writes everything between the headers and [DONE]. Several choices take turns.
 func (s *eventStream) events(ctx context.Context) error {
-	c := s.completion
 	for round := 0; s.Err == nil; round++ {
 		going := false
-		for at, ch := range c.choices {
+		for at, ch := range s.choices {
 			if ch.finish != "" {
 				continue
 			}
 			going = true
-			p, err := c.streamed(ctx, ch)
+			p, err := s.streamed(ctx, ch)
 			if errors.Is(err, wire.ErrConnectionGone) {
 				return err
 			}
-			if round == 0 && at == 0 && c.chat {
+			if round == 0 && at == 0 && s.chat {
 				s.roles() // with the engine's first output, even if that is an error
 			}
 			if err != nil {
-				s.Raw("", wire.ErrorEvent(wire.InternalError(), c.endpoints.config()))
+				s.Raw("", wire.ErrorEvent(wire.InternalError(), s.endpoints.config()))
 				return s.Err
 			}
 			s.token(ch, p)
@@ -74,11 +74,10 @@ func (c *completion) streamed(ctx context.Context, ch *choice) (piece, error) {
 
 // roles writes the first chunk of every choice.
 func (s *eventStream) roles() {
-	c := s.completion
-	for _, ch := range c.choices {
+	for _, ch := range s.choices {
 		empty := ""
 		e := s.chunk(ch, chunkChoice{Index: ch.index, Delta: &delta{Role: "assistant", Content: &empty}, Logprobs: wire.Null})
-		e.PromptTokenIDs, e.PromptText = c.idEcho(ch.prompt), wire.Null
+		e.PromptTokenIDs, e.PromptText = s.idEcho(ch.prompt), wire.Null
 		if e.Usage != nil {
 			e.Usage.CompletionTokens, e.Usage.TotalTokens = 0, e.Usage.PromptTokens
 		}
@@ -88,19 +87,18 @@ func (s *eventStream) roles() {
 
 // token writes the event of one token, if it has one.
 func (s *eventStream) token(ch *choice, p piece) {
-	c := s.completion
 	// A chat token without text is an event only with logprobs or ids; text completions have no parser and always send
 	// one (chat_completion/serving.py, completion/serving.py, 0.32).
-	if p.silent && ch.finish == "" && c.chat && c.request.Alternatives < 0 && !c.request.ReturnTokenIDs {
+	if p.silent && ch.finish == "" && s.chat && s.request.Alternatives < 0 && !s.request.ReturnTokenIDs {
 		return
 	}
 	e := s.chunk(ch, s.choice(ch, p))
-	e.KVTransferParams = c.endpoints.config().NullSince033()
+	e.KVTransferParams = s.endpoints.config().NullSince033()
 	if ch.finish != "" {
 		if !s.includeUsage() {
-			e.SystemFingerprint = c.endpoints.config().Fingerprint()
+			e.SystemFingerprint = s.endpoints.config().Fingerprint()
 		}
-		if params := c.streamParams(); params != nil && s.paramsPlace() == config.ParamsFinish && ch == c.choices[len(c.choices)-1] {
+		if params := s.streamParams(); params != nil && s.paramsPlace() == config.ParamsFinish && ch == s.choices[len(s.choices)-1] {
 			e.KVTransferParams = params
 		}
 	}
@@ -108,24 +106,20 @@ func (s *eventStream) token(ch *choice, p piece) {
 }
 
 func (s *eventStream) choice(ch *choice, p piece) chunkChoice {
-	c := s.completion
-	out := chunkChoice{Index: ch.index, Logprobs: c.logprobs(ch.logprobs[max(0, len(ch.logprobs)-1):], s.offset), TokenIDs: wire.Null}
-	if c.request.ReturnTokenIDs {
+	out := chunkChoice{Index: ch.index, Logprobs: s.logprobs(ch.logprobs[max(0, len(ch.logprobs)-1):], s.offset), TokenIDs: wire.Null}
+	if s.request.ReturnTokenIDs {
 		out.TokenIDs = wire.RawJSON(ch.said)
 	}
 	if ch.finish != "" {
 		out.FinishReason = &ch.finish
 	}
-	if ch.finish != "" || !c.chat {
-		out.StopReason, out.WeightVersions = wire.RawJSON(ch.stopReason), c.endpoints.config().NullSince033()
+	if ch.finish != "" || !s.chat {
+		out.StopReason, out.WeightVersions = wire.RawJSON(ch.stopReason), s.endpoints.config().NullSince033()
 	}
-	if c.chat {
+	if s.chat {
 		out.Delta = &delta{}
 		if !p.silent {
-			out.Delta.Content = p.content
-			if c.request.Reasons() {
-				out.Delta.Reasoning = p.reasoning
-			}
+			out.Delta.Content, out.Delta.Reasoning = p.content, p.reasoning
 			if p.call != nil {
 				out.Delta.ToolCalls = []toolCallDelta{*p.call}
 			}
@@ -138,9 +132,9 @@ func (s *eventStream) choice(ch *choice, p piece) chunkChoice {
 	}
 	out.PromptTokenIDs = wire.Null
 	if len(ch.ids) == 1 {
-		out.PromptTokenIDs = c.idEcho(ch.prompt)
-		if c.request.Echo {
-			text = c.endpoints.tok.Decode(ch.prompt) + text
+		out.PromptTokenIDs = s.idEcho(ch.prompt)
+		if s.request.Echo {
+			text = s.endpoints.tok.Decode(ch.prompt) + text
 		}
 	}
 	s.offset += len([]rune(text))
@@ -150,11 +144,10 @@ func (s *eventStream) choice(ch *choice, p piece) chunkChoice {
 
 // tail writes the events behind the last finish chunk: usage, and params that have a chunk of their own.
 func (s *eventStream) tail() {
-	c := s.completion
-	params := c.streamParams()
-	if s.includeUsage() && !c.fault.Is(fault.NoUsage) {
+	params := s.streamParams()
+	if s.includeUsage() && !s.fault.Is(fault.NoUsage) {
 		e := s.chunk(nil)
-		e.Usage, e.SystemFingerprint = c.usage().delta(), c.endpoints.config().Fingerprint()
+		e.Usage, e.SystemFingerprint = s.usage().delta(), s.endpoints.config().Fingerprint()
 		if s.paramsPlace() == config.ParamsUsage {
 			e.KVTransferParams = params
 		}
@@ -168,13 +161,12 @@ func (s *eventStream) tail() {
 }
 
 func (s *eventStream) includeUsage() bool {
-	c := s.completion
-	return c.request.StreamOptions != nil && c.request.StreamOptions.IncludeUsage
+	return s.request.StreamOptions != nil && s.request.StreamOptions.IncludeUsage
 }
 
 // paramsPlace returns the event of this stream that carries its params.
 func (s *eventStream) paramsPlace() string {
-	place := s.completion.endpoints.config().Params
+	place := s.endpoints.config().Params
 	if place == config.ParamsUsage && !s.includeUsage() {
 		return config.ParamsFinish
 	}
@@ -191,15 +183,14 @@ func (c *completion) streamParams() json.RawMessage {
 
 // chunk returns an event of ch with its choices; both are nil for an event about all choices.
 func (s *eventStream) chunk(ch *choice, choices ...chunkChoice) *chunk {
-	c := s.completion
-	e := &chunk{ID: c.id, Object: "chat.completion.chunk", Created: c.created, Model: c.endpoints.config().Answered(c.request.Model), Choices: choices}
-	if !c.chat {
+	e := &chunk{ID: s.id, Object: "chat.completion.chunk", Created: s.created, Model: s.endpoints.config().Answered(s.request.Model), Choices: choices}
+	if !s.chat {
 		e.Object = "text_completion"
 	}
 	if choices == nil {
 		e.Choices = []chunkChoice{}
-	} else if s.includeUsage() && c.request.StreamOptions.ContinuousUsageStats && !c.fault.Is(fault.NoUsage) {
-		e.Usage = c.continuous(ch).delta()
+	} else if s.includeUsage() && s.request.StreamOptions.ContinuousUsageStats && !s.fault.Is(fault.NoUsage) {
+		e.Usage = s.continuous(ch).delta()
 	}
 	return e
 }

@@ -272,7 +272,8 @@ func (r *Run) filed(tokens []int32, hashes []uint64, fresh []int) {
 
 // extraKeys returns the inputs of a block's hash besides its tokens, nil for none (generate_block_hash_extra_keys in
 // vllm/v1/core/kv_cache_utils.py).
-func (r *Run) extraKeys(block int) (keys []string) {
+func (r *Run) extraKeys(block int) any {
+	var keys []string
 	if r.Req.Adapter != "" {
 		keys = append(keys, r.Req.Adapter)
 	}
@@ -285,6 +286,9 @@ func (r *Run) extraKeys(block int) (keys []string) {
 	}
 	if salt := r.Req.tenant(); block == 0 && salt != "" {
 		keys = append(keys, salt)
+	}
+	if keys == nil {
+		return nil
 	}
 	return keys
 }

@@ -3,14 +3,12 @@ package wire
 import (
 	"bytes"
 	"crypto/rand"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"io"
 	"mime"
 	"net/http"
 	"strconv"
-	"strings"
 
 	"carryover/upstream/vllmsim/fault"
 )
@@ -35,7 +33,7 @@ func ReadJSON(req *http.Request) ([]byte, error) {
 func RandomHex(n int) string {
 	b := make([]byte, n)
 	_, _ = rand.Read(b) // crypto/rand never fails
-	return hex.EncodeToString(b)
+	return fmt.Sprintf("%x", b)
 }
 
 // Marshal writes compact JSON without HTML escapes, as vLLM does.
@@ -85,13 +83,4 @@ func WriteJSON(w http.ResponseWriter, status int, v any) error {
 // WriteNotFound answers a request that is for no endpoint.
 func WriteNotFound(w http.ResponseWriter) error {
 	return WriteJSON(w, http.StatusNotFound, map[string]string{"detail": "Not Found"})
-}
-
-// PythonFloat writes a number as Python writes a float.
-func PythonFloat(v float64) string {
-	s := strconv.FormatFloat(v, 'f', -1, 64)
-	if !strings.Contains(s, ".") {
-		s += ".0"
-	}
-	return s
 }
