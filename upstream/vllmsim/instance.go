@@ -43,11 +43,7 @@ func StartAt(cfg config.Config, httpAddr, sideAddr string) (*Instance, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("simulator config: %w", err)
 	}
-	tok, err := bpe.New()
-	if err != nil {
-		return nil, err
-	}
-	i := &Instance{tok: tok, clock: engine.NewClock(cfg.TimeScale)}
+	i := &Instance{tok: bpe.New(), clock: engine.NewClock(cfg.TimeScale)}
 	i.live.Store(&cfg)
 	i.faults.Places = engine.ShortestTarget
 	i.faults.Draw = rand.New(rand.NewPCG(cfg.Seed, uint64(len(cfg.Role))))

@@ -35,11 +35,9 @@ func inEngine(t *testing.T, change func(*Config), f func(t *testing.T, e *engine
 	synctest.Test(t, func(t *testing.T) {
 		cfg := DefaultConfig()
 		change(&cfg)
-		tok, err := bpe.New()
-		must(t, err)
 		var live atomic.Pointer[Config]
 		live.Store(&cfg)
-		e := engine.New(&live, 0, 0, tok, engine.NewClock(cfg.TimeScale), connector.New)
+		e := engine.New(&live, 0, 0, bpe.New(), engine.NewClock(cfg.TimeScale), connector.New)
 		defer e.Stop(engine.ErrRestarted)
 		f(t, e)
 	})

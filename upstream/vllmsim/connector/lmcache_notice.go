@@ -3,26 +3,14 @@ package connector
 import (
 	"strconv"
 
-	"github.com/tinylib/msgp/msgp"
-
 	"carryover/upstream/vllmsim/config"
 	"carryover/upstream/vllmsim/engine"
+	"carryover/upstream/vllmsim/kvevents"
 )
 
 // packed returns a map in MessagePack, in the form in which msgspec writes tagged structs: its first key is "type".
 func packed(members ...any) []byte {
-	b := msgp.AppendMapHeader(nil, uint32(len(members)/2))
-	for _, m := range members {
-		switch m := m.(type) {
-		case string:
-			b = msgp.AppendString(b, m)
-		case int:
-			b = msgp.AppendUint(b, uint(m))
-		default:
-			b = msgp.AppendNil(b)
-		}
-	}
-	return b
+	return kvevents.AppendMap(nil, members...)
 }
 
 // Notification returns the one frame by which a rank announces that the KV of a request has arrived. All ranks send the same frame, except

@@ -38,27 +38,20 @@ func (l *lmcache) newHandover(r *engine.Run, spec disaggSpec) *handover {
 // learns it (measured: the sender keeps its peers by the spelling of host and init port for its life).
 func (l *lmcache) introduce(h *handover, rank int) error {
 	at := engine.PeerAddress(h.spec.Host, h.spec.InitPorts[rank])
-	l.mu.Lock()
-	_, known := l.receivers[at]
-	l.mu.Unlock()
-	if known {
+	if _, known := l.receivers.Load(at); known {
 		return nil
 	}
 	reply, err := l.links.Call(l.Engine.Ctx, at, engine.SideRequest{Push: &engine.PushRequest{Op: engine.PushInit}})
 	if err != nil {
 		return err
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.receivers[at] = reply.EngineID
+	l.receivers.Store(at, reply.EngineID)
 	return nil
 }
 
 func (l *lmcache) ask(h *handover, p engine.PushRequest) error {
-	l.mu.Lock()
-	id := l.receivers[engine.PeerAddress(h.spec.Host, h.spec.InitPorts[p.Rank])]
-	l.mu.Unlock()
-	_, err := l.links.Call(l.Engine.Ctx, engine.PeerAddress(h.spec.Host, h.spec.AllocPorts[p.Rank]), engine.SideRequest{EngineID: id, Push: &p})
+	id, _ := l.receivers.Load(engine.PeerAddress(h.spec.Host, h.spec.InitPorts[p.Rank]))
+	_, err := l.links.Call(l.Engine.Ctx, engine.PeerAddress(h.spec.Host, h.spec.AllocPorts[p.Rank]), engine.SideRequest{EngineID: id.(string), Push: &p})
 	return err
 }
 

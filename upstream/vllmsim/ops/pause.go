@@ -32,10 +32,9 @@ func (o *Endpoints) pauses(w http.ResponseWriter, req *http.Request) (done bool,
 	switch req.Method + " " + req.URL.Path {
 	case "POST /pause":
 		p.begin(req.URL.Query().Get("mode") != "keep", false)
-		if err := o.drained(req.Context()); err != nil {
-			return true, err
+		if err = o.drained(req.Context()); err == nil {
+			err = wire.WriteJSON(w, http.StatusOK, map[string]string{"status": "paused"})
 		}
-		return true, wire.WriteJSON(w, http.StatusOK, map[string]string{"status": "paused"})
 	case "POST /sleep":
 		p.begin(false, true)
 		if err := o.drained(req.Context()); err != nil {
@@ -45,18 +44,18 @@ func (o *Endpoints) pauses(w http.ResponseWriter, req *http.Request) (done bool,
 		w.WriteHeader(http.StatusOK)
 	case "POST /resume":
 		p.end()
-		return true, wire.WriteJSON(w, http.StatusOK, map[string]string{"status": "resumed"})
+		err = wire.WriteJSON(w, http.StatusOK, map[string]string{"status": "resumed"})
 	case "POST /wake_up":
 		p.end()
 		w.WriteHeader(http.StatusOK)
 	case "GET /is_paused":
-		return true, wire.WriteJSON(w, http.StatusOK, map[string]bool{"is_paused": p.state().released != nil})
+		err = wire.WriteJSON(w, http.StatusOK, map[string]bool{"is_paused": p.state().released != nil})
 	case "GET /is_sleeping":
-		return true, wire.WriteJSON(w, http.StatusOK, map[string]bool{"is_sleeping": p.state().sleeps})
+		err = wire.WriteJSON(w, http.StatusOK, map[string]bool{"is_sleeping": p.state().sleeps})
 	default:
 		return false, nil
 	}
-	return true, nil
+	return true, err
 }
 
 // Pause is POST /pause with mode abort, without waiting for requests under way. Resume is POST /resume.
