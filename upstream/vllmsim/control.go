@@ -63,8 +63,7 @@ func (s *Switches) apply(cfg *config.Config) {
 }
 
 // serveControl answers /_sim/. Tests and demos use it for instances in other processes.
-func (h *handler) serveControl(w http.ResponseWriter, req *http.Request) error {
-	i := h.instance
+func (i *Instance) serveControl(w http.ResponseWriter, req *http.Request) error {
 	switch req.Method + " " + req.URL.Path {
 	case "GET /_sim/stats":
 		return wire.WriteJSON(w, http.StatusOK, struct {

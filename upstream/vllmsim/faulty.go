@@ -29,7 +29,7 @@ func faultableOf(path string, body []byte) fault.Request {
 }
 
 // faulty applies a fault to a request once it has been read. done says that the request needs no further work.
-func (h *handler) faulty(f *fault.Active, w http.ResponseWriter, req *http.Request, body []byte) (done bool, err error) {
+func (i *Instance) faulty(f *fault.Active, w http.ResponseWriter, req *http.Request, body []byte) (done bool, err error) {
 	if f == nil {
 		return false, nil
 	}
@@ -40,10 +40,10 @@ func (h *handler) faulty(f *fault.Active, w http.ResponseWriter, req *http.Reque
 		<-req.Context().Done()
 		return true, wire.ErrConnectionGone
 	case fault.Restart:
-		h.instance.Restart()
+		i.Restart()
 		return true, wire.ErrConnectionGone
 	case fault.SlowHeaders:
-		if h.instance.clock.Wait(req.Context(), f.Delay) != nil {
+		if i.clock.Wait(req.Context(), f.Delay) != nil {
 			return true, wire.ErrConnectionGone
 		}
 	case fault.Status:
@@ -56,9 +56,9 @@ func (h *handler) faulty(f *fault.Active, w http.ResponseWriter, req *http.Reque
 			Stream bool `json:"stream"`
 		}
 		if json.Unmarshal(body, &r) != nil || !r.Stream {
-			return true, wire.WriteJSON(w, http.StatusOK, wire.ErrorAnswer(wire.InternalError(), req.URL.Path, h.instance.config()))
+			return true, wire.WriteJSON(w, http.StatusOK, wire.ErrorAnswer(wire.InternalError(), req.URL.Path, i.config()))
 		}
-		return true, api.StreamError(w, req.URL.Path, h.instance.config())
+		return true, api.StreamError(w, req.URL.Path, i.config())
 	}
 	return false, nil
 }

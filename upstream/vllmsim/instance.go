@@ -9,10 +9,12 @@ import (
 	"sync/atomic"
 	"time"
 
+	"carryover/upstream/vllmsim/api"
 	"carryover/upstream/vllmsim/bpe"
 	"carryover/upstream/vllmsim/config"
 	"carryover/upstream/vllmsim/engine"
 	"carryover/upstream/vllmsim/fault"
+	"carryover/upstream/vllmsim/ops"
 )
 
 // Instance is one simulated vLLM server: an HTTP port, and one engine with a side channel for each data-parallel rank.
@@ -21,7 +23,10 @@ type Instance struct {
 	tok       *bpe.Tokenizer
 	clock     *engine.Clock
 	network   network
-	handler   *handler
+	api       *api.Endpoints
+	ops       *ops.Endpoints
+	underWay  engine.Gate
+	requests  atomic.Int64
 	ranks     []*rank
 	doors     doors      // listeners of an LMCache receiver
 	bootstrap *bootstrap // the server beside Mooncake's prefill engines, nil for other instances
@@ -49,11 +54,11 @@ func StartAt(cfg config.Config, httpAddr, sideAddr string) (*Instance, error) {
 	i.faults.Draw = rand.New(rand.NewPCG(cfg.Seed, uint64(len(cfg.Role))))
 	var ctx context.Context
 	ctx, i.cancel = context.WithCancel(context.Background())
-	i.handler = newHandler(i)
+	i.api, i.ops = api.New(i.config, i.engines, i.tok, &i.holds), ops.New(i.config, i.engines)
 	if err := i.open(&cfg, httpAddr, sideAddr); err != nil {
 		return nil, errors.Join(err, i.Close())
 	}
-	i.network.serve(ctx, i.handler)
+	i.network.serve(ctx, i)
 	for _, r := range i.ranks {
 		r.serve(&i.network)
 	}
@@ -126,7 +131,7 @@ func (i *Instance) Stats() engine.Stats {
 	for _, r := range i.ranks {
 		r.addStats(&s)
 	}
-	s.RequestsTotal = int(i.handler.requests.Load())
+	s.RequestsTotal = int(i.requests.Load())
 	return s
 }
 
@@ -159,13 +164,13 @@ func (i *Instance) Close() error {
 	if i.network.server != nil {
 		err = i.network.server.Close()
 	}
-	_ = i.doors.close() // nothing to lose
+	i.doors.close()
 	i.bootstrap.close()
 	for _, r := range i.ranks {
 		r.close()
 	}
 	i.network.drop()
-	i.handler.underWay.Close()
+	i.underWay.Close()
 	i.network.serving.Close()
 	if errors.Is(err, net.ErrClosed) {
 		return nil

@@ -1,9 +1,9 @@
 package vllmsim
 
 import (
-	"errors"
 	"fmt"
 	"net"
+	"slices"
 
 	"carryover/upstream/vllmsim/config"
 	"carryover/upstream/vllmsim/engine"
@@ -22,7 +22,7 @@ func openDoors(cfg *config.Config) (doors, error) {
 		for list, ports := range map[*[]net.Listener][]int{&d.init: cfg.LMCache.InitPorts, &d.alloc: cfg.LMCache.AllocPorts} {
 			l, err := net.Listen("tcp", engine.PeerAddress(cfg.Host, config.Port(ports, rank)))
 			if err != nil {
-				return d, errors.Join(fmt.Errorf("listen for LMCache: %w", err), d.close())
+				return d, fmt.Errorf("listen for LMCache: %w", err)
 			}
 			*list = append(*list, l)
 		}
@@ -30,12 +30,10 @@ func openDoors(cfg *config.Config) (doors, error) {
 	return d, nil
 }
 
-func (d *doors) close() error {
-	var errs []error
-	for _, l := range append(append([]net.Listener{}, d.init...), d.alloc...) {
-		errs = append(errs, l.Close())
+func (d *doors) close() {
+	for _, l := range slices.Concat(d.init, d.alloc) {
+		_ = l.Close() // nothing to lose
 	}
-	return errors.Join(errs...)
 }
 
 // serve answers senders until the listeners are closed. A rank that uses the wrong port loses its connection.

@@ -5,13 +5,13 @@ package engine
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"errors"
-	"fmt"
 	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/google/uuid"
 
 	"carryover/upstream/vllmsim/bpe"
 	"carryover/upstream/vllmsim/config"
@@ -131,10 +131,7 @@ func (e *Engine) Wait(ctx context.Context, d time.Duration, beat func()) error {
 }
 
 func newEngineID(configured string, ranks, rank int) string {
-	var b [16]byte
-	_, _ = rand.Read(b[:]) // crypto/rand never fails
-	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
-	id := cmp.Or(configured, fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:]))
+	id := cmp.Or(configured, uuid.NewString())
 	if ranks > 1 {
 		id += "_dp" + strconv.Itoa(rank)
 	}

@@ -100,14 +100,12 @@ func invalidMember(kind, at, message, input string) error {
 
 // bodyError returns the error for a body that is not JSON, or that has a member of a wrong type.
 func bodyError(err error) error {
-	var syntax *json.SyntaxError
-	var kind *json.UnmarshalTypeError
-	if errors.As(err, &kind) {
+	if kind, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		at := strings.TrimSuffix("body."+kind.Field, ".")
 		return wire.InvalidBody(at, fmt.Sprintf("{'type': 'type_error', 'loc': '%s', 'msg': 'Input has a wrong type', 'input': '<%s>'}", at, kind.Value))
 	}
 	at := "body"
-	if errors.As(err, &syntax) {
+	if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
 		// Python's position is that of the wrong character, or the end if one is missing; Go's is one behind the wrong character.
 		end := syntax.Offset
 		if !strings.Contains(syntax.Error(), "unexpected end") {

@@ -49,8 +49,7 @@ func (e *Error) Body() ErrorBody {
 
 // BadRequest returns a VLLMValidationError; its message repeats the parameter.
 func BadRequest(param, format string, args ...any) *Error {
-	message := fmt.Sprintf(format, args...)
-	return &Error{Status: http.StatusBadRequest, Kind: "BadRequestError", Param: param, Message: message}
+	return &Error{Status: http.StatusBadRequest, Kind: "BadRequestError", Param: param, Message: fmt.Sprintf(format, args...)}
 }
 
 // KindInvalidBody is the type of an error of body validation.
@@ -69,8 +68,7 @@ func InternalError() *Error {
 
 // AsError maps an error of the engine to the HTTP server's answer.
 func AsError(err error) *Error {
-	var api *Error
-	if errors.As(err, &api) {
+	if api, ok := errors.AsType[*Error](err); ok {
 		return api
 	}
 	return InternalError()
