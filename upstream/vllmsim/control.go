@@ -15,19 +15,9 @@ import (
 
 // Switches are the settings that may change while an instance runs, under their names in Config; a nil member leaves its setting as it is.
 type Switches struct {
-	Bidirectional     *bool   `json:"bidirectional,omitempty"`
-	Params            *string `json:"params,omitempty"`
-	LoadFailurePolicy *string `json:"load_failure_policy,omitempty"`
-	OutputTokenIDs    *bool   `json:"output_token_ids,omitempty"`
-	MessageParams     *bool   `json:"message_params,omitempty"`
-	MergeSystem       *bool   `json:"merge_system,omitempty"`
-	Sampling          *string `json:"sampling,omitempty"`
-	Template          *string `json:"template,omitempty"`
-	PromptTokenIDs    *bool   `json:"prompt_token_ids,omitempty"`
-	EmptyDeltas       *bool   `json:"empty_deltas,omitempty"`
-	Render            *bool   `json:"render,omitempty"`
-	// Adapters are the LoRA modules that are loaded from then on, as after /v1/load_lora_adapter.
-	Adapters *[]string `json:"adapters,omitempty"`
+	Params   *string `json:"params,omitempty"`
+	Sampling *string `json:"sampling,omitempty"`
+	Render   *bool   `json:"render,omitempty"`
 	// Timing replaces all times; those that it does not name become zero.
 	Timing   *config.Timing `json:"timing,omitempty"`
 	Slowness *float64       `json:"slowness,omitempty"`
