@@ -71,7 +71,7 @@ func (l *lmcache) Fetch(ctx context.Context, r *engine.Run) error {
 	}
 	content, landed := l.found.take(chunkKeys(r.Req.Seed^tags(r.Req.Params), prompt[:len(prompt)-1], l.cfg.ChunkSize, true), r.Local)
 	if r.Fill(content) && !landed {
-		r.Engine.Count(func(s *engine.Stats) { s.EarlyReads++ })
+		r.Engine.Count(&r.Engine.Stats.EarlyReads, 1)
 	}
 	return nil
 }
@@ -97,7 +97,7 @@ func (l *lmcache) Prompted(ctx context.Context, r *engine.Run) error {
 			return l.stickAndPark(ctx, r)
 		}
 	}
-	l.Engine.Count(func(s *engine.Stats) { s.Pushing++ }) // before the answer: in "async" the answer does not wait
+	l.Engine.Count(&l.Engine.Stats.Pushing, 1) // before the answer: in "async" the answer does not wait
 	if l.cfg.Mode == config.LMCacheAsync {
 		l.Engine.Async.Spawn(func() { l.deliver(h) })
 		return nil

@@ -62,7 +62,7 @@ func (l *lmcache) allocate(h *handover) bool {
 			return false
 		}
 	}
-	l.Engine.Count(func(s *engine.Stats) { s.Pushes++ })
+	l.Engine.Count(&l.Engine.Stats.Pushes, 1)
 	return true
 }
 
@@ -70,7 +70,7 @@ func (l *lmcache) allocate(h *handover) bool {
 // or the engine ends.
 func (l *lmcache) deliver(h *handover) bool {
 	e := l.Engine
-	defer e.Count(func(s *engine.Stats) { s.Pushing-- })
+	defer e.Count(&e.Stats.Pushing, -1)
 	if !l.allocate(h) {
 		return false
 	}
@@ -89,7 +89,7 @@ func (l *lmcache) deliver(h *handover) bool {
 			return false
 		}
 		if p.Op == engine.PushLand {
-			e.Count(func(s *engine.Stats) { s.ChunksPushed += len(p.Keys) })
+			e.Count(&e.Stats.ChunksPushed, len(p.Keys))
 		}
 		l.announce(e.Ctx, h, rank)
 		if p.Op == engine.PushCancel {
@@ -118,7 +118,7 @@ func (l *lmcache) announce(ctx context.Context, h *handover, rank int) {
 	}
 	for _, f := range frames {
 		if l.notifiers[rank].push(ctx, f) {
-			l.Engine.Count(func(s *engine.Stats) { s.Notices++ })
+			l.Engine.Count(&l.Engine.Stats.Notices, 1)
 		}
 	}
 }

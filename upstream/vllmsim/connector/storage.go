@@ -49,7 +49,7 @@ func (s *storage) Prompted(ctx context.Context, r *engine.Run) error {
 		part := content[from:key.end]
 		from = key.end
 		if _, err := os.Stat(s.path(key)); err != nil && s.save(key, part) == nil { // others compute a chunk that is not saved
-			s.Engine.Count(func(n *engine.Stats) { n.ChunksPushed++ })
+			s.Engine.Count(&s.Engine.Stats.ChunksPushed, 1)
 		}
 	}
 	return context.Cause(ctx)

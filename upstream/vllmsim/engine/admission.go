@@ -62,13 +62,13 @@ func (e *Engine) Start(ctx context.Context, req *Request) (*Run, error) {
 	if err := errors.Join(context.Cause(e.Ctx), context.Cause(ctx)); err != nil {
 		return nil, err
 	}
-	e.Count(func(s *Stats) {
-		s.Requests++
-		s.Running++
-		if req.HandsBack {
-			s.HandBacks++
-		}
-	})
+	e.Mu.Lock()
+	e.Stats.Requests++
+	e.Stats.Running++
+	if req.HandsBack {
+		e.Stats.HandBacks++
+	}
+	e.Mu.Unlock()
 	r := &Run{Engine: e, Req: req, hashes: kv.BlockHashes(req.Salt, req.Prompt, req.Media, e.Cfg.BlockSize)}
 	if err := r.admit(ctx); err != nil {
 		r.Drop(err)

@@ -34,11 +34,11 @@ func (r *Run) Content() []uint64 {
 	return content
 }
 
-// Count changes the statistics.
-func (e *Engine) Count(change func(*Stats)) {
+// Count adds n to one of the statistics.
+func (e *Engine) Count(counter *int, n int) {
 	e.Mu.Lock()
 	defer e.Mu.Unlock()
-	change(&e.Stats)
+	*counter += n
 }
 
 // Free gives blocks back and wakes the first request that waits for blocks. The caller holds e.mu.

@@ -183,7 +183,7 @@ func (r *Run) preempt(ctx context.Context) error {
 
 // finish ends the run; the connector decides what happens to its blocks. The caller holds e.mu.
 func (r *Run) finish() *ParamsOut {
-	r.end(func(s *Stats) { s.Finished++ })
+	r.end(&r.Engine.Stats.Finished)
 	if r.Engine.Cfg.StepAhead {
 		r.computeUpTo(min(len(r.Req.Prompt)+len(r.Output), len(r.Blocks)*r.Engine.Cfg.BlockSize))
 	}
@@ -218,22 +218,20 @@ func (r *Run) Drop(cause error) {
 		r.file()
 	}
 	e.Free(r.Blocks)
-	r.end(func(s *Stats) {
-		if errors.Is(cause, ErrLoadFailed) || errors.Is(cause, ErrEngineDead) {
-			s.Failures++
-		} else {
-			s.Aborts++
-		}
-	})
+	counter := &e.Stats.Aborts
+	if errors.Is(cause, ErrLoadFailed) || errors.Is(cause, ErrEngineDead) {
+		counter = &e.Stats.Failures
+	}
+	r.end(counter)
 }
 
 // end counts the end of a run once. The caller holds e.mu.
-func (r *Run) end(change func(*Stats)) {
+func (r *Run) end(counter *int) {
 	if !r.ended {
 		r.ended = true
 		r.stepOut()
 		r.Engine.Stats.Running--
-		change(&r.Engine.Stats)
+		*counter++
 	}
 }
 

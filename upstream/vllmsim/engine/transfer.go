@@ -80,7 +80,7 @@ func (e *Engine) Answer(req SideRequest) SideReply {
 	reply := SideReply{EngineID: e.ID, Now: e.Clock.Now(), BlockSize: e.Cfg.BlockSize, Kind: e.Kind(), Registration: e.registration()}
 	if req.EngineID != e.ID {
 		if req.Op == OpHandshake {
-			e.Count(func(s *Stats) { s.StaleReads++ })
+			e.Count(&e.Stats.StaleReads, 1)
 		}
 		reply.Err = ErrEngineMismatch.Error()
 		return reply
