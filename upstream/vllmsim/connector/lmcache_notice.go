@@ -3,14 +3,22 @@ package connector
 import (
 	"strconv"
 
+	"github.com/tinylib/msgp/msgp"
+
 	"carryover/upstream/vllmsim/config"
 	"carryover/upstream/vllmsim/engine"
-	"carryover/upstream/vllmsim/kvevents"
 )
 
 // packed returns a map in MessagePack, in the form in which msgspec writes tagged structs: its first key is "type".
 func packed(members ...any) []byte {
-	return kvevents.AppendMap(nil, members...)
+	b := msgp.AppendMapHeader(nil, uint32(len(members)/2))
+	for _, m := range members {
+		if n, ok := m.(int); ok {
+			m = uint(n) // in its shortest form
+		}
+		b, _ = msgp.AppendIntf(b, m) // it knows the types of all members
+	}
+	return b
 }
 
 // Notification returns the one frame by which a rank announces that the KV of a request has arrived. All ranks send the same frame, except

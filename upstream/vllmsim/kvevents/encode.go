@@ -41,14 +41,14 @@ func encodeBatch(events []Event, rank int) []byte {
 func (e *Event) append(b []byte) []byte {
 	switch e.Kind {
 	case Stored:
-		return AppendMap(b, "type", "BlockStored", "block_hashes", e.Hashes, "parent_block_hash", e.Parent, "token_ids", e.Tokens,
+		return appendMap(b, "type", "BlockStored", "block_hashes", e.Hashes, "parent_block_hash", e.Parent, "token_ids", e.Tokens,
 			"block_size", e.Size, "lora_id", nil, "medium", "GPU", "lora_name", textOrNil(e.Adapter), "extra_keys", e.Extra, "group_idx", 0,
 			"kv_cache_spec_kind", "full_attention")
 	case Removed:
-		return AppendMap(b, "type", "BlockRemoved", "block_hashes", e.Hashes, "medium", "GPU", "group_idx", 0)
+		return appendMap(b, "type", "BlockRemoved", "block_hashes", e.Hashes, "medium", "GPU", "group_idx", 0)
 	case Cleared:
 	}
-	return AppendMap(b, "type", "AllBlocksCleared")
+	return appendMap(b, "type", "AllBlocksCleared")
 }
 
 // textOrNil returns nil for "", and s otherwise.
@@ -59,8 +59,8 @@ func textOrNil(s string) any {
 	return s
 }
 
-// AppendMap writes keys and values, each in its shortest form.
-func AppendMap(b []byte, members ...any) []byte {
+// appendMap writes keys and values, each in its shortest form.
+func appendMap(b []byte, members ...any) []byte {
 	b = msgp.AppendMapHeader(b, uint32(len(members)/2))
 	for _, v := range members {
 		switch v := v.(type) {
