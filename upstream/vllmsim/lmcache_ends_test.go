@@ -84,9 +84,7 @@ func TestLMCache_ReceiverThatIsNotThereStopsTheSender(t *testing.T) {
 			}
 			unanswered(s)
 			unanswered(spec(other, "c"))
-			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, p.URL()+"/health", nil)
-			must(t, err)
-			do(t, req).answers(t, http.StatusOK)
+			get(t, p, "/health").answers(t, http.StatusOK)
 			p.Restart()
 			first(t, push(t, p, prompt, spec(other, "d"), nil))
 		})

@@ -35,7 +35,7 @@ func startTinyPair(t *testing.T, change func(*Config)) (p, d *Instance) {
 	})
 }
 
-func TestMessagesRecordings_SmallAnswers(t *testing.T) {
+func TestAgentsRecordings_SmallAnswers(t *testing.T) {
 	p, d := startTinyPair(t, nil)
 	rec := readRecording(t, "vllm-0.32-agents", "01")
 	got := post(t, p, rec.Request.Path, rec.Request.Body)
@@ -55,7 +55,7 @@ func TestMessagesRecordings_SmallAnswers(t *testing.T) {
 	recordedtest.Read(t, "../..", "vllm-0.32-agents", "13", &list)
 	seen := 0
 	for _, x := range list.Exchanges {
-		if !strings.HasPrefix(x.Request.Path, wire.PathMessages) {
+		if !strings.HasPrefix(x.Request.Path, wire.PathMessages) && x.Request.Path != wire.PathResponses {
 			continue
 		}
 		seen++
@@ -73,8 +73,8 @@ func TestMessagesRecordings_SmallAnswers(t *testing.T) {
 		got := post(t, i, x.Request.Path, body)
 		compareExchange(t, x.Name, x.recording, got)
 	}
-	if seen != 7 {
-		t.Errorf("%d small answers of /v1/messages, want 7", seen)
+	if seen != 9 {
+		t.Errorf("%d small answers of /v1/messages and /v1/responses, want 9", seen)
 	}
 }
 
@@ -108,13 +108,16 @@ func TestMessagesRecordings_Handover(t *testing.T) {
 	}
 }
 
-func TestMessagesRecordings_LoadFailure(t *testing.T) {
-	p, d := startTinyPair(t, nil)
-	rec := readRecording(t, "vllm-0.32-agents", "07")
-	rec.Request.Body["kv_transfer_params"] = with(rec.Request.Body["kv_transfer_params"].(object), object{"remote_port": p.engines()[0].SidePort})
-	got := post(t, d, wire.PathMessages, rec.Request.Body)
-	byRun := regexp.MustCompile(`"id":"[^"]*"|"input_tokens":\d+`)
-	if have, want := byRun.ReplaceAllString(string(got.raw), ""), byRun.ReplaceAllString(rec.Response.Text, ""); got.status != 200 || have != want {
-		t.Errorf("answered %d\n%s\nrecorded\n%s", got.status, have, want)
+// The Responses API has no event for an error: its connection is cut.
+func TestAgentsRecordings_LoadFailure(t *testing.T) {
+	byRun := regexp.MustCompile(`"id":"[^"]*"|"input_tokens":\d+|"created_at":\d+`)
+	for name, path := range map[string]string{"07": wire.PathMessages, "11": wire.PathResponses} {
+		p, d := startTinyPair(t, nil)
+		rec := readRecording(t, "vllm-0.32-agents", name)
+		body := with(rec.Request.Body, object{"kv_transfer_params": with(rec.Request.Body["kv_transfer_params"].(object), object{"remote_port": p.engines()[0].SidePort})})
+		status, _, got, err := attemptAt(t, d, path, body)
+		if have, want := byRun.ReplaceAllString(got, ""), byRun.ReplaceAllString(rec.Response.Text, ""); status != 200 || (err == nil) != (path == wire.PathMessages) || have != want {
+			t.Errorf("%s: answered %d, error %v\n%s\nrecorded\n%s", name, status, err, have, want)
+		}
 	}
 }

@@ -38,9 +38,7 @@ func TestDataParallel_EachRankHasItsOwnState(t *testing.T) {
 	d := startInstance(t, nil)
 	ask := func(i *Instance, rank string, body object) answer {
 		t.Helper()
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, i.URL()+wire.PathChat, strings.NewReader(string(wire.RawJSON(body))))
-		must(t, err)
-		req.Header.Set("Content-Type", "application/json")
+		req := newRequest(t, i, wire.PathChat, body)
 		req.Header.Set("X-Data-Parallel-Rank", rank)
 		return do(t, req)
 	}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -92,15 +91,8 @@ func (r *replayer) shortened(t *testing.T) object {
 	t.Helper()
 	first := r.answers["02"]
 	held := slices.Concat(ids(first.body["prompt_token_ids"]), ids(first.choice()["token_ids"]))
-	prompt := ids(r.answers["03"].body["tokens"])
-	n := 0
-	for n < len(held) && n < len(prompt) && held[n] == prompt[n] {
-		n++
-	}
-	blocks := n / 32
-	ticket := r.ticket(t, "02", r.answers["03"].body["tokens"])
-	group := ticket["remote_block_ids"].([]any)[0].([]any)
-	return with(ticket, object{"remote_num_tokens": blocks * 32, "remote_block_ids": []any{group[:blocks]}})
+	next := r.answers["03"].body["tokens"]
+	return shortTicket(r.ticket(t, "02", next), held, ids(next), 32)
 }
 
 func TestRecordings_SimulatorAnswersLikeVLLM(t *testing.T) {
@@ -138,16 +130,12 @@ func (r *replayer) send(t *testing.T, name string, rec recording) answer {
 	if rec.Server == "decode" {
 		i = r.d
 	}
-	var body []byte
+	var body any
 	if rec.Request.Body != nil {
-		var err error
-		if body, err = json.Marshal(r.adapt(t, name, rec.Request.Body)); err != nil {
-			t.Fatal(err)
-		}
+		body = r.adapt(t, name, rec.Request.Body)
 	}
-	req, err := http.NewRequestWithContext(t.Context(), rec.Request.Method, i.URL()+rec.Request.Path, bytes.NewReader(body))
-	must(t, err)
-	req.Header.Set("Content-Type", "application/json")
+	req := newRequest(t, i, rec.Request.Path, body)
+	req.Method = rec.Request.Method
 	for k, v := range rec.Request.Headers {
 		req.Header.Set(k, v)
 	}
@@ -262,10 +250,8 @@ func TestRecordings_Metrics(t *testing.T) {
 	i := startInstance(t, func(c *Config) { c.Model, c.BlockSize, c.MaxModelLen = "tiny", 32, 8192 })
 	recorded, err := os.ReadFile(filepath.Join(exchanges, "19-metrics-prefill.txt"))
 	must(t, err)
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, i.URL()+"/metrics", nil)
-	must(t, err)
 	have := map[string]bool{}
-	for line := range strings.Lines(string(do(t, req).raw)) {
+	for line := range strings.Lines(string(get(t, i, "/metrics").raw)) {
 		have[metricName(line)] = true
 	}
 	for name := range have {
