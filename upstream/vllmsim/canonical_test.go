@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"strings"
 	"sync"
 	"testing"
 
@@ -69,35 +70,26 @@ func TestSampling_CanonicalRepliesReTokeniseIdentically(t *testing.T) {
 	}
 }
 
-func TestTemplate_NotAppendOnlyMakesWholeTicketsCorrupt(t *testing.T) {
-	for _, template := range []string{TemplateThinkingPrompt, TemplateTrim} {
+// Where a template renders history otherwise than it was sampled, whole tickets are corrupt.
+func TestTemplate_HistoryIsWhatWasSampledOrNot(t *testing.T) {
+	for template, c := range map[string]struct {
+		orders  string
+		corrupt int
+	}{
+		TemplateThinkingPrompt: {"", 1}, TemplateTrim: {"SAY  begins with a space. ", 1},
+		TemplateChatML: {"THINK SAY all right. ", 0}, TemplateStripReasoning: {"THINK SAY all right. ", 1},
+	} {
 		t.Run(template, func(t *testing.T) {
 			p, d := startPair(t, func(c *Config) { c.Template = template })
-			messages := []any{user(longText)}
-			if template == TemplateTrim {
-				messages = []any{user("SAY  begins with a space. " + longText)}
-			}
-			_, reply := turn(t, p, d, messages, nil, nil)
-			next := append(messages, assistant(reply.text()), user(longText))
-			turn(t, p, d, next, reply.params(), object{"cache_salt": "s"})
-			expect(t, p, counts{"CorruptReads": 1})
-		})
-	}
-}
-
-func TestTemplate_ReasoningIsHistoryInOneAndNotInTheOther(t *testing.T) {
-	for template, corrupt := range map[string]int{TemplateChatML: 0, TemplateStripReasoning: 1} {
-		t.Run(template, func(t *testing.T) {
-			p, d := startPair(t, func(c *Config) { c.Template = template })
-			messages := []any{user("THINK SAY all right. " + longText)}
+			messages := []any{user(c.orders + longText)}
 			_, reply := turn(t, p, d, messages, nil, nil)
 			said := reply.choice()["message"].(object)
-			if said["reasoning"] == nil || said["content"] != "all right. "+longText {
+			if strings.HasPrefix(c.orders, "THINK") && (said["reasoning"] == nil || said["content"] != "all right. "+longText) {
 				t.Fatalf("message %v, want reasoning and the text", said)
 			}
 			next := append(messages, object{"role": "assistant", "reasoning": said["reasoning"], "content": said["content"]}, user("And then?"))
 			turn(t, p, d, next, reply.params(), object{"cache_salt": "s"})
-			expect(t, p, counts{"CorruptReads": corrupt})
+			expect(t, p, counts{"CorruptReads": c.corrupt})
 		})
 	}
 }

@@ -254,15 +254,7 @@ func begin(t *testing.T, i *Instance, path string, body any) (cancel func()) {
 // becomes waits until an instance has counted that.
 func becomes(t *testing.T, i *Instance, want counts) {
 	t.Helper()
-	eventually(t, fmt.Sprint(want), func() bool {
-		s := reflect.ValueOf(i.Stats())
-		for name, n := range want {
-			if int(s.FieldByName(name).Int()) != n {
-				return false
-			}
-		}
-		return true
-	})
+	eventually(t, fmt.Sprint(want), func() bool { return missed(i, want) == "" })
 }
 
 // nextTurn runs a turn, and returns the messages of the next one and its ticket.
@@ -278,21 +270,26 @@ type counts = map[string]int
 // expect compares what an instance has counted.
 func expect(t *testing.T, i *Instance, want counts) {
 	t.Helper()
+	if text := missed(i, want); text != "" {
+		t.Errorf("the %s engine has counted %s", i.config().Role, text)
+	}
+}
+
+// missed says what an instance has counted otherwise.
+func missed(i *Instance, want counts) (text string) {
 	s := reflect.ValueOf(i.Stats())
 	for name, n := range want {
 		if got := int(s.FieldByName(name).Int()); got != n {
-			t.Errorf("the %s engine has counted %d %s, want %d", i.config().Role, got, name, n)
+			text += fmt.Sprintf("%d %s, want %d; ", got, name, n)
 		}
 	}
+	return text
 }
 
 // assertClean checks that nothing was read wrongly.
 func assertClean(t *testing.T, instances ...*Instance) {
 	t.Helper()
-	for n, i := range instances {
-		if s := i.Stats(); s.CorruptReads+s.Poisoned+s.DoubleReads+s.ExpiredReads+s.UnknownReads+s.Deaths != 0 {
-			t.Errorf("instance %d: corrupt %d, poisoned %d, double %d, expired %d, unknown %d, deaths %d; want none", n,
-				s.CorruptReads, s.Poisoned, s.DoubleReads, s.ExpiredReads, s.UnknownReads, s.Deaths)
-		}
+	for _, i := range instances {
+		expect(t, i, counts{"CorruptReads": 0, "Poisoned": 0, "DoubleReads": 0, "ExpiredReads": 0, "UnknownReads": 0, "Deaths": 0})
 	}
 }
