@@ -117,25 +117,22 @@ func TestLMCache_ModesAndFaults(t *testing.T) {
 	}
 }
 
-func TestLMCache_EndTokenFirst(t *testing.T) {
-	p, d, proxy := startLMCache(t, nil)
-	got := push(t, p, tokens(t, p, "<|im_start|>user\nHUSH<|im_end|>\n<|im_start|>assistant\n"), spec(d, "a"), nil)
-	if first(t, got) != bpe.ImEnd || got.choice()["finish_reason"] != "stop" {
-		t.Errorf("answered %s, want the end token and stop", got.raw)
-	}
-	proxy.await(t, notice("a"))
-}
-
 func TestLMCache_StopsOnItsFirstToken(t *testing.T) {
 	p, d, proxy := startLMCache(t, nil)
 	prompt := tokens(t, p, longText)
 	tok := first(t, push(t, p, prompt, spec(d, "a"), nil))
 	proxy.await(t, notice("a"))
-	got := push(t, p, prompt, spec(d, "b"), object{"stop_token_ids": []int32{tok}})
-	if first(t, got) != tok || got.choice()["finish_reason"] != "stop" {
-		t.Errorf("answered %s, want %d and stop", got.raw, tok)
+	hush := tokens(t, p, "<|im_start|>user\nHUSH<|im_end|>\n<|im_start|>assistant\n")
+	for id, c := range map[string]struct {
+		prompt, stops []int32
+		want          int32
+	}{"b": {prompt, []int32{tok}, tok}, "c": {hush, nil, bpe.ImEnd}} {
+		got := push(t, p, c.prompt, spec(d, id), object{"stop_token_ids": c.stops})
+		if first(t, got) != c.want || got.choice()["finish_reason"] != "stop" {
+			t.Errorf("answered %s, want %d and stop", got.raw, c.want)
+		}
+		proxy.await(t, notice(id))
 	}
-	proxy.await(t, notice("b"))
 }
 
 func TestLMCache_QueuesWhileTheProxyIsAway(t *testing.T) {
