@@ -119,6 +119,16 @@ func TestHandBack_NextTurnFindsWholeBlocks(t *testing.T) {
 	}
 }
 
+func TestHandBack_UnevenOrUnderAnotherSaltIsCounted(t *testing.T) {
+	for less, salt := range []string{"other", "tenant"} {
+		p, d := startPair(t, nil)
+		k := keptTurn(t, p, d, object{"cache_salt": "tenant"})
+		firstEvent(t, p, handBackBody(k.ids[:len(k.ids)-less], k.ticket, object{"cache_salt": salt}))
+		idleEngines(t, p, d)
+		wantHandBacks(t, p, 1, 0, less, 1-less)
+	}
+}
+
 // With the first token the request is finished, and what finishes takes a lease: nobody asks whether its client is there.
 func TestHandBack_ThatEndsByItselfTakesALease(t *testing.T) {
 	for name, c := range map[string]struct {
