@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"carryover/cmd/carryover/testrig"
 	"carryover/convcache/redistest"
 	"carryover/server"
 	"carryover/upstream/vllmsim"
@@ -80,7 +81,7 @@ func (c unnamedSoak) run(t *testing.T, seed uint64, conversations int) {
 		redis = slices.Repeat([]string{redistest.Start(t).Addr()}, c.replicas)
 	}
 	f := startFleetWith(t, cfg, redis, replace, slices.Concat(byContent, []string{"--store-timeout", "5s"}, c.flags)...)
-	s := &unnamed{soak: f.soakOf(t, cfg, seed), asked: &library{}}
+	s := &unnamed{soak: f.soakOf(t, cfg, seed), asked: &library{}, handing: c.handing}
 	severally(t, soakAtOne, conversations, func(ctx context.Context, i int) error { return s.converse(ctx, newSpeaker(seed, i), 1, nil) })
 	live.verifyPinned(t, f.replicas[0], time.Since(began))
 	f.verify(t)
@@ -117,6 +118,11 @@ func (s *unnamed) converse(ctx context.Context, k *speaker, from int, ticket *ke
 		}
 		if ticket = nil; rec.Stored == "yes" {
 			ticket = &kept{ids: ids}
+			if s.handing && turn == soakTurns-1 { // the last turn comes after a pause
+				testrig.Eventually(func() bool {
+					return !slices.ContainsFunc(s.fronts, func(r *rig) bool { return len(r.proxy.Server.TicketsOut(rec.Conversation)) > 0 })
+				})
+			}
 		}
 	}
 	return group.Wait()

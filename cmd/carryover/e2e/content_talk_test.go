@@ -13,9 +13,10 @@ import (
 // unnamed is a soak in which no request names its conversation.
 type unnamed struct {
 	*soak
-	asked *library
-	turns atomic.Int64
-	tally hitShares
+	asked   *library
+	handing bool
+	turns   atomic.Int64
+	tally   hitShares
 }
 
 // speaker is one thread of a conversation.
