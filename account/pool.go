@@ -1,5 +1,5 @@
-// Package account lets what is bounded make room within the account that has most: whatever one account puts in, what others have stays. An
-// account is for whom something counts, see package request. It is a leaf.
+// Package account shares limited room: whatever one account adds, values of smaller accounts stay. Package request names the account of a
+// client.
 package account
 
 import (
@@ -8,7 +8,7 @@ import (
 	"iter"
 )
 
-// Pool is values with weights, each for an account. The zero value is empty. It is not safe for concurrent use.
+// Pool is a set of values with weights and accounts. The zero value is empty. It is not safe for concurrent use.
 type Pool[T any] struct {
 	shares map[string]*Share[T]
 	most   Heap[*Share[T]]
@@ -16,24 +16,24 @@ type Pool[T any] struct {
 	uses   uint64
 }
 
-// Share is the values of one account, one at least.
+// Share is the values of one account, at least one.
 type Share[T any] struct {
 	account string
 	weight  int64
-	places  list.List // of *Place[T], the one used longest ago first
-	at      int       // in Pool.most
+	places  list.List // of *Place[T], the least recently used first
+	at      int       // index in Pool.most
 }
 
-// Place is where a value is in its pool.
+// Place is the place of a value in its pool.
 type Place[T any] struct {
 	Value  T
 	share  *Share[T]
 	weight int64
-	used   uint64 // the smaller, the longer ago
+	used   uint64 // Pool.uses at the last use
 	at     *list.Element
 }
 
-// Add puts a value in, as one that is used now.
+// Add adds a value and uses it.
 func (p *Pool[T]) Add(account string, weight int64, value T) *Place[T] {
 	s := p.shares[account]
 	if s == nil {
@@ -55,7 +55,7 @@ func (p *Pool[T]) Add(account string, weight int64, value T) *Place[T] {
 	return place
 }
 
-// Use notes that a value is used now.
+// Use makes a value the most recently used.
 func (p *Pool[T]) Use(place *Place[T]) {
 	p.uses++
 	place.used = p.uses
@@ -70,7 +70,7 @@ func (p *Pool[T]) Weigh(place *Place[T], weight int64) {
 	heap.Fix(&p.most, place.share.at)
 }
 
-// Remove takes a value out, which must be in.
+// Remove removes a value that is in the pool.
 func (p *Pool[T]) Remove(place *Place[T]) {
 	s := place.share
 	p.len--
@@ -83,10 +83,10 @@ func (p *Pool[T]) Remove(place *Place[T]) {
 	delete(p.shares, s.account)
 }
 
-// Len returns how many values there are.
+// Len returns the number of values.
 func (p *Pool[T]) Len() int { return p.len }
 
-// Most returns the share of most weight, and of several the one with the value that was used longest ago; nil if the pool is empty.
+// Most returns the heaviest share, nil if the pool is empty. Of equal shares it returns the one with the least recently used value.
 func (p *Pool[T]) Most() *Share[T] {
 	if p.len == 0 {
 		return nil
@@ -97,13 +97,13 @@ func (p *Pool[T]) Most() *Share[T] {
 // Of returns the share of an account, nil if it has none.
 func (p *Pool[T]) Of(account string) *Share[T] { return p.shares[account] }
 
-// Oldest returns the value of a share that was used longest ago.
+// Oldest returns the least recently used value.
 func (s *Share[T]) Oldest() *Place[T] { return s.places.Front().Value.(*Place[T]) }
 
-// Newest returns the value of a share that was used last.
+// Newest returns the most recently used value.
 func (s *Share[T]) Newest() *Place[T] { return s.places.Back().Value.(*Place[T]) }
 
-// All lists the values of a share, the one used longest ago first.
+// All lists the values of a share, the least recently used first.
 func (s *Share[T]) All() iter.Seq[*Place[T]] {
 	return func(yield func(*Place[T]) bool) {
 		for at := s.places.Front(); at != nil && yield(at.Value.(*Place[T])); at = at.Next() {
@@ -156,8 +156,8 @@ func (h *Heap[T]) Pop() any {
 	return v
 }
 
-// Map is a map of at most so many entries. Where one more needs room, that one goes which was used longest ago of the account that has most.
-// It is not safe for concurrent use.
+// Map is a map with a bound on its entries. A full one drops the least recently used entry of the account with the most. It is not safe for
+// concurrent use.
 type Map[K comparable, V any] struct {
 	most   int
 	places map[K]*Place[entry[K, V]]
@@ -169,12 +169,12 @@ type entry[K comparable, V any] struct {
 	value V
 }
 
-// NewMap returns an empty map of at most so many entries.
+// NewMap returns an empty map of at most that many entries.
 func NewMap[K comparable, V any](most int) *Map[K, V] {
 	return &Map[K, V]{most: most, places: map[K]*Place[entry[K, V]]{}}
 }
 
-// Get returns the value of a key, and uses its entry.
+// Get returns the value of a key, and uses it.
 func (m *Map[K, V]) Get(key K) (value V, known bool) {
 	place, known := m.places[key]
 	if known {
@@ -184,7 +184,7 @@ func (m *Map[K, V]) Get(key K) (value V, known bool) {
 	return value, known
 }
 
-// Put sets the value of a key, whose entry stays that of its first account.
+// Put sets the value of a key. An existing entry keeps its account.
 func (m *Map[K, V]) Put(account string, key K, value V) {
 	if place := m.places[key]; place != nil {
 		m.pool.Use(place)

@@ -6,25 +6,21 @@ import (
 )
 
 const (
-	// sweepEvery is how often Run removes expired tickets. Expired tickets are never handed out, so this serves memory
-	// only. A conversation that was removed answers Empty instead of Expired, so a short interval would hide from
+	// sweepEvery is the pause of the janitor, which only saves memory. A shorter one would answer Empty instead of Expired, and hide from
 	// operators that clients come too late.
 	sweepEvery = time.Minute
-	// sweepBatch is how many tickets are removed under one hold of the lock: 0.13 ms among 100,000
-	// (BenchmarkMemory_Sweep), well below the 5 ms that a turn grants a store.
+	// sweepBatch is how many tickets go under one lock: 0.13 ms among 100,000 (BenchmarkMemory_Sweep). A turn grants a store 5 ms.
 	sweepBatch = 128
 )
 
-// left returns how far a deadline is ahead of now, by the clock that is closer to it, monotonic or wall. So neither
-// clock makes a ticket look younger than it is: the monotonic one stands still while the machine is suspended
-// (clock_gettime(2), CLOCK_MONOTONIC), and the wall clock may be set back. A wall clock that is set forward costs
-// tickets. A deadline that was decoded has a wall reading only.
+// left returns the time to a deadline by the clock that is closer to it. The monotonic clock stands still while the machine is suspended
+// (clock_gettime(2), CLOCK_MONOTONIC), and the wall clock may be set back. A wall clock set forward costs tickets. A decoded deadline has
+// only a wall reading.
 func left(deadline, now time.Time) time.Duration {
 	return min(deadline.Sub(now), deadline.Round(0).Sub(now.Round(0)))
 }
 
-// deadlineOf returns the deadline of a ticket that is put: ttl from now, but by neither clock later than the ticket's
-// own.
+// deadlineOf returns ttl from now, but by neither clock later than the ticket's own deadline.
 func deadlineOf(t *Ticket, now time.Time, ttl time.Duration) time.Time {
 	if !t.Deadline.IsZero() {
 		ttl = min(ttl, left(t.Deadline, now))
@@ -32,7 +28,7 @@ func deadlineOf(t *Ticket, now time.Time, ttl time.Duration) time.Time {
 	return now.Add(ttl)
 }
 
-// EvictStale removes every expired ticket and returns how many conversations went with them.
+// EvictStale removes every expired ticket and returns the number of conversations that it removed.
 func (m *Memory) EvictStale() int {
 	total := 0
 	for {
@@ -44,8 +40,7 @@ func (m *Memory) EvictStale() int {
 	}
 }
 
-// sweep removes up to sweepBatch expired tickets and says how many conversations went and whether
-// none is left to remove.
+// sweep removes up to sweepBatch expired tickets; done means that none is left.
 func (m *Memory) sweep() (conversations int, done bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -61,7 +56,7 @@ func (m *Memory) sweep() (conversations int, done bool) {
 	return conversations, false
 }
 
-// Run is the janitor: it removes expired tickets every minute until ctx ends, and returns the cause.
+// Run removes expired tickets every minute until ctx ends, and returns the cause.
 func (m *Memory) Run(ctx context.Context) error {
 	ticker := time.NewTicker(sweepEvery)
 	defer ticker.Stop()
@@ -75,9 +70,8 @@ func (m *Memory) Run(ctx context.Context) error {
 	}
 }
 
-// Before orders tickets by deadline, soonest first, so that the janitor touches only expired ones. Where the clocks have
-// diverged, a ticket that has expired by one of them may be behind one that has not.
+// Before orders tickets by deadline. If the clocks diverge, a ticket that expired by one clock may be behind one that has not.
 func (s *stored) Before(other *stored) bool { return s.ticket.Deadline.Before(other.ticket.Deadline) }
 
-// Place is where a ticket is among those, so that any can be removed in logarithmic time.
+// Place implements account.Ordered.
 func (s *stored) Place() *int { return &s.heapAt }

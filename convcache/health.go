@@ -7,19 +7,17 @@ import (
 	"time"
 )
 
-// A breaker opens after a number of failures in a row, or when half of the operations within a window fail and the window has a least
-// number of operations.
+// A breaker opens after breakerInRow failures in a row, or if half of at least breakerSample operations in a window fail.
 const (
 	breakerInRow  = 5
 	breakerSample = 20
 	breakerWindow = time.Second
 )
 
-// breaker keeps turns from waiting for a server that does not answer. The results of operations open it; a test of the
-// server, for which no turn waits, closes it.
+// breaker keeps turns from waiting for a server that does not answer. Results of operations open it; a test of the server closes it.
 type breaker struct {
 	now    func() time.Time
-	opened chan struct{} // has one element after it opened
+	opened chan struct{} // one element after it opened
 
 	mu     sync.Mutex // guards everything below
 	open   bool
@@ -33,14 +31,13 @@ func newBreaker(now func() time.Time) *breaker {
 	return &breaker{now: now, opened: make(chan struct{}, 1)}
 }
 
-// allows reports whether an operation may be sent.
 func (b *breaker) allows() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return !b.open
 }
 
-// record counts the result of an operation. Results that come after the breaker has opened change nothing.
+// record counts a result. An open breaker ignores it.
 func (b *breaker) record(ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -62,16 +59,15 @@ func (b *breaker) record(ok bool) {
 	}
 }
 
-// trip opens the breaker. The caller holds mu.
+// trip opens the breaker; mu is held.
 func (b *breaker) trip() {
 	b.open = true
 	select {
 	case b.opened <- struct{}{}:
-	default: // the last opening was not handled yet
+	default: // Run has not seen the last opening yet
 	}
 }
 
-// set opens or closes the breaker, and resets its counts.
 func (b *breaker) set(open bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -82,7 +78,7 @@ func (b *breaker) set(open bool) {
 	}
 	b.open = false
 	select {
-	case <-b.opened: // the opening was not handled yet, and needs no handling any more
+	case <-b.opened: // a stale signal
 	default:
 	}
 }
@@ -90,7 +86,7 @@ func (b *breaker) set(open bool) {
 // RemoteState says whether tickets are shared.
 type RemoteState int32
 
-// The states. The zero value is that of a store that has not been checked.
+// The states. A store that has not been tested counts as up.
 const (
 	// RemoteUp: the remote store answers, as far as is known.
 	RemoteUp RemoteState = iota
@@ -113,19 +109,18 @@ func (s RemoteState) String() string {
 	return "unknown"
 }
 
-// How often the server is tested apart from turns: while it answers, so that a failure is noticed even if there are
-// few turns; and while it does not.
+// The pauses between tests: one while the server answers, because few turns would notice a failure late, and two for retries.
 const (
 	testEvery  = 5 * time.Second
 	firstRetry = time.Second
 	lastRetry  = 30 * time.Second
 )
 
-// testsFailed is after how many failed tests in a row a server is not used any more even if look-ups succeed: a server
-// that is full, or that refuses a script, still answers every HMGET.
+// testsFailed tests in a row stop the use of a server even if look-ups succeed: a server that is full, or that refuses a script, still
+// answers every HMGET.
 const testsFailed = 2
 
-// State returns what is known of the server.
+// State returns what is known of the remote store.
 func (s *Shared) State() RemoteState { return RemoteState(s.state.Load()) }
 
 func stateAfter(err error) RemoteState {
@@ -138,9 +133,7 @@ func stateAfter(err error) RemoteState {
 	return RemoteDown
 }
 
-// Check tests the remote store. ErrRemoteForbids is a fault of the set-up; any other error means that the store does
-// not work at the moment. Tickets are shared from the first Check that succeeds, or from the beginning if none is
-// made.
+// Check tests the remote store. Only ErrRemoteForbids is a fault of the set-up. Without a Check, tickets are shared from the start.
 func (s *Shared) Check(ctx context.Context) error {
 	err := s.remote.Test(ctx)
 	if err != nil {
@@ -151,8 +144,7 @@ func (s *Shared) Check(ctx context.Context) error {
 	return err
 }
 
-// Run tests the remote store every 5 s while it works, and after 1 s, 2 s, … 30 s while it does not. It also removes
-// expired tickets from this process. It returns the cause of ctx' end.
+// Run tests the remote store every 5 s, or after 1 s, 2 s, … 30 s while it fails, and removes expired tickets. It returns the cause of ctx' end.
 func (s *Shared) Run(ctx context.Context) error {
 	sweep, look := time.NewTicker(sweepEvery), time.NewTicker(testEvery)
 	defer sweep.Stop()
@@ -176,8 +168,8 @@ func (s *Shared) Run(ctx context.Context) error {
 		case <-s.breaker.opened:
 			failed = 0
 			if s.state.CompareAndSwap(int32(RemoteUp), int32(RemoteDown)) {
-				s.logger.Warn("redis does not do what is needed; tickets stay in this process until it does", "error", s.lastFailure())
-				s.report("Redis does not do what is needed: new tickets stay in this replica until it does.")
+				s.logger.Warn("redis does not work; new tickets stay in this process until it does", "error", s.lastFailure())
+				s.report("Redis does not work: new tickets stay in this replica until it does.")
 			}
 			wait = firstRetry
 			retry.Reset(wait)
@@ -191,8 +183,7 @@ func (s *Shared) Run(ctx context.Context) error {
 	}
 }
 
-// judge handles the result of a test of a server in use. failed is the number of failed tests in a row before it;
-// judge returns the new number. A server that forbids what is needed, or that fails twice, is not used any more.
+// judge handles a test of a server in use after failed failures in a row, and returns their new number.
 func (s *Shared) judge(err error, failed int) int {
 	if err == nil {
 		return 0
@@ -209,7 +200,6 @@ func (s *Shared) judge(err error, failed int) int {
 	return failed + 1
 }
 
-// lastFailure is empty before any.
 func (s *Shared) lastFailure() string {
 	if err := s.failure.Load(); err != nil {
 		return (*err).Error()
@@ -217,7 +207,7 @@ func (s *Shared) lastFailure() string {
 	return ""
 }
 
-// settled handles the result of a test of a server that did not work, and reports whether it works now.
+// settled handles a test of a server that did not work, and reports whether it works now.
 func (s *Shared) settled(err error) bool {
 	state := stateAfter(err)
 	before := RemoteState(s.state.Swap(int32(state)))
@@ -228,7 +218,7 @@ func (s *Shared) settled(err error) bool {
 		s.report("Redis answers: tickets are shared among replicas.")
 	case state != before && state == RemoteRefused:
 		s.logger.Error("redis can't be used", "error", err)
-		s.report("Redis refuses what is needed: new tickets stay in this replica until an operator mends that.")
+		s.report("Redis refuses a command that is needed: new tickets stay in this replica until an operator fixes that.")
 	}
 	if err != nil {
 		s.failed(err)

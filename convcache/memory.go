@@ -11,11 +11,10 @@ import (
 	"carryover/account"
 )
 
-// maxBranches is how many tickets one conversation keeps. Clients branch by regenerating answers and by sub-agents
-// under one id; each branch pins blocks on a decode instance, so few are kept.
+// maxBranches is how many tickets a conversation keeps. Clients branch by regenerated answers and by sub-agents under one id, and each
+// branch pins blocks of decode.
 const maxBranches = 4
 
-// The bounds of a Memory whose config leaves them out.
 const (
 	defaultMaxEntries = 100_000
 	defaultMaxBytes   = 256 << 20
@@ -23,19 +22,17 @@ const (
 
 // MemoryConfig bounds a Memory.
 type MemoryConfig struct {
-	// MaxEntries is the most tickets kept, notes included, over all conversations. 0 or less means 100,000.
+	// MaxEntries is the most tickets and notes of all conversations. 0 or less means 100,000.
 	MaxEntries int
-	// MaxBytes is the most memory that tickets may take. A ticket counts the length of its params, 8 per block of its
-	// chain, 64 per entry of Prefilled, the length of its six names, 448 for a Reading, and 640 for everything else. 0 or
-	// less means 256 MiB.
+	// MaxBytes is the most memory for tickets. A ticket counts the length of its params, 8 per block of its chain, 64 per entry of Prefilled,
+	// the length of its six names, 448 for a Reading, and 640 for the rest. 0 or less means 256 MiB.
 	MaxBytes int64
-	// Now is the clock. nil means time.Now, which has a monotonic and a wall reading: a ticket ends when either
-	// reaches its deadline.
+	// Now is the clock. nil means time.Now, with a monotonic and a wall reading; the first to reach the deadline ends a ticket.
 	Now func() time.Time
 }
 
-// Memory keeps tickets in this process. All methods are safe for concurrent use. Beyond its bounds it forgets expired tickets first, then
-// whole conversations: of the account whose take most memory, the one that was used longest ago.
+// Memory keeps tickets in this process. It is safe for concurrent use. Beyond its bounds it forgets expired tickets, then whole
+// conversations: the least recently used ones of the account with the most memory.
 type Memory struct {
 	now        func() time.Time
 	maxEntries int
@@ -43,22 +40,21 @@ type Memory struct {
 
 	mu            sync.Mutex // guards everything below
 	conversations map[Key]*conversation
-	accounts      account.Pool[*conversation] // the same by account, weighed by memory
-	aliases       int                         // conversations of which there are only aliases
-	expiry        account.Heap[*stored]       // the same tickets by deadline
+	accounts      account.Pool[*conversation] // by account, weighed by memory
+	aliases       int                         // conversations with only aliases
+	expiry        account.Heap[*stored]       // all tickets by deadline
 	bytes         int64
 }
 
-// conversation is what Memory keeps under one key: at least one ticket, newest first.
+// conversation is the content of one key: at least one ticket, newest first.
 type conversation struct {
 	key      Key
 	branches []*stored
-	aliases  int // how many of them are aliases
+	aliases  int // aliases among the branches
 	bytes    int64
-	place    *account.Place[*conversation] // in the account that it began with
+	place    *account.Place[*conversation] // in the account of its first ticket
 }
 
-// only returns 1 if all that is kept are aliases, else 0.
 func (c *conversation) only() int {
 	if len(c.branches) > 0 && c.aliases == len(c.branches) {
 		return 1
@@ -66,23 +62,19 @@ func (c *conversation) only() int {
 	return 0
 }
 
-// stored is one ticket as Memory keeps it.
 type stored struct {
 	home   *conversation
 	ticket Ticket
-	heapAt int // its place in Memory.expiry
+	heapAt int // index in Memory.expiry
 }
 
-// ticketOverhead is what a ticket takes besides its params, its chain's blocks, its outline and its names, if it is the only one of
-// its conversation: ticket, list, LRU element, map entry, heap slot. Measured (BenchmarkMemory_Footprint): 560 bytes
-// among 100,000; the rest is for size classes.
+// ticketOverhead is the memory of a conversation's only ticket without params, chain, outline and names. 560 bytes were measured among
+// 100,000 tickets (BenchmarkMemory_Footprint); the rest is for size classes.
 const ticketOverhead = 640
 
-// readingOverhead is what a ticket's Reading takes (package nixl): structs of 128 and 208 bytes, the name of a request
-// and a host.
+// readingOverhead is the memory of a Reading (package nixl): structs of 128 and 208 bytes, the name of a request and a host.
 const readingOverhead = 448
 
-// weight is what the ticket counts against MaxBytes.
 func (s *stored) weight() int64 {
 	t := &s.ticket
 	names := len(t.Account) + len(t.Decode.Instance) + len(t.Decode.Incarnation) + len(t.EngineID) + len(t.Prefill.Instance) + len(t.Prefill.Incarnation)
@@ -93,10 +85,10 @@ func (s *stored) weight() int64 {
 	return weight
 }
 
-// usable reports whether the ticket may still be handed out. At the deadline itself it may not.
+// usable is false at the deadline itself.
 func (s *stored) usable(now time.Time) bool { return left(s.ticket.Deadline, now) > 0 }
 
-// NewMemory returns an empty store. Run removes what expires.
+// NewMemory returns an empty store. Run removes expired tickets.
 func NewMemory(cfg MemoryConfig) *Memory {
 	if cfg.MaxEntries <= 0 {
 		cfg.MaxEntries = defaultMaxEntries
@@ -110,9 +102,8 @@ func NewMemory(cfg MemoryConfig) *Memory {
 	return &Memory{now: cfg.Now, maxEntries: cfg.MaxEntries, maxBytes: cfg.MaxBytes, conversations: map[Key]*conversation{}}
 }
 
-// Peek returns the usable branches of at most [MaxKeys] different keys, those of the first key first and the newest of a
-// key first, and Found; Expired if no branch is usable and a key has tickets past their deadline; Empty if no key has
-// any; Unavailable if ctx has ended. Keys beyond MaxKeys are not looked up. What it returns was there at one moment.
+// Peek returns the usable branches of the first [MaxKeys] keys, in the order of the keys and the newest first, as they were at one moment.
+// The outcome is Found; Expired if all branches have expired; Empty if there are none; Unavailable if ctx has ended.
 func (m *Memory) Peek(ctx context.Context, keys []Key) ([]KeyedBranch, Outcome) {
 	if ctx.Err() != nil {
 		return nil, Unavailable
@@ -149,12 +140,10 @@ func (m *Memory) Peek(ctx context.Context, keys []Key) ([]KeyedBranch, Outcome) 
 	return branches, Found
 }
 
-// Take removes exactly the named ticket and returns it with Taken. Otherwise it returns Consumed if the ticket is not
-// there any more, Expired if its deadline had passed (it is removed then), or Unavailable if ctx has ended and nothing
-// was done.
+// Take removes exactly this ticket and returns Taken. Otherwise it returns Consumed if the ticket is not there, Expired if its deadline has
+// passed (it is removed), or Unavailable if ctx has ended, and nothing changes.
 //
-// Looking and removing are one critical section. As two, this could happen: (1) turn A finds the ticket, (2) turn B
-// finds it, (3) A removes it, (4) B removes nothing and both send it to prefill.
+// Look-up and removal are one critical section. As two, turns A and B could both find the ticket before A removes it, and send it twice.
 func (m *Memory) Take(ctx context.Context, key Key, id TicketID) (Ticket, Outcome) {
 	if ctx.Err() != nil {
 		return Ticket{}, Unavailable
@@ -178,18 +167,15 @@ func (m *Memory) Take(ctx context.Context, key Key, id TicketID) (Ticket, Outcom
 	return s.ticket, Taken
 }
 
-// Put keeps the ticket for ttl, or until the deadline that it already carries if that is sooner, as
-// the newest branch of the conversation, and returns Stored. It copies Params and shares
-// Chain.Blocks and Outline, which are never changed. A ticket that is there under the same id is replaced.
+// Put stores the ticket as the newest branch for ttl, or until its own deadline if that is sooner, and returns Stored. It copies Params and
+// shares Chain.Blocks and Outline. A ticket with the same id is replaced.
 //
-// The tickets that it removed belong to the caller, as if taken: branches whose chain is contained in the
-// ticket's, the oldest of five, and conversations beyond the bounds. Tickets past their deadline are dropped instead: decode is about to free their blocks.
+// The displaced tickets belong to the caller, as if taken: contained branches, the oldest of five, and conversations beyond the bounds.
+// Expired ones are dropped, because decode is about to free their blocks.
 //
-// A note displaces tickets only if the bounds are exceeded. It is Superseded if it is OutdatedBy a branch, or if the
-// conversation has four tickets already.
+// A note displaces tickets only beyond the bounds. It is Superseded if a branch outdates it, or if there are four tickets.
 //
-// Nothing is stored or removed when it returns Expired (no time left), Refused (the ticket alone
-// exceeds MaxBytes), Superseded or NotStored (ctx has ended).
+// Nothing is stored or removed after Expired (no time left), Refused (larger than MaxBytes), Superseded and NotStored (ctx has ended).
 func (m *Memory) Put(ctx context.Context, key Key, t Ticket, ttl time.Duration) ([]Ticket, Outcome) {
 	if ctx.Err() != nil {
 		return nil, NotStored
@@ -215,8 +201,7 @@ func (m *Memory) Put(ctx context.Context, key Key, t Ticket, ttl time.Duration) 
 	return displaced, Stored
 }
 
-// makeRoom removes from the conversation the branches that t replaces, and returns the removed tickets that are still
-// usable. It returns false and removes nothing if t is a note that must not be stored.
+// makeRoom removes the branches that t replaces, and returns the usable ones. It returns false if t is a note that must not be stored.
 func (m *Memory) makeRoom(key Key, t *Ticket, now time.Time) (displaced []Ticket, ok bool) {
 	c := m.conversations[key]
 	if c == nil {
@@ -251,7 +236,7 @@ func (m *Memory) makeRoom(key Key, t *Ticket, now time.Time) (displaced []Ticket
 	return displaced, true
 }
 
-// oldestFor returns the oldest branch that t may replace; branches are newest first. A note replaces no ticket.
+// oldestFor returns the oldest branch that t may replace; a note replaces no ticket.
 func oldestFor(t *Ticket, branches []*stored) *stored {
 	for _, old := range slices.Backward(branches) {
 		if !t.HandedBack() || old.ticket.HandedBack() {
@@ -261,7 +246,7 @@ func oldestFor(t *Ticket, branches []*stored) *stored {
 	return nil
 }
 
-// shrink makes room for a ticket of a conversation, which fits alone, and returns the removed tickets that are still usable.
+// shrink makes room for a ticket that fits alone, and returns the removed tickets that are still usable.
 func (m *Memory) shrink(key Key, weight int64, now time.Time) []Ticket {
 	var displaced []Ticket
 	latest := m.conversations[key]
@@ -288,7 +273,7 @@ func (m *Memory) shrink(key Key, weight int64, now time.Time) []Ticket {
 	return displaced
 }
 
-// add makes s the newest branch of the conversation, and that the most recently used one.
+// add makes s the newest branch, and its conversation the most recently used.
 func (m *Memory) add(key Key, s *stored) {
 	c := m.conversations[key]
 	if c == nil {
@@ -305,14 +290,13 @@ func (m *Memory) add(key Key, s *stored) {
 	m.weigh(c, s.weight())
 }
 
-// weigh counts a change of the memory that a conversation takes.
 func (m *Memory) weigh(c *conversation, change int64) {
 	m.bytes += change
 	c.bytes += change
 	m.accounts.Weigh(c.place, c.bytes)
 }
 
-// remove takes s out of the store and reports whether its conversation is gone with it.
+// remove reports whether the conversation is gone with its last ticket.
 func (m *Memory) remove(s *stored) (emptied bool) {
 	heap.Remove(&m.expiry, s.heapAt)
 	c := s.home
@@ -329,8 +313,7 @@ func (m *Memory) remove(s *stored) (emptied bool) {
 	return true
 }
 
-// Len returns the number of conversations, including those with only notes but not those with only aliases, and those whose tickets have expired but
-// were not removed yet.
+// Len returns the number of conversations, except those with only aliases. Notes and tickets that await removal count.
 func (m *Memory) Len() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()

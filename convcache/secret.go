@@ -13,28 +13,26 @@ import (
 	"sync"
 )
 
-// minSecret is the shortest secret accepted: 128 bits, below which guessing offline is conceivable.
+// minSecret is 128 bits; a shorter secret could be guessed offline.
 const minSecret = 16
 
-// Secret keys everything that leaves the process or names a conversation. Make it with NewSecret or RandomSecret; the
-// zero Secret keys nothing. It prints as "[secret]".
+// Secret keys everything that leaves the process or names a conversation. NewSecret and RandomSecret make one; the zero Secret keys
+// nothing. It prints as "[secret]".
 type Secret struct {
 	key  []byte
 	macs *sync.Pool // of *mac
 }
 
-// mac is a keyed hash for reuse: keying a new one costs as much as hashing the identity of a conversation, and six
-// allocations.
+// mac is reused: a new HMAC costs as much as hashing a conversation's identity, and six allocations.
 type mac struct {
 	hash.Hash
-	in []byte // what is hashed, or was
+	in []byte // the input, and its buffer
 }
 
-// maxMAC bounds the buffer that is kept for reuse: clients choose the names of models and tenants.
+// maxMAC bounds the buffer that is kept: clients choose the names of models and tenants.
 const maxMAC = 4 << 10
 
-// hashed returns HMAC-SHA256 over a version byte and the fields, each preceded by its length, so that no two lists of
-// fields have the same input.
+// hashed returns HMAC-SHA256 of a version byte and the fields. The length before each field keeps different lists apart.
 func (s Secret) hashed(version byte, fields ...string) (sum [sha256.Size]byte) {
 	var m *mac
 	if s.macs != nil {
@@ -57,7 +55,7 @@ func (s Secret) hashed(version byte, fields ...string) (sum [sha256.Size]byte) {
 	return sum
 }
 
-// NewSecret returns a secret made of the given bytes, which it copies. Fewer than 16 are an error.
+// NewSecret copies the key. Fewer than 16 bytes are an error.
 func NewSecret(key []byte) (Secret, error) {
 	if len(key) < minSecret {
 		return Secret{}, fmt.Errorf("read secret: %d bytes, need at least %d", len(key), minSecret)
@@ -65,27 +63,25 @@ func NewSecret(key []byte) (Secret, error) {
 	return Secret{key: bytes.Clone(key), macs: &sync.Pool{}}, nil
 }
 
-// RandomSecret returns a new 256-bit secret for one process: other replicas, and this one after a restart, do not know
-// the conversations keyed by it.
+// RandomSecret returns a new 256-bit secret. Other replicas, and this one after a restart, do not know its conversations.
 func RandomSecret() (Secret, error) {
 	key := make([]byte, 32)
 	rand.Read(key) // since Go 1.24 it fills the slice or ends the process
 	return NewSecret(key)
 }
 
-// String hides the secret from logs and from the %v and %s verbs.
+// String hides the secret from %v and %s.
 func (Secret) String() string { return "[secret]" }
 
-// GoString hides the secret from the %#v verb.
+// GoString hides the secret from %#v.
 func (Secret) GoString() string { return "[secret]" }
 
-// IsZero says whether it is the zero Secret.
+// IsZero reports whether it is the zero Secret.
 func (s Secret) IsZero() bool { return len(s.key) == 0 }
 
-// Derive returns 32 bytes that only holders of the secret can compute: HMAC-SHA256 over a version byte and a text.
-// Every use has its own version, so that what leaves the process for one use is never a key of another: 1 for
-// conversations, 2 for salts, 3 for chains, 4 and 5 in package redisstore, 6 for outlines, 7 for salts of epochs,
-// 8 for clients in logs, 9 for conversations without an id, 10 for clients' ids, 11 for conversations of one id.
+// Derive returns HMAC-SHA256 of a version byte and a text. Every use has its own version, so that no use reveals the key of another: 1 for
+// conversations, 2 for salts, 3 for chains, 4 and 5 in package redisstore, 6 for outlines, 7 for salts of epochs, 8 for clients in logs, 9
+// for conversations without an id, 10 for clients' ids, 11 for conversations of one id.
 func (s Secret) Derive(version byte, text []byte) []byte {
 	mac := hmac.New(sha256.New, s.key)
 	mac.Write([]byte{version})
@@ -93,22 +89,19 @@ func (s Secret) Derive(version byte, text []byte) []byte {
 	return mac.Sum(nil)
 }
 
-// saltVersion opens the input of every salt. It differs from conversationVersion, so that a salt,
-// which engines see, is never a conversation's key.
+// saltVersion differs from conversationVersion, so that a salt, which engines see, is never a conversation's key.
 const saltVersion byte = 2
 
-// epochVersion opens the input of every epoch's salt.
 const epochVersion byte = 7
 
-// Salt returns a cache_salt that is the same for all requests of a tenant that carry the same salt of
-// their own, and different for all other requests: engines then share no prefix cache between tenants,
-// and cannot be asked by timing whether another tenant has sent a prompt.
+// Salt returns a cache_salt for the requests of one tenant with one salt of their own. Tenants then share no prefix cache of an engine, and
+// cannot find out by timing whether another tenant sent a prompt.
 func (s Secret) Salt(tenant, clientSalt string) string {
 	sum := s.hashed(saltVersion, tenant, clientSalt)
 	return base64.RawURLEncoding.EncodeToString(sum[:])
 }
 
-// EpochSalt returns the beginning of the cache_salt that all replicas use in an epoch of the fleet.
+// EpochSalt returns the prefix of the cache_salt that all replicas use in an epoch.
 func (s Secret) EpochSalt(epoch int64) string {
 	sum := s.hashed(epochVersion, strconv.FormatInt(epoch, 10))
 	return "quarantine-" + base64.RawURLEncoding.EncodeToString(sum[:16]) + "~"

@@ -179,8 +179,8 @@ func TestShared_NoticesWhatLookUpsDoNotShow(t *testing.T) {
 		want  RemoteState
 		told  string
 	}{
-		{errors.New("OOM command not allowed"), 10 * time.Second, RemoteDown, "Redis does not do what is needed"},
-		{fmt.Errorf("%w: its ACL must allow", ErrRemoteForbids), 5 * time.Second, RemoteRefused, "Redis refuses what is needed"},
+		{errors.New("OOM command not allowed"), 10 * time.Second, RemoteDown, "Redis does not work"},
+		{fmt.Errorf("%w: its ACL must allow", ErrRemoteForbids), 5 * time.Second, RemoteRefused, "Redis refuses a command"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			r, told := newShared(&far{test: func() error { return test.err }})
@@ -213,7 +213,7 @@ func TestShared_TellsThatTheOutageIsOver(t *testing.T) {
 		r.breaker.set(true)
 		<-time.After(time.Minute)
 		end()
-		if len(*told) != 2 || !strings.Contains((*told)[0], "does not do what is needed") || (*told)[1] != "Redis answers: tickets are shared among replicas." {
+		if len(*told) != 2 || !strings.Contains((*told)[0], "does not work") || (*told)[1] != "Redis answers: tickets are shared among replicas." {
 			t.Errorf("operators are told %q", *told)
 		}
 	})

@@ -6,44 +6,42 @@ import (
 )
 
 const (
-	// firstBuffer is the buffer of a stream while every read fits into it: a vLLM chunk has 200 to 400 bytes.
+	// firstBuffer suffices while every read fits: a vLLM chunk has 200 to 400 bytes.
 	firstBuffer = 1 << 10
-	// smallBuffer is the buffer of an idle stream that has had a larger read before. Together with the head and the end of a chunk
-	// (RFC 9112, 7.1) it fits into the 4 KiB that net/http's server writes at once, so such a read takes one write instead of
-	// two.
+	// smallBuffer is for idle streams that have had a larger read. With the head and end of a chunk (RFC 9112, 7.1) it fits into the 4 KiB
+	// that net/http's server writes at once: one write instead of two.
 	smallBuffer = 4<<10 - 16
-	// minRead is the least space that a read is offered.
+	// minRead is the least space for a read.
 	minRead = 512
-	// calmReads is how many reads in a row must have fitted into smallBuffer before the stream gives a larger buffer back.
-	// Streams whose every event is larger (log probabilities) keep theirs.
+	// calmReads in a row have to fit into smallBuffer before a stream gives back a larger buffer. Streams with only larger events (log
+	// probabilities) keep theirs.
 	calmReads = 4
-	// keepBuffer is the size above which a stream gives its buffer back at once. Only prompt ids (first chunk) and transfer
-	// parameters (last chunk) make such large events, so the buffer rarely has to grow again: 20 log probabilities of a token
-	// take 2 kB. A stream that falls silent after its first chunk would otherwise keep the whole buffer, 64 kB for 13,000 ids.
+	// keepBuffer is the size above which a stream gives its buffer back at once. Only prompt ids (first chunk) and transfer parameters (last
+	// chunk) need it: 64 kB for 13,000 ids, but 2 kB for a token's 20 log probabilities.
 	keepBuffer = 32 << 10
-	// youngReads is the number of first reads after which a stream gives back any larger buffer that the read did not fill. Only
-	// the first chunk has the prompt's ids, and a stream that falls silent after it would keep their space.
+	// youngReads is how many first reads give back any larger buffer that they did not fill, because only the first chunk has the prompt's
+	// ids.
 	youngReads = 8
 	// widening: a gap grows by one extra byte for every widening bytes that move.
 	widening = 8
 )
 
-// buffer holds bytes of the stream in their order: those that may go out, those that are held back, and those that are not decided:
+// buffer holds bytes of the stream in their order:
 //
 //	b[:ready]         may go out with the next write
 //	b[ready:heldEnd]  held back
 //	b[next:end]       not decided
 //
-// ready <= heldEnd <= next <= end, because most decisions remove bytes. So one array serves for all three, and everything that may
-// go out is one slice. Held bytes move only if a cut or a drop has left a gap before them. An edit that adds more bytes than the gap
-// has moves the undecided bytes away first.
+// ready <= heldEnd <= next <= end. Most decisions remove bytes, so one array serves for all three, and everything that may go out is one
+// slice. Held bytes move only if a cut or drop has left a gap before them. An edit that needs more than the gap first moves the undecided
+// bytes away.
 type buffer struct {
 	b                         []byte
 	ready, heldEnd, next, end int
 	calm                      int  // reads in a row that fitted into smallBuffer
-	full                      bool // the last read filled all the space that it was offered
+	full                      bool // the last read filled its space
 	reads                     int  // reads so far
-	widened                   bool // an edit has needed more space than the gap has
+	widened                   bool // an edit has needed more than the gap
 	memory                    *Memory
 }
 
@@ -69,17 +67,16 @@ func (b *buffer) spare() []byte {
 	return b.b[b.end:b.offered(size)]
 }
 
-// free gives the array back at the end of the stream. Nothing may use the buffer's slices afterwards.
+// free gives the array back. Nothing may use the buffer's slices afterwards.
 func (b *buffer) free() {
 	b.memory.giveBack(b.b)
 	*b = buffer{memory: b.memory}
 }
 
-// fits reports whether a buffer of this size has room for a read.
 func (b *buffer) fits(size int) bool { return b.offered(size)-b.end >= minRead }
 
-// offered returns the end of the space for reads in a buffer of this size. Once an edit has needed more than the gap, reads leave
-// a share free; otherwise the edits of a fast stream would need an ever larger buffer.
+// offered returns the end of the space for reads. Once an edit has needed more than the gap, reads leave a share free; otherwise edits of a
+// fast stream would need an ever larger buffer.
 func (b *buffer) offered(size int) int {
 	if b.widened {
 		size -= size / widening
@@ -87,7 +84,6 @@ func (b *buffer) offered(size int) int {
 	return size
 }
 
-// filled adds n bytes that were read into spare.
 func (b *buffer) filled(n int) {
 	b.end += n
 	b.reads++
@@ -98,10 +94,8 @@ func (b *buffer) filled(n int) {
 	}
 }
 
-// rest returns the bytes that are not decided.
 func (b *buffer) rest() []byte { return b.b[b.next:b.end] }
 
-// hold holds back the first n bytes of the rest.
 func (b *buffer) hold(n int) {
 	if b.heldEnd != b.next {
 		copy(b.b[b.heldEnd:], b.b[b.next:b.next+n])
@@ -110,10 +104,8 @@ func (b *buffer) hold(n int) {
 	b.next += n
 }
 
-// drop removes the first n bytes of the rest.
 func (b *buffer) drop(n int) { b.next += n }
 
-// insert holds back bytes that the stream does not contain.
 func (b *buffer) insert(p []byte) {
 	if missing := len(p) - (b.next - b.heldEnd); missing > 0 {
 		b.widen(missing)
@@ -121,8 +113,7 @@ func (b *buffer) insert(p []byte) {
 	b.heldEnd += copy(b.b[b.heldEnd:], p)
 }
 
-// widen enlarges the gap before the rest by missing bytes plus a share of the bytes that it moves. So many small edits in one
-// long read cost only a few moves.
+// widen enlarges the gap by missing bytes and a share of the bytes that it moves, so that many small edits of a long read cost few moves.
 func (b *buffer) widen(missing int) {
 	b.widened = true
 	by := missing + len(b.rest())/widening
@@ -139,13 +130,10 @@ func (b *buffer) widen(missing int) {
 	b.end += by
 }
 
-// takeBack removes the last n bytes that are held back.
 func (b *buffer) takeBack(n int) { b.heldEnd -= n }
 
-// letGo releases the bytes that are held back.
 func (b *buffer) letGo() { b.ready = b.heldEnd }
 
-// heldBytes returns the number of bytes held back.
 func (b *buffer) heldBytes() int { return b.heldEnd - b.ready }
 
 // sent removes the bytes that have gone out, and closes the gaps.
@@ -158,7 +146,7 @@ func (b *buffer) sent() {
 	b.ready, b.heldEnd, b.next, b.end = 0, kept, kept, kept+rest
 }
 
-// pass releases the first n bytes of the rest, before everything that is held back but its first bytes.
+// pass releases the first n bytes of the rest, before all held bytes but the first ones.
 func (b *buffer) pass(n, first int) {
 	b.hold(n)
 	b.ready += first
@@ -169,12 +157,11 @@ func (b *buffer) pass(n, first int) {
 	b.ready += n
 }
 
-// Memory keeps arrays of streams that have ended and gives them to other streams, in the two sizes that nearly all of them use.
-// The garbage collector takes unused arrays within two of its cycles; larger arrays are never kept. Memory is safe for
-// concurrent use. Its zero value is ready for use, and a nil Memory keeps nothing.
+// Memory reuses the arrays of ended streams, in the two usual sizes. The garbage collector takes unused ones within two cycles. It is safe for
+// concurrent use; the zero value is ready, and a nil Memory keeps nothing.
 type Memory struct{ first, small sync.Pool }
 
-// take returns an array of this size with arbitrary content.
+// take returns an array with arbitrary content.
 func (m *Memory) take(size int) []byte {
 	if m != nil {
 		switch size {

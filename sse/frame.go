@@ -5,11 +5,9 @@ import (
 	"sort"
 )
 
-// scanWindow bounds how far lineEnd looks for an LF before it looks for a CR. Without it a stream whose lines end in
-// lone CRs is searched to the end of the buffer once per line.
+// scanWindow bounds the search for an LF before that for a CR: a stream with lone CRs would be searched to its end once per line.
 const scanWindow = 512
 
-// lineEnd returns the index of the first CR or LF in b, or len(b) if there is none.
 func lineEnd(b []byte) int {
 	for off := 0; off < len(b); off += scanWindow {
 		w := b[off:min(off+scanWindow, len(b))]
@@ -27,7 +25,7 @@ func lineEnd(b []byte) int {
 	return len(b)
 }
 
-// afterLine returns what follows the line that ends at index end of b: CRLF is one line end.
+// afterLine returns the bytes after the line end at index end; CRLF is one line end.
 func afterLine(b []byte, end int) []byte {
 	rest := b[end:]
 	if bytes.HasPrefix(rest, []byte("\r\n")) {
@@ -36,12 +34,10 @@ func afterLine(b []byte, end int) []byte {
 	return rest[min(1, len(rest)):]
 }
 
-// oneLineName begins the one line of an event as vLLM writes it.
 const oneLineName = "data: "
 
-// oneLine returns the data and the length of the event at the beginning of b, if the event is one data line as vLLM writes it and
-// ends in LF. ok is false for any other event, for an incomplete one, and for one of more than scanWindow bytes; framer handles
-// those, with the same result. For a chunk oneLine saves two searches.
+// oneLine returns the data and length of an event that is one data line and ends in LF, as vLLM writes it. For any other, incomplete or
+// longer event (scanWindow) ok is false, and framer finds the same. oneLine saves two searches per chunk.
 func oneLine(b []byte) (data []byte, n int, ok bool) {
 	w := b[:min(len(b), scanWindow)]
 	if !bytes.HasPrefix(w, []byte(oneLineName)) {
@@ -54,25 +50,24 @@ func oneLine(b []byte) (data []byte, n int, ok bool) {
 	return w[len(oneLineName):end], end + 2, true
 }
 
-// framer finds the ends of events: blank lines, where a line ends in LF, CRLF or CR (WHATWG HTML 9.2.6). It sees every byte once,
-// so its work is linear however many reads the stream takes.
+// framer finds the ends of events: blank lines, where a line ends in LF, CRLF or CR (WHATWG HTML 9.2.6). It sees every byte once, so its
+// work is linear.
 //
-// A CR ends its line at once, even as the last byte of a read, because waiting for a possible LF would delay the event until the
-// next read. An LF that then follows still belongs to that line; see tail.
+// A CR ends its line at once, even at the end of a read: waiting for an LF would delay the event. An LF that follows belongs to the same
+// line end; see tail.
 type framer struct {
-	inLine bool // a byte of the current line has been seen
-	cr     bool // the byte before was the CR of a line end
+	inLine bool // a byte of the line has been seen
+	cr     bool // the last byte was the CR of a line end
 }
 
-// tail reports whether b, which starts where an event ended, begins with the LF of that event's last line end.
+// tail reports whether b, where an event ended, begins with the LF of its CRLF.
 func (f *framer) tail(b []byte) bool {
 	lf := f.cr && b[0] == '\n'
 	f.cr = false
 	return lf
 }
 
-// next scans b, which continues the bytes scanned before, up to the first blank line, and returns the number of bytes
-// scanned. done says that they end with that blank line.
+// next scans b, which continues earlier bytes, up to the first blank line, and returns the number of bytes. done says that it found one.
 func (f *framer) next(b []byte) (n int, done bool) {
 	for n < len(b) {
 		if f.tail(b[n:]) {
@@ -95,21 +90,18 @@ func (f *framer) next(b []byte) (n int, done bool) {
 	return n, false
 }
 
-// dataLine is the value of one data line: its position in the event's bytes and in the data buffer.
 type dataLine struct{ raw, joined int }
 
-// dataBuffer is the data of one event. It maps positions in the data back to the event's bytes, and is reused from event to
-// event.
+// dataBuffer is the data of one event, with the way back to the event's bytes. It is reused for the next event.
 type dataBuffer struct {
 	lines  []dataLine
 	joined []byte
-	one    [1]dataLine // the array behind lines while events have one line
+	one    [1]dataLine // array of lines while events have one line
 }
 
-// parse returns the data buffer of a complete event: the values of its data lines joined with LF. Field names are case
-// sensitive, exactly one space after the colon is not part of the value, and a line without colon is a name with an empty
-// value (WHATWG HTML 9.2.6). ok is false for an event without a data line, which a client does not dispatch.
-// One data line, which is all that vLLM writes, is returned in place.
+// parse returns the values of a complete event's data lines, joined with LF. Names are case sensitive, exactly one space after the colon is
+// no part of the value, and a line without colon is a name (WHATWG HTML 9.2.6). Without a data line ok is false: clients dispatch nothing.
+// It does not copy a single data line.
 func (d *dataBuffer) parse(event []byte) (data []byte, ok bool) {
 	d.lines, d.joined = d.lines[:0], d.joined[:0]
 	for rest := event; len(rest) > 0; {
@@ -141,21 +133,19 @@ func (d *dataBuffer) oneLine() {
 	d.lines, d.joined = append(d.lines[:0], dataLine{raw: len(oneLineName)}), d.joined[:0]
 }
 
-// raw returns the position in the event of byte i of its data buffer, which must not be one of the joining LFs.
+// raw returns the position in the event of byte i of its data, which must not be a joining LF.
 func (d *dataBuffer) raw(i int) int {
 	after := sort.Search(len(d.lines), func(k int) bool { return d.lines[k].joined > i })
 	line := d.lines[after-1]
 	return line.raw + i - line.joined
 }
 
-// trim releases the memory of a big event.
 func (d *dataBuffer) trim() {
 	if cap(d.joined) > smallBuffer || cap(d.lines) > smallBuffer/16 {
 		*d = dataBuffer{}
 	}
 }
 
-// dataValue returns the value of a line whose field name is "data".
 func dataValue(line []byte) (value []byte, ok bool) {
 	if !bytes.HasPrefix(line, []byte("data")) {
 		return nil, false

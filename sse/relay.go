@@ -9,23 +9,23 @@ import (
 	"carryover/sse/rawjson"
 )
 
-// maxEmptyReads is how many reads in a row may return nothing before Run counts the reader as broken, as in bufio.
+// maxEmptyReads in a row mean that the reader is broken, as in bufio.
 const maxEmptyReads = 100
 
-// byteOrderMark may begin a stream; it is not part of the first line (WHATWG HTML 9.2.6).
+// byteOrderMark may begin a stream, and is not part of its first line (WHATWG HTML 9.2.6).
 const byteOrderMark = "\xef\xbb\xbf"
 
-// Relay copies one stream of events. It is used once and by one goroutine.
+// Relay copies one stream of events. It is used once, by one goroutine.
 type Relay struct {
 	cfg    Config
 	client client
 	member memberSearch
-	blanks rawjson.Blanks // of the oversize event that passes, or was the last to pass
+	blanks rawjson.Blanks // of the last oversize event
 	stats  Stats
 
 	buf   buffer
-	room  int  // the longest event that there is memory for
-	begun bool // the byte order mark, if any, was handled
+	room  int  // the longest event that has memory
+	begun bool // the byte order mark, if any, is handled
 	frame framer
 	event scanned
 	data  dataBuffer
@@ -33,18 +33,16 @@ type Relay struct {
 
 	held     held
 	released bool // something has been released to the client
-	mark     int  // length of the byte order mark that is held back
+	mark     int  // length of the held byte order mark
 	previous decided
 }
 
-// client is where a stream goes.
 type client struct {
 	dst    io.Writer
-	flush  func() error // nil if there is nothing to flush
+	flush  func() error // nil for nothing to flush
 	failed error        // of a write
 }
 
-// send writes and flushes, and returns how many bytes were written.
 func (c *client) send(b []byte) (n int, err error) {
 	if c.failed != nil {
 		return 0, c.failed
@@ -60,12 +58,11 @@ func (c *client) send(b []byte) (n int, err error) {
 	return n, err
 }
 
-// scanned is the event, or the comment, that the rest begins with, as far as it has been read.
 type scanned struct {
-	seen      int  // bytes of the rest that the framer has scanned
+	seen      int  // bytes that the framer has scanned
 	gone      int  // bytes that cutNull has left behind the event
-	split     bool // the event has come in several reads
-	opened    bool // it is oversize, and passing through
+	split     bool // it has come in several reads
+	opened    bool // it is oversize, and passing
 	inComment bool // the rest begins with an unfinished comment line
 }
 
@@ -81,15 +78,14 @@ func New(dst io.Writer, flush func() error, cfg Config) *Relay {
 	return r
 }
 
-// Stats returns the counts so far. Observe may call it during Run, and anyone after Run.
+// Stats returns the counts so far. It may be called by Observe, and after Run.
 func (r *Relay) Stats() Stats { return r.stats }
 
-// Released reports whether anything of the stream has gone out, or is about to. Observe may call it during Run.
+// Released reports whether anything has gone out, or is about to. Observe may call it.
 func (r *Relay) Released() bool { return r.released }
 
-// Run relays src until its end, an error, or the verdict Stop. The end of src is clean only if the error is io.EOF itself; an
-// error that wraps io.EOF is a stream that broke off. At a clean end everything that is left goes out. That includes an unfinished
-// event, which Run does not observe, because clients discard it (WHATWG HTML 9.2.6).
+// Run relays src until its end, an error, or the verdict Stop. Only io.EOF itself is a clean end; an error that wraps io.EOF has broken
+// off. At a clean end everything goes out, even an unfinished event; it is not observed, because clients discard it (WHATWG HTML 9.2.6).
 func (r *Relay) Run(src io.Reader) error {
 	defer r.buf.free()
 	empty := 0
@@ -103,7 +99,7 @@ func (r *Relay) Run(src io.Reader) error {
 			r.buf.filled(n)
 		}
 		stop := r.scan()
-		clean := err == io.EOF //nolint:errorlint // what wraps io.EOF has broken off
+		clean := err == io.EOF //nolint:errorlint // an error that wraps io.EOF has broken off
 		if clean && r.cfg.Complete != nil && !r.cfg.Complete() {
 			clean, err = false, errNoEnd
 		}
@@ -135,16 +131,16 @@ func (r *Relay) Run(src io.Reader) error {
 	}
 }
 
-// readMeanwhile reads once, and releases what is held back if that takes too long. The read fills space, which no write touches, and the
-// buffer does not move before both are over.
+// readMeanwhile reads once, and releases held bytes if that takes too long. No write touches space, and the buffer does not move before both
+// are over.
 func (r *Relay) readMeanwhile(src io.Reader, space []byte) (n int, err error) {
 	var panicked any
 	released := make(chan struct{})
 	timer := time.AfterFunc(r.cfg.Patience, func() {
 		defer close(released)
-		defer func() { panicked = recover() }() // it is the caller's to handle
+		defer func() { panicked = recover() }() // the caller handles it
 		r.letGo()
-		_ = r.send() // the next one fails, too
+		_ = r.send() // the next send fails, too
 	})
 	defer func() {
 		late := !timer.Stop()
@@ -161,7 +157,6 @@ func (r *Relay) readMeanwhile(src io.Reader, space []byte) (n int, err error) {
 	return src.Read(space)
 }
 
-// scan decides on the bytes that have been read, event by event, and returns why the relay has to stop, if it has to.
 func (r *Relay) scan() error {
 	if !r.begun && !r.begin() {
 		return nil
@@ -217,7 +212,6 @@ func (r *Relay) scan() error {
 	}
 }
 
-// unfinished records that the read has ended within an event.
 func (r *Relay) unfinished() {
 	if !r.event.split && r.cfg.Begin != nil {
 		r.cfg.Begin()
@@ -225,8 +219,7 @@ func (r *Relay) unfinished() {
 	r.event.split = true
 }
 
-// begin handles the byte order mark, and reports whether enough bytes have come to do so. The mark goes out together with the
-// first other bytes.
+// begin handles the byte order mark, and reports whether enough bytes have come for that. The mark goes out with the first other bytes.
 func (r *Relay) begin() bool {
 	head := r.buf.rest()
 	if len(head) < len(byteOrderMark) && strings.HasPrefix(byteOrderMark, string(head)) {
@@ -240,7 +233,6 @@ func (r *Relay) begin() bool {
 	return true
 }
 
-// finish releases everything that is left at a clean end of the stream.
 func (r *Relay) finish() {
 	if n := len(r.buf.rest()); n > 0 {
 		r.stats.MidEvent = true
@@ -249,7 +241,6 @@ func (r *Relay) finish() {
 	r.buf.letGo()
 }
 
-// send writes and flushes what may go out.
 func (r *Relay) send() error {
 	if r.buf.ready == 0 {
 		return nil

@@ -6,7 +6,7 @@ import (
 	"carryover/sse/rawjson"
 )
 
-// decide returns the verdict on a complete event with this data. Afterwards r.edits has the changes of the event's bytes.
+// decide returns the verdict on a complete event, and leaves the event's changes in r.edits.
 func (r *Relay) decide(event, data []byte) Verdict {
 	r.stats.Events++
 	if r.member.needle != nil {
@@ -39,24 +39,22 @@ func (r *Relay) decide(event, data []byte) Verdict {
 	return verdict
 }
 
-// substantial reports whether an event is worth sending without the stripped member.
 func (r *Relay) substantial(data []byte) bool {
 	return len(r.cfg.Substance) == 0 || hasSubstance(data, r.cfg.Substance, r.cfg.Strip)
 }
 
-// held is what the client does not get yet.
 type held struct {
 	any   bool // an observed event is held back
 	brief bool // its verdict was Await
-	last  int  // length of the last held event, with what follows it
+	last  int  // length of the last held event, with the bytes behind it
 }
 
-// decided is the last thing that was decided on. The LF of its CRLF may still follow, and shares its fate.
+// decided is the last decision. An LF that completes its CRLF gets the same one.
 type decided struct {
 	verdict      Verdict
 	behind       bool // the bytes to settle are that LF
-	lone         bool // it had no data
-	meansNothing bool // and it does not affect any event
+	lone         bool // it has no data
+	meansNothing bool // and it affects no event
 }
 
 // settle carries out a verdict on the first n bytes of the rest.
@@ -99,27 +97,24 @@ func (r *Relay) settle(verdict Verdict, n int) {
 	r.letGo()
 }
 
-// letGo releases everything that is held back.
 func (r *Relay) letGo() {
 	r.held, r.released, r.mark = held{}, true, 0
 	r.buf.letGo()
 }
 
-// Some parts of a stream have no data and are not events, so clients dispatch nothing for them (WHATWG HTML 9.2.6): comments,
-// which engines and gateways send to keep a connection alive, blank lines, and events that have only other fields. The relay
-// decides on comments before an event line by line. A comment that came minutes before the event does not wait for it and does
-// not make it look older.
+// Comments, blank lines, and events with only other fields have no data, and clients dispatch nothing for them (WHATWG HTML 9.2.6). The relay
+// decides on comments line by line: a keep-alive from minutes before an event neither waits for it nor makes it look older.
 
-// besides reports whether rest, where an event may begin, begins with a comment line or a blank line instead.
+// besides reports whether rest begins with a comment or blank line in place of an event.
 func (r *Relay) besides(rest []byte) bool {
 	return r.event.inComment || r.event.seen == 0 && !r.event.opened && (rest[0] == ':' || rest[0] == '\n' || rest[0] == '\r')
 }
 
-// beside decides on the line that rest begins with, and reports whether the line was complete.
+// beside decides on the line at the beginning of rest, and reports whether it was complete.
 func (r *Relay) beside(rest []byte) (done bool) {
 	end := r.event.seen + lineEnd(rest[r.event.seen:])
 	if r.event.inComment = end == len(rest); r.event.inComment {
-		if r.event.seen = end; r.event.seen > r.room || r.stats.MidEvent { // a comment without end is passed on in constant memory
+		if r.event.seen = end; r.event.seen > r.room || r.stats.MidEvent { // a comment without end passes in constant memory
 			r.stats.MidEvent = true
 			r.aside(r.event.seen, true)
 			r.event.seen = 0
@@ -133,8 +128,7 @@ func (r *Relay) beside(rest []byte) (done bool) {
 	return true
 }
 
-// aside decides on the first n bytes of the rest, which have no data. Bytes that do not affect the held events go out before these, behind
-// the byte order mark; others wait behind the held event.
+// aside decides on n bytes without data. Bytes that affect no event go out before the held events, behind the byte order mark; others wait.
 func (r *Relay) aside(n int, meansNothing bool) {
 	r.previous.lone, r.previous.meansNothing = true, meansNothing
 	waits := r.held.any && !meansNothing
@@ -152,7 +146,7 @@ func (r *Relay) aside(n int, meansNothing bool) {
 	}
 }
 
-// tail decides on the LF of a CRLF when the CR has been decided on before.
+// tail decides on the LF of a CRLF after its CR.
 func (r *Relay) tail() {
 	if r.previous.lone {
 		r.aside(1, r.previous.meansNothing)
@@ -162,7 +156,7 @@ func (r *Relay) tail() {
 	r.settle(r.previous.verdict, 1)
 }
 
-// usualRoom is the longest event that is held without asking for memory.
+// usualRoom is the longest event that needs no memory from Room.
 func (c *Config) usualRoom() int {
 	if c.Room == nil {
 		return c.MaxEvent
@@ -181,7 +175,7 @@ func (r *Relay) grows() bool {
 	return true
 }
 
-// passThrough releases the held bytes, and then the bytes read so far of an oversize event, with null in place of Config.Blank.
+// passThrough releases held bytes, and then the oversize event so far, with null for Config.Blank.
 func (r *Relay) passThrough(done bool) {
 	if !r.event.opened {
 		r.blanks = rawjson.Blanks{Names: r.cfg.Blank}

@@ -6,46 +6,41 @@ import (
 	"carryover/sse/rawjson"
 )
 
-// TokenIDs says where an answer has the token ids that vLLM adds for `return_token_ids` (vLLM 0.32, entrypoints/openai:
-// chat_completion/serving.py and completion/serving.py). The prompt's ids are at the top level of the first chat chunk, or in the
-// choice of a text completion; the output's ids are in each choice. Only arrays count: without `return_token_ids` vLLM sends null
-// in the same places. If a member occurs twice, the last one counts.
+// TokenIDs has the places of the token ids that vLLM adds for `return_token_ids` (vLLM 0.32, entrypoints/openai: chat_completion/serving.py
+// and completion/serving.py). The prompt's are at the top level of the first chat chunk, or in a text completion's choice; the output's are
+// in each choice. Only arrays count: without `return_token_ids` vLLM sends null. Of repeated members the last counts.
 type TokenIDs struct {
-	// Ranges are the positions of the arrays prompt_token_ids (top level), choices[0].prompt_token_ids and choices[0].token_ids;
-	// the zero Span for an array that is missing.
+	// Ranges are prompt_token_ids (top level), choices[0].prompt_token_ids and choices[0].token_ids; the zero Span for a missing array.
 	Ranges [3]rawjson.Span
-	// Prompt is the array of the prompt's ids; nil if there is none. If there are two, it is the one at the top level.
+	// Prompt is the array of the prompt's ids, preferably from the top level; nil if there is none.
 	Prompt []byte
 	// Output is the array of the output's ids; nil if there is none.
 	Output []byte
 }
 
-// Indices of TokenIDs.Ranges.
 const (
 	topPrompt = iota
 	choicePrompt
 	choiceOutput
 )
 
-// FindTokenIDs finds the arrays of token ids in one JSON object, however their names are spelled. Text that looks like them,
-// in strings or in other objects, never counts. ok is false if there is no array, and for anything but one valid JSON object. It
-// reads data once and allocates only if names contain escapes.
+// FindTokenIDs finds the arrays of token ids in one JSON object, under any spelling of their names, but not in strings or other objects. ok is
+// false without an array, and for anything but one valid object. It reads data once, and allocates only for names with escapes.
 func FindTokenIDs(data []byte) (ids TokenIDs, ok bool) {
 	w := idWalk{b: data}
 	ok = w.find()
 	return w.ids, ok
 }
 
-// Null makes the client see null in place of the arrays that were found in the event's Data, as if the engine had not been asked
-// for ids.
+// Null makes the client see null for these arrays, as if the engine had not been asked for ids.
 func (ids TokenIDs) Null(e Event) {
 	for _, r := range ids.Ranges {
 		e.Replace(r.From, r.To, []byte("null"))
 	}
 }
 
-// AllTokenIDs returns the arrays of token ids in all choices of a whole answer, ascending, and those that FindTokenIDs finds. It returns none
-// for anything but one valid JSON object.
+// AllTokenIDs returns the arrays of token ids in all choices of a whole answer, ascending, and the two of FindTokenIDs. It returns none for
+// anything but one valid object.
 func AllTokenIDs(object []byte) (all []rawjson.Span, prompt, output []byte) {
 	w := idWalk{b: object, every: true}
 	if w.find(); len(w.all) == 0 {
@@ -54,17 +49,17 @@ func AllTokenIDs(object []byte) (all []rawjson.Span, prompt, output []byte) {
 	return w.all, w.ids.Prompt, w.ids.Output
 }
 
-// idWalk is one pass over an answer. Its results count only after the end, when the object has turned out to be valid.
+// idWalk is one pass over an answer. Its results count only if the object is valid.
 type idWalk struct {
 	b     []byte
 	ids   TokenIDs
 	every bool           // gather the arrays of all choices
-	all   []rawjson.Span // arrays of ids in all choices, repeated members included, ascending
+	all   []rawjson.Span // arrays of all choices, repeated members included, ascending
 }
 
-// find walks over the whole answer and reports whether ids has an array. If the answer is not valid, it forgets what it found.
+// find reports whether there is an array of ids. It forgets what it found in an invalid answer.
 func (w *idWalk) find() bool {
-	// The closing quote excludes most text, as in New.
+	// The closing quote excludes most text, as in memberSearch.
 	if !bytes.Contains(w.b, []byte(`token_ids"`)) && !bytes.Contains(w.b, []byte(`\u00`)) {
 		return false
 	}
@@ -94,7 +89,6 @@ func (w *idWalk) find() bool {
 	return w.ids.Prompt != nil || w.ids.Output != nil
 }
 
-// choices reads the value at s.Pos. From vLLM it is an array of objects.
 func (w *idWalk) choices(s *rawjson.Scanner) error {
 	w.ids.Ranges[choicePrompt], w.ids.Ranges[choiceOutput] = rawjson.Span{}, rawjson.Span{}
 	if s.Peek() != '[' {
@@ -114,7 +108,6 @@ func (w *idWalk) choices(s *rawjson.Scanner) error {
 	return err
 }
 
-// choice reads the choice at s.Pos.
 func (w *idWalk) choice(s *rawjson.Scanner, first bool) error {
 	return s.Members(func(m rawjson.Member) error {
 		if err := s.Pass(); err != nil {
@@ -130,7 +123,6 @@ func (w *idWalk) choice(s *rawjson.Scanner, first bool) error {
 	})
 }
 
-// note records the value from..to; counts says that the value belongs into ids.
 func (w *idWalk) note(which, from, to int, counts bool) {
 	var r rawjson.Span
 	if w.b[from] == '[' {

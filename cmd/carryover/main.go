@@ -1,8 +1,6 @@
 // Command carryover is a multi-turn proxy in front of disaggregated (prefill and decode) vLLM instances.
 //
-// The packages beside it are its parts. Package cli is the tree of commands and says what the exit codes mean; config reads flags,
-// environment and configuration file; app puts the program together and runs it; doctor and demo are commands of their own.
-// Package e2e tests the whole.
+// Package cli has the tree of commands, config reads the settings, and app builds and runs the proxy.
 package main
 
 import (
@@ -16,8 +14,7 @@ import (
 )
 
 func main() {
-	// net/http reports stray bytes of engines through the standard logger; what an
-	// engine sends never reaches a log.
+	// net/http logs stray bytes of engines through the standard logger. Bytes of an engine must never reach a log.
 	log.SetOutput(io.Discard)
 	app.PaceCollector()
 	os.Exit(app.UntilSignal(func(ctx context.Context) int {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -25,7 +26,7 @@ func main() {
 	os.Exit(code)
 }
 
-// command is a sub-command. It returns the exit code.
+// command is a sub-command. It returns the exit code, 0 with an error for ExitUsage.
 type command func(ctx context.Context, args []string, stdout, stderr io.Writer) (int, error)
 
 // commands are all of them, by name.
@@ -49,24 +50,17 @@ func program(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return result.ExitOK
 	case err != nil:
 		fmt.Fprintf(stderr, "pdbench: %v\n", err)
+		return cmp.Or(code, result.ExitUsage)
 	}
 	return code
 }
 
 // enginesPart serves the engines of a workload.
 func enginesPart(ctx context.Context, _ []string, stdout, _ io.Writer) (int, error) {
-	return codeOf(engines.Serve(ctx, stdout))
+	return 0, engines.Serve(ctx, stdout)
 }
 
 // relayPart serves the contender of that name.
 func relayPart(ctx context.Context, args []string, stdout, stderr io.Writer) (int, error) {
-	return codeOf(contender.ServeRelay(ctx, args, stdout, stderr))
-}
-
-// codeOf is the exit code of a command that either does what it is for or can't.
-func codeOf(err error) (int, error) {
-	if err != nil {
-		return result.ExitUsage, err
-	}
-	return result.ExitOK, nil
+	return 0, contender.ServeRelay(ctx, args, stdout, stderr)
 }

@@ -13,34 +13,29 @@ import (
 	"carryover/convcache"
 )
 
-// Replicas use the channel for messages that are of use only at once: Redis does not keep them. The channel needs more
-// permissions than tickets do: +publish, +subscribe and the channels &PREFIX:* in the ACL (check.go).
-//
-// Messages are authentic, as values are. But a program that may publish can repeat one.
+// Replicas use the channel for messages that have no later use: Redis does not keep them. It needs more permissions than tickets: +publish,
+// +subscribe and the channels &PREFIX:* in the ACL (check.go). Messages are authentic, but a program that may publish can repeat one.
 
-// The times of a subscription.
 const (
-	// quietTime is how long a subscription may hear nothing until it asks for a sign of life, and how long that may take.
-	quietTime = 3 * time.Second
-	// firstResubscribe and mostResubscribe bound the pauses between attempts.
+	// quietTime is how long a subscription may be silent before it asks for a sign of life, and how long the answer may take.
+	quietTime        = 3 * time.Second
 	firstResubscribe = 50 * time.Millisecond
 	mostResubscribe  = 2 * time.Second
 )
 
-// Channel is where replicas publish to each other. All methods are safe for concurrent use.
+// Channel sends messages between replicas. It is safe for concurrent use.
 type Channel struct {
 	name       string
 	servers    *servers
 	envelope   envelope
 	lines      *lines
-	subscribed atomic.Bool // Subscribe is heard
+	subscribed atomic.Bool // Subscribe has a subscription
 }
 
 // Channel returns the channel of the replicas that share the store.
 func (s *Store) Channel() *Channel { return s.channel }
 
-// Publish sends a short message to all replicas that subscribe, this one included, once: it arrives at most once at each, and
-// after an error it may have arrived. Those that don't listen just then never get it.
+// Publish sends a short message to all replicas that subscribe now, this one included. Each gets it at most once, perhaps also after an error.
 func (c *Channel) Publish(ctx context.Context, message string) error {
 	value := c.envelope.close(convcache.Key{}, convcache.TicketID{}, fieldMessage, []byte(message))
 	server, err := c.servers.of(ctx, c.name)
@@ -54,9 +49,8 @@ func (c *Channel) Publish(ctx context.Context, message string) error {
 	return nil
 }
 
-// Subscribe hands the messages of replicas to handle, one at a time, until ctx ends, and returns the cause then. When the
-// connection or the server is lost, it subscribes again, for ever; messages that are published meanwhile are lost. It notices
-// within 6 s if a server is silent, as behind a broken network.
+// Subscribe passes messages to handle, one at a time, until ctx ends, and returns the cause. It subscribes again after a lost connection; the
+// messages in between are lost. It notices a silent server within 6 s.
 func (c *Channel) Subscribe(ctx context.Context, handle func(message string)) error {
 	var lines limited
 	pause := firstResubscribe
@@ -66,7 +60,7 @@ func (c *Channel) Subscribe(ctx context.Context, handle func(message string)) er
 			return context.Cause(ctx)
 		}
 		if lines.due(time.Now()) {
-			c.lines.logger.Warn("what other replicas publish in redis is not heard; this is tried again", "error", loggable(err))
+			c.lines.logger.Warn("messages of other replicas are not heard; subscribing in redis again", "error", loggable(err))
 		}
 		c.servers.reload()
 		timer := time.NewTimer(pause)
@@ -79,7 +73,7 @@ func (c *Channel) Subscribe(ctx context.Context, handle func(message string)) er
 	}
 }
 
-// test publishes to a channel without subscribers, and subscribes there unless Subscribe is heard already.
+// test publishes to a channel without subscribers, and subscribes there unless Subscribe already has a subscription.
 func (c *Channel) test(ctx context.Context, server redis.UniversalClient) error {
 	name := c.name + ":test"
 	if err := server.Publish(ctx, name, "").Err(); err != nil || c.subscribed.Load() {
@@ -91,10 +85,9 @@ func (c *Channel) test(ctx context.Context, server redis.UniversalClient) error 
 	return err
 }
 
-// listen is one subscription, until it fails or ctx ends.
 func (c *Channel) listen(ctx context.Context, up func(), handle func(message string)) error {
 	subscription := c.servers.client.Subscribe(ctx, c.name)
-	done := context.AfterFunc(ctx, func() { _ = subscription.Close() }) // it ends the read
+	done := context.AfterFunc(ctx, func() { _ = subscription.Close() }) // ends the read
 	defer func() {
 		if done() {
 			_ = subscription.Close()
@@ -111,7 +104,7 @@ func (c *Channel) listen(ctx context.Context, up func(), handle func(message str
 		case asked || !errors.As(err, &timeout) || !timeout.Timeout():
 			return err
 		default:
-			// The server answers a subscription to what is subscribed to, and needs no other permission for it than this.
+			// The server answers a repeated subscription, which needs no other permission.
 			if err := subscription.Subscribe(ctx, c.name); err != nil {
 				return err
 			}
@@ -127,7 +120,6 @@ func (c *Channel) listen(ctx context.Context, up func(), handle func(message str
 	}
 }
 
-// hear hands a message over if it is authentic.
 func (c *Channel) hear(value string, handle func(message string)) {
 	message, err := c.envelope.open(convcache.Key{}, convcache.TicketID{}, fieldMessage, []byte(value))
 	if err != nil {

@@ -166,7 +166,7 @@ func TestChannel_OutlivesTheServer(t *testing.T) {
 	wantHeard(t, r, "after a restart", e)
 	s.CLI("CLIENT", "KILL", "TYPE", "pubsub")
 	wantHeard(t, r, "after a lost connection", e)
-	if got := log.Count("is not heard"); got != 1 {
+	if got := log.Count("are not heard"); got != 1 {
 		t.Errorf("got %d lines, want 1 a minute", got)
 	}
 }
@@ -181,7 +181,7 @@ func TestChannel_NoticesAServerThatKeepsSilent(t *testing.T) {
 	e := listens(t, openStore(t, Config{Addresses: []string{f.Addr()}, Logger: log.Logger()}))
 	wantHeard(t, speaker, "before", e)
 	f.Hang(true)
-	eventually(t, "a subscription that is given up", func() bool { return log.Count("is not heard") == 1 })
+	eventually(t, "a subscription that is given up", func() bool { return log.Count("are not heard") == 1 })
 	f.Hang(false)
 	wantHeard(t, speaker, "after", e)
 }

@@ -12,19 +12,17 @@ import (
 	"carryover/convcache"
 )
 
-// checkTimeout is how long a test of the server may take.
 const checkTimeout = time.Second
 
-// The advice of Test. The ACL line and what messages add to it are those of docs/replicas.md.
+// The advice of Test; docs/replicas.md has the same ACL.
 const (
 	adviceACL     = "its ACL must allow +eval +evalsha +hmget +hset +hdel +time +info +pexpire +scan"
 	adviceChannel = " +publish +subscribe"
-	adviceNo      = "INFO replication shows no master_replid, so that a failover would let tickets be used twice"
+	adviceNo      = "INFO replication shows no master_replid, so a failover could let tickets be used twice"
 )
 
-// Test puts a ticket of no conversation and takes it, in the very way in which turns do, and so tells whether
-// the server does what is needed. ErrRemoteForbids is in an error of the set-up; any other means that the server
-// does not answer properly now.
+// Test puts and takes a ticket of no conversation, as turns do. ErrRemoteForbids is a fault of the set-up; after any other error the server
+// may work later.
 func (s *Store) Test(ctx context.Context) error {
 	err := s.test(ctx)
 	if err != nil {
@@ -34,7 +32,6 @@ func (s *Store) Test(ctx context.Context) error {
 	return nil
 }
 
-// test is the test itself.
 func (s *Store) test(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
@@ -62,8 +59,8 @@ func (s *Store) test(ctx context.Context) error {
 	return server.Scan(ctx, 0, s.cfg.Prefix+":*", 1).Err()
 }
 
-// testTicket puts, sees and takes a ticket in the time that turns grant: a server that needs longer is of no use
-// to them, and one that were tested with more patience would be given up by the next turns again.
+// testTicket has the time limit of turns. A server that needs longer would pass a more patient test, and the next turns would give it up
+// again.
 func (s *Store) testTicket(ctx context.Context, server redis.UniversalClient, key convcache.Key, t *convcache.Ticket) error {
 	name, id := s.names.of(key), t.ID[:]
 	branch := string(s.envelope.close(key, t.ID, fieldBranch, encodeBranch(&t.Branch)))
@@ -92,13 +89,12 @@ func (s *Store) testTicket(ctx context.Context, server redis.UniversalClient, ke
 		}
 	}
 	if text(seen, 0) != branch || text(taken, 0) != "taken" || text(taken, 1) != branch || text(taken, 2) != params {
-		return fmt.Errorf("what was put did not come back (%q)", text(taken, 0))
+		return fmt.Errorf("the server did not return the ticket that was put (%q)", text(taken, 0))
 	}
 	return nil
 }
 
-// testClock says so if this process' clock and the server's differ. Nothing goes wrong then, but tickets that
-// other replicas made may look expired, or as if made in the future.
+// testClock warns if this clock and the server's differ. Tickets of other replicas may then look expired, or made in the future.
 func (s *Store) testClock(ctx context.Context, server redis.UniversalClient) error {
 	there, err := server.Time(ctx).Result()
 	if err != nil {
@@ -106,12 +102,12 @@ func (s *Store) testClock(ctx context.Context, server redis.UniversalClient) err
 	}
 	apart := there.Sub(s.cfg.Now())
 	if differ := apart.Abs() > maxSkew; s.skewed.Swap(differ) != differ && differ {
-		s.cfg.Logger.Warn("this clock and that of redis differ; replicas can't use each other's tickets then", "by", apart.Round(time.Millisecond))
+		s.cfg.Logger.Warn("the clocks of this process and of redis differ; replicas can't use each other's tickets", "by", apart.Round(time.Millisecond))
 	}
 	return nil
 }
 
-// explain says what an error of a test means for the operator. It never repeats what may name a credential.
+// explain turns an error of a test into advice. It repeats nothing that may name a credential.
 func (c *Config) explain(err error) error {
 	switch {
 	case errors.Is(err, convcache.ErrRemoteForbids):
@@ -136,7 +132,6 @@ func (c *Config) explain(err error) error {
 	return fmt.Errorf("check redis: %w", err)
 }
 
-// adviceACL is what the user needs for this topology, database and prefix, and for messages where there are any.
 func (c *Config) adviceACL() string {
 	advice := adviceACL
 	if c.DB != 0 {
@@ -152,17 +147,17 @@ func (c *Config) adviceACL() string {
 	return advice + keys
 }
 
-// Sight is the configuration of a server, besides what Test finds out.
+// Sight is the configuration of a server that Test does not report.
 type Sight struct {
-	// MaxMemory is how many bytes the server may use, 0 for no bound.
+	// MaxMemory is the bound in bytes, 0 for none.
 	MaxMemory int64
-	// Eviction is its policy when MaxMemory is used up (maxmemory-policy).
+	// Eviction is maxmemory-policy, for a full server.
 	Eviction string
-	// Apart is how far its clock is ahead of this process'.
+	// Apart is how far the server's clock is ahead of this process'.
 	Apart time.Duration
 }
 
-// Look asks one server for its configuration, with commands that Test needs too, and changes nothing. Errors are as in Test.
+// Look reads the configuration of one server with commands that Test needs, too. It changes nothing. Errors are as in Test.
 func (s *Store) Look(ctx context.Context) (Sight, error) {
 	seen, err := s.look(ctx)
 	if err != nil {
@@ -183,12 +178,12 @@ func (s *Store) look(ctx context.Context) (seen Sight, err error) {
 		return Sight{}, err
 	}
 	seen.Apart = there.Sub(s.cfg.Now())
-	info, err := server.InfoMap(ctx).Result() // Redis 6.2 takes one section at most
+	info, err := server.InfoMap(ctx).Result() // Redis 6.2 takes at most one section
 	if err != nil {
 		return Sight{}, err
 	}
 	memory := info["Memory"]
-	seen.MaxMemory, _ = strconv.ParseInt(memory["maxmemory"], 10, 64) // one that says nothing has no bound
+	seen.MaxMemory, _ = strconv.ParseInt(memory["maxmemory"], 10, 64) // no number means no bound
 	seen.Eviction = memory["maxmemory_policy"]
 	return seen, nil
 }

@@ -9,57 +9,49 @@ import (
 	"carryover/convcache"
 )
 
-// codecVersion opens the payload of every field. A store reads its own version only; during an upgrade
-// tickets of the other one are misses.
+// codecVersion begins every payload. A store reads only its own version; during an upgrade tickets of the other one are misses.
 const codecVersion byte = 6
 
-// maxCount bounds every count in a payload; remote_num_tokens is at most 2^24 (upstream checks that).
+// maxCount bounds every count in a payload. Package upstream bounds remote_num_tokens by 2^24.
 const maxCount = math.MaxInt32
 
-// branchOverhead is what a branch usually takes beside its blocks, names included.
 const branchOverhead = 256
 
 var errCodec = errors.New("read ticket: malformed")
 
-// encodeBranch returns the payload of fieldBranch: what a look-up may tell, and when the reader was last
-// caught up with decode, by which every look-up judges whether clocks agree.
 func encodeBranch(b *convcache.Branch) []byte {
 	c := newCoder(8*len(b.Chain.Blocks) + 4*len(b.Outline))
 	c.branch(b)
 	return c.payload
 }
 
-// readBranch reads the payload of fieldBranch.
 func readBranch(payload []byte) (b convcache.Branch, err error) {
 	return b, read(payload, func(c *coder) { c.branch(&b) })
 }
 
-// encodeParams returns the payload of fieldParams: what only the taker needs, and of a note nothing.
+// encodeParams returns the payload of fieldParams, which only Take reads; it is empty for a note.
 func encodeParams(t *convcache.Ticket) []byte {
 	c := newCoder(len(t.Params))
 	c.params(t)
 	return c.payload
 }
 
-// readParams fills a ticket from the payload of fieldParams, which its Params share memory with.
+// readParams fills a ticket from the payload of fieldParams. Params share memory with the payload.
 func readParams(payload []byte, t *convcache.Ticket) error {
 	return read(payload, func(c *coder) { c.params(t) })
 }
 
-// coder writes a payload, or reads one: each of its methods gets a place, and appends what is there or fills it. After the first thing that
-// is not there to be read it fills nothing.
+// coder writes or reads a payload: each method appends the value, or fills it. After the first missing byte it fills nothing.
 type coder struct {
-	payload []byte // what is written, or what is left to be read
+	payload []byte // the written bytes, or the unread rest
 	reading bool
 	failed  bool
 }
 
-// newCoder returns a coder for a new payload.
 func newCoder(size int) *coder {
 	return &coder{payload: append(make([]byte, 0, branchOverhead+size), codecVersion)}
 }
 
-// read has fill take a whole payload apart.
 func read(payload []byte, fill func(c *coder)) error {
 	if len(payload) == 0 || payload[0] != codecVersion {
 		return errCodec
@@ -138,7 +130,7 @@ func (c *coder) number(n *int) {
 	*n, c.payload = int(value), c.payload[size:]
 }
 
-// take returns the next bytes that are to be read, nil if there are fewer.
+// take returns the next n bytes, nil if there are fewer.
 func (c *coder) take(n int) (taken []byte) {
 	if n > len(c.payload) {
 		c.failed, c.payload = true, nil
@@ -148,7 +140,7 @@ func (c *coder) take(n int) (taken []byte) {
 	return taken
 }
 
-// chars codes a text with its length. What is read into bytes shares memory with the payload.
+// chars codes a text with its length. Bytes that it reads share memory with the payload.
 func chars[T string | []byte](c *coder, s *T) {
 	n := len(*s)
 	if c.number(&n); !c.reading {
@@ -158,10 +150,9 @@ func chars[T string | []byte](c *coder, s *T) {
 	}
 }
 
-// list codes so many numbers of a size in bytes.
 func list[T uint32 | uint64](c *coder, all *[]T, n, size int) {
 	if !c.reading {
-		c.payload, _ = binary.Append(c.payload, binary.BigEndian, *all) // it fails for types without a fixed size only
+		c.payload, _ = binary.Append(c.payload, binary.BigEndian, *all) // fails only for types without a fixed size
 	} else if taken := c.take(n * size); len(taken) > 0 {
 		*all = make([]T, n)
 		_, _ = binary.Decode(taken, binary.BigEndian, *all)

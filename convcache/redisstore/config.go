@@ -12,20 +12,20 @@ import (
 	"carryover/convcache"
 )
 
-// Topology says how Redis servers are found.
+// Topology says how to find Redis servers.
 type Topology int
 
 // The topologies.
 const (
-	// Single is one server, or several of which a proxy in front of them chooses.
+	// Single is one server, or several behind a proxy.
 	Single Topology = iota
-	// Sentinel is one master with replicas, watched by Sentinels that name the master.
+	// Sentinel is one master with replicas; Sentinels name the master.
 	Sentinel
-	// Cluster is Redis Cluster: each conversation lives on the master of its slot.
+	// Cluster is Redis Cluster: each conversation is on the master of its slot.
 	Cluster
 )
 
-// String returns the topology in lower case, as configuration and logs spell it.
+// String returns the topology in lower case, as in configuration and logs.
 func (t Topology) String() string {
 	switch t {
 	case Single:
@@ -38,63 +38,56 @@ func (t Topology) String() string {
 	return "unknown"
 }
 
-// The bounds of a Store whose config leaves them out.
 const (
 	defaultPrefix   = "carryover"
 	defaultTimeout  = 5 * time.Millisecond
 	defaultMaxValue = 256 << 10
 )
 
-// Config says which Redis or Valkey servers share the tickets, and how. Servers need version 6.2 or
-// newer.
+// Config says which Redis or Valkey servers share the tickets. They need version 6.2 or newer.
 type Config struct {
 	Topology Topology
-	// Addresses are host:port of the server, of the Sentinels, or of some nodes of the Cluster. For
-	// Single, a path that begins with "/" is a unix socket.
+	// Addresses are host:port of the server, the Sentinels, or some nodes of the Cluster. For Single, a path that begins with "/" is a
+	// unix socket.
 	Addresses []string
-	// Master is the name under which Sentinels know the master.
+	// Master is the name of the master among the Sentinels.
 	Master string
-	// Username and Password are those of the servers' ACL, both empty for none.
+	// Username and Password are the servers' ACL user, empty for none.
 	Username, Password string
-	// SentinelPassword is that of the Sentinels.
-	SentinelPassword string
+	SentinelPassword   string
 	// DB is the number of the database. A Cluster has only 0.
 	DB int
-	// TLS is used for every connection; nil is none.
+	// TLS is used for every connection; nil for none.
 	TLS *tls.Config
 	// Prefix begins every key. Empty means "carryover".
 	Prefix string
-	// Secret keys what replicas share. All replicas need the same.
+	// Secret keys all shared values. All replicas need the same.
 	Secret convcache.Secret
-	// Messages says that replicas publish to each other (Channel), so that Test finds out whether they may.
+	// Messages makes Test check the permissions of Channel.
 	Messages bool
-	// Timeout is how long one operation may take. 0 means 5 ms.
+	// Timeout bounds one operation. 0 means 5 ms.
 	Timeout time.Duration
-	// MaxValue is how many bytes of one ticket are sent at most; larger ones are refused. 0 or
-	// less means 256 KiB, some 270,000 tokens in blocks of 16. Putting 256 KiB takes
-	// a quarter of 5 ms and 1 MiB all of it (BenchmarkRedis_Sizes), and whatever else the server has to do waits
-	// meanwhile.
+	// MaxValue is the largest ticket in bytes. 0 or less means 256 KiB, some 270,000 tokens in blocks of 16. A put of 256 KiB takes a
+	// quarter of 5 ms, one of 1 MiB all of it (BenchmarkRedis_Sizes), and the server does nothing else meanwhile.
 	MaxValue int
-	// Now is the clock. What is in Redis ends by its wall reading. nil means time.Now.
+	// Now is the clock; its wall reading ends values in Redis. nil means time.Now.
 	Now func() time.Time
-	// Logger is told of tickets that are too large, forged or of another master, and of clocks that differ. nil
-	// discards.
+	// Logger gets a line about tickets that are too large, forged or fenced, and about clocks that differ. nil discards.
 	Logger *slog.Logger
 }
 
-// The limits of a client. go-redis 9.23 by default waits 5 s for an answer even under a context of 5 ms,
-// tries three times more, and dials five times.
+// The limits of a client. By default go-redis 9.23 waits 5 s for an answer even with a context of 5 ms, tries three times more, and dials
+// five times.
 const (
-	readTimeout = 20 * time.Millisecond // for the test of the server; turns have Timeout
+	readTimeout = 20 * time.Millisecond // for Test; turns have Timeout
 	dialTimeout = 250 * time.Millisecond
-	idleTime    = 4 * time.Minute // below what load balancers and servers usually grant
+	idleTime    = 4 * time.Minute // less than load balancers and servers usually grant
 	pool        = 64
 	maxConns    = 128
 	minIdle     = 4
 )
 
-// clientOptions are the options of every client. Nothing that may have been sent is sent again: a put that
-// is repeated after its ticket was taken makes that ticket usable twice.
+// clientOptions turns all retries off: a put that is repeated after its ticket was taken makes that ticket usable twice.
 func clientOptions(cfg Config) *redis.UniversalOptions {
 	wait := max(readTimeout, cfg.Timeout)
 	return &redis.UniversalOptions{
@@ -109,15 +102,13 @@ func clientOptions(cfg Config) *redis.UniversalOptions {
 		PoolSize: pool, MaxActiveConns: maxConns, MinIdleConns: minIdle, PipelinePoolSize: -1,
 		ConnMaxIdleTime: idleTime,
 
-		// An ACL need not allow CLIENT, and Valkey has no maintenance notifications.
+		// An ACL may forbid CLIENT, and Valkey has no maintenance notifications.
 		DisableIdentity:          true,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	}
 }
 
-// silentLogger drops what go-redis logs: addresses, and once per failed dial. What matters is in the
-// outcomes and in the log lines of error.go and of convcache.Shared.
+// silentLogger drops the log of go-redis, which repeats addresses at each failed dial. error.go and convcache.Shared log what matters.
 type silentLogger struct{}
 
-// Printf does nothing.
 func (silentLogger) Printf(context.Context, string, ...any) {}

@@ -10,51 +10,44 @@ import (
 	"carryover/convcache"
 )
 
-// formAuthentic is the first byte of a value outside this process. The payload follows, then the first 16 bytes of an HMAC-SHA256
-// (RFC 2104 section 5).
+// formAuthentic begins a value; the payload and the first 16 bytes of an HMAC-SHA256 (RFC 2104 section 5) follow.
 const formAuthentic byte = 1
 
 const macSize = 16
 
-// errForged says that a value is not one that a holder of the secret made for this place.
 var errForged = errors.New("open value: not authentic")
 
-// field is a part of a ticket as a store keeps it. It is authenticated with the value, so that none can be
-// moved into the place of another.
+// field is a part of a ticket. It is authenticated, so that no value can take the place of another.
 type field byte
 
 const (
-	fieldBranch  field = 'b' // what a look-up may tell
+	fieldBranch  field = 'b' // for look-ups
 	fieldParams  field = 'p'
-	fieldMark    field = 'x' // of no ticket: a mark of an engine (marks.go)
-	fieldMessage field = 'n' // of no ticket: a message (channel.go)
+	fieldMark    field = 'x' // a mark of an engine (marks.go), of no ticket
+	fieldMessage field = 'n' // a message (channel.go), of no ticket
 )
 
-// The uses of an envelope's key beside values. They stand where a value has its field.
+// Other uses of an envelope's key, in the place of a field.
 const (
 	useTags field = 't'
 	useMark field = 's'
 )
 
-// ticketKeyVersion opens the input from which the key is made (convcache.Secret.Derive).
 const ticketKeyVersion byte = 4
 
-// envelope makes values that only holders of the secret can make. A value is bound to its conversation, ticket and field.
-//
-// Against a writer to the store it does not help entirely: a value that was taken can be
-// copied before and put back after. Writing is restricted by the store's ACL.
+// envelope makes values that only holders of the secret can make, each for one conversation, ticket and field. A writer to the store could
+// still copy a value and put it back after its take; the ACL must prevent that.
 type envelope struct {
-	macs *sync.Pool // of HMAC-SHA256 under the key of everything that is derived here
+	macs *sync.Pool // HMAC-SHA256 under the key of all values
 }
 
-// newEnvelope returns the envelope of a secret. Keying is half of the cost of a short HMAC, so it is done once for each HMAC that
-// is ever in use at the same time.
+// newEnvelope pools HMACs, because keying one is half the cost of a short HMAC.
 func newEnvelope(secret convcache.Secret) envelope {
 	key := secret.Derive(ticketKeyVersion, []byte("ticket"))
 	return envelope{macs: &sync.Pool{New: func() any { return hmac.New(sha256.New, key) }}}
 }
 
-// derive is HMAC-SHA256 of the parts one after the other. At most the last may vary in length.
+// derive is the HMAC of the concatenated parts. At most the last may vary in length.
 func (e envelope) derive(parts ...[]byte) []byte {
 	mac := e.macs.Get().(hash.Hash)
 	defer e.macs.Put(mac)
@@ -65,7 +58,6 @@ func (e envelope) derive(parts ...[]byte) []byte {
 	return mac.Sum(nil)
 }
 
-// close returns the value that stands for payload in one field of one ticket.
 func (e envelope) close(key convcache.Key, id convcache.TicketID, f field, payload []byte) []byte {
 	value := append(make([]byte, 0, 1+len(payload)+macSize), formAuthentic)
 	value = append(value, payload...)
@@ -88,7 +80,7 @@ func (e envelope) mac(key convcache.Key, id convcache.TicketID, f field, payload
 	return e.derive(place(key, id, f), payload)[:macSize]
 }
 
-// place says what a value belongs to, in a fixed number of bytes.
+// place has a fixed number of bytes.
 func place(key convcache.Key, id convcache.TicketID, f field) []byte {
 	p := make([]byte, 0, len(key)+len(id)+1)
 	p = append(p, key[:]...)
@@ -96,7 +88,6 @@ func place(key convcache.Key, id convcache.TicketID, f field) []byte {
 	return append(p, byte(f))
 }
 
-// openBranch reads what a look-up may see of a ticket.
 func (e envelope) openBranch(key convcache.Key, id convcache.TicketID, value []byte) (convcache.Branch, error) {
 	payload, err := e.open(key, id, fieldBranch, value)
 	if err != nil {
@@ -110,7 +101,6 @@ func (e envelope) openBranch(key convcache.Key, id convcache.TicketID, value []b
 	return b, nil
 }
 
-// openTicket reads a whole ticket.
 func (e envelope) openTicket(key convcache.Key, id convcache.TicketID, branch, params string) (convcache.Ticket, error) {
 	b, err := e.openBranch(key, id, []byte(branch))
 	if err != nil {

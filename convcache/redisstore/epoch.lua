@@ -1,4 +1,4 @@
--- Raises the epoch to that of a replica if it is lower, and otherwise by one if asked to. What is there and is no number counts as 0.
+-- Raises the epoch to the replica's if it is lower, else by one if asked to. A value that is no number counts as 0.
 -- ARGV: epoch of the replica; 1 to raise it, else 0.
 -- Answers: {epoch}.
 local there = redis.call('HMGET', KEYS[1], '0i')[1]

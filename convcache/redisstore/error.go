@@ -14,21 +14,20 @@ import (
 	"carryover/convcache"
 )
 
-// Nothing was applied: there was no server to send to, or a script found no fence.
+// Errors after which nothing was applied: no server to send to, or a script without a fence.
 var (
 	errNoServer = errors.New("no server for this conversation")
 	errNoFence  = errors.New("the server shows no master_replid")
 )
 
-// refusals begin the error replies with which a server refuses a command, or a script its first write,
-// before anything is changed (Redis 7.0 server.c processCommand, script.c scriptCall; Valkey the same).
+// refusals begin errors with which a server refuses a command, or a script's first write, before any change (Redis 7.0 server.c
+// processCommand, script.c scriptCall; Valkey the same).
 var refusals = [...]string{ //nolint:gochecknoglobals // immutable
 	"READONLY", "LOADING", "OOM", "MISCONF", "NOAUTH", "WRONGPASS", "NOREPLICAS", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN",
 	"MOVED", "ASK", "CROSSSLOT", "BUSY ", "WRONGTYPE", "ERR max number of clients reached",
 }
 
-// notApplied says whether it is certain that a command has changed nothing: it was never sent, or it was
-// refused. After a time-out, a lost connection or any other error it may have been applied, or may yet be.
+// notApplied reports whether a command has certainly changed nothing: it was never sent, or refused.
 func notApplied(err error) bool {
 	for _, unsent := range [...]error{errNoServer, errNoFence, redis.ErrPoolTimeout, redis.ErrPoolExhausted, redis.ErrClosed} {
 		if errors.Is(err, unsent) {
@@ -40,40 +39,34 @@ func notApplied(err error) bool {
 		return true
 	}
 	if isReply(err, "NOPERM") {
-		// An ACL that lacks a later command of the script lets the first write pass.
+		// If the ACL forbids a later command of the script, the first write has happened.
 		return !strings.Contains(err.Error(), "script")
 	}
 	return isReply(err, refusals[:]...)
 }
 
-// timedOut says whether the time for a command ran out when it may have been sent.
+// timedOut reports whether a command that may have been sent ran out of time.
 func timedOut(err error) bool {
 	var timeout net.Error
 	return errors.As(err, &timeout) && timeout.Timeout() && !notApplied(err)
 }
 
-// forbidden says whether err is that of an ACL. Redis 7.0 reports what a script must not do as a plain ERR
-// (script.c scriptVerifyACL), other versions as NOPERM.
+// forbidden recognises an error of the ACL. Redis 7.0 reports a script's as a plain ERR (script.c scriptVerifyACL), other versions as NOPERM.
 func forbidden(err error) bool {
 	return isReply(err, "NOPERM", "ERR The user executing the script can't")
 }
 
-// odd is the error of an answer that no script of ours gives.
 func odd(format string, args ...any) error {
 	return &convcache.RemoteError{Err: fmt.Errorf("the server answers "+format, args...), Shows: convcache.ShowsAnswer}
 }
 
-// quiet is an error whose text is loggable.
 type quiet struct{ cause error }
 
-// Error is the loggable part of the text.
 func (q quiet) Error() string { return loggable(q.cause) }
 
-// Unwrap returns the cause.
 func (q quiet) Unwrap() error { return q.cause }
 
-// loggable is an error without what a server repeats of a command, which may be a password: "ERR unknown
-// command 'auth', with args beginning with: …".
+// loggable omits what a server repeats of a command, which may be a password: "ERR unknown command 'auth', with args beginning with: …".
 func loggable(err error) string {
 	if err == nil {
 		return ""
@@ -82,7 +75,7 @@ func loggable(err error) string {
 	return text
 }
 
-// isReply says whether err is an error reply that begins, after what a script adds, with one of the prefixes.
+// isReply reports whether err is an error reply with one of the prefixes, after what a script adds.
 func isReply(err error, prefixes ...string) bool {
 	var reply redis.Error
 	if !errors.As(err, &reply) {
@@ -98,8 +91,8 @@ func isReply(err error, prefixes ...string) bool {
 	return false
 }
 
-// withinScript returns the error of the command that a script called. Before Redis 7 that stands behind its
-// place: "ERR Error running script (call to f_…): @user_script:12: @user_script: 12: -OOM command not…".
+// withinScript returns the error of a command in a script. Before Redis 7 it follows its place: "ERR Error running script (call to f_…):
+// @user_script:12: @user_script: 12: -OOM command not…".
 func withinScript(text string) string {
 	const place = "@user_script"
 	at := strings.LastIndex(text, place)
@@ -109,14 +102,13 @@ func withinScript(text string) string {
 	return strings.TrimLeft(text[at+len(place):], ": 0123456789-")
 }
 
-// lines are what a store logs of values and tickets, each line at most once a minute.
+// lines logs faults of values and tickets, each line at most once a minute.
 type lines struct {
 	logger                *slog.Logger
 	now                   func() time.Time
 	forged, fenced, large limited
 }
 
-// limited lets a line through once a minute.
 type limited struct{ last atomic.Int64 } // Unix seconds
 
 func (l *limited) due(now time.Time) bool {
@@ -124,7 +116,6 @@ func (l *limited) due(now time.Time) bool {
 	return now.Unix()-last >= 60 && l.last.CompareAndSwap(last, now.Unix())
 }
 
-// warnForged reports a value that is not authentic.
 func (l *lines) warnForged() {
 	if l.forged.due(l.now()) {
 		l.logger.Warn("redis holds values that are not authentic: another version wrote them, or somebody else did")

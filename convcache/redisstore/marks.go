@@ -9,22 +9,16 @@ import (
 	"carryover/convcache"
 )
 
-// This file shares marks of engines: which prefill incarnations are quarantined because they have computed other ids
-// than they were sent, and which instances operators drain (package quarantine).
-//
-// They are one hash: one slot of a Cluster, and one HMGET for all engines. A field is a keyed hash of the mark's name, so
-// that readers of Redis learn no names. Its value is authentic for that field, so that only holders of the secret can
-// quarantine or drain an instance. There is no fence: a field that is put back after its time concerns an incarnation
-// that was quarantined anyway, or says less lately what an operator decided, and the replica that knows of a mark
-// publishes it again if a failover has lost it.
+// Marks of engines are one hash: quarantined prefill incarnations, and instances that operators drain (package quarantine). One HMGET reads
+// all. A field is a keyed hash of the mark's name, which hides the name, and its value is authentic for that field: only holders of the
+// secret can quarantine or drain. There is no fence. An old value that somebody puts back quarantines an incarnation that already was, or
+// repeats an operator's earlier decision. A replica publishes a mark again that a failover has lost.
 
-// markLife is how long marks are kept after the last one was published. An incarnation that lives longer must be
-// quarantined again. A mark takes some 100 bytes, and there are as many as incarnations that failed and instances that
-// were drained.
+// markLife is how long marks live after the last one was published. An incarnation that lives longer must be quarantined again. A mark takes
+// some 100 bytes.
 const markLife = 24 * time.Hour
 
-// Mark publishes a value under a name, for 24 h from the last time that any replica published one. After an error it
-// may not be stored.
+// Mark publishes a value under a name, for 24 h from the last mark of any replica. After an error it may not be stored.
 func (s *Store) Mark(ctx context.Context, name, value string) error {
 	id := s.envelope.markID(name)
 	closed := s.envelope.close(convcache.Key{}, id, fieldMark, []byte(value))
@@ -32,8 +26,8 @@ func (s *Store) Mark(ctx context.Context, name, value string) error {
 	return err
 }
 
-// Marks returns the values of those of at least one name under which any replica with the same secret has published
-// one. Those from more than 24 h before the last one may be lost. An error means that nothing is known.
+// Marks returns the values of at least one name, from replicas with the same secret. Marks from 24 h before the last one may be lost. An
+// error means that nothing is known.
 func (s *Store) Marks(ctx context.Context, names []string) (map[string]string, error) {
 	fields := make([]string, len(names))
 	for i, name := range names {
@@ -60,20 +54,18 @@ func (s *Store) Marks(ctx context.Context, names []string) (map[string]string, e
 	return marks, nil
 }
 
-// markID returns the field of a mark, derived from its name like a ticket's id.
 func (e envelope) markID(name string) convcache.TicketID {
 	return convcache.TicketID(e.derive(place(convcache.Key{}, convcache.TicketID{}, useMark), []byte(name))[:len(convcache.TicketID{})])
 }
 
-// The epoch of the fleet (package quarantine) is a decimal number that never ends. It is a field of a hash that a look-up reads like a
-// conversation's, so that one round trip brings both. Scripts can't read it beside a conversation, because in a Cluster it is in another
-// slot. It is not authentic: who may write to Redis can raise it, which costs misses, as deleting tickets does. A replica that
-// knows a higher one publishes that again within a second, so that neither a writer nor a failover takes it back for long.
+// The epoch of the fleet (package quarantine) is a decimal number that never expires. It is a field of a hash, so that a look-up reads it like
+// a conversation. Scripts can't read both, because in a Cluster they are in different slots. It is not authentic: a writer to Redis can
+// raise it, which costs misses, like deleting tickets. A replica that knows a higher epoch publishes it again within a second.
 
 // Epoch returns the highest epoch that was read.
 func (s *Store) Epoch() int64 { return s.epoch.Load() }
 
-// ShareEpoch raises the epoch to own if it is lower, and otherwise by one if risen.
+// ShareEpoch raises the epoch to own if it is lower, else by one if risen.
 func (s *Store) ShareEpoch(ctx context.Context, own int64, risen bool) error {
 	raise := 0
 	if risen {
@@ -86,7 +78,6 @@ func (s *Store) ShareEpoch(ctx context.Context, own int64, risen bool) error {
 	return s.sawEpoch(reply)
 }
 
-// readEpoch reads the epoch.
 func (s *Store) readEpoch(ctx context.Context) error {
 	values, err := s.servers.hmget(ctx, s.names.epoch, "0i")
 	if err != nil {
@@ -95,7 +86,7 @@ func (s *Store) readEpoch(ctx context.Context) error {
 	return s.sawEpoch(values)
 }
 
-// sawEpoch notes the epoch that the first of some values is. Where none was written, it is 0. An error means that the epoch can't be known.
+// sawEpoch notes the epoch in the first value, 0 if there is none. An error means that the epoch is unknown.
 func (s *Store) sawEpoch(values []any) error {
 	if values[0] == nil {
 		return nil
@@ -110,11 +101,11 @@ func (s *Store) sawEpoch(values []any) error {
 	return nil
 }
 
-// What each replica pins on an incarnation of decode is one field of a hash, so that the script needs no command that
-// tickets do without. It is not authentic: who may write to Redis can have tickets given up, as by deleting them.
+// Tokens that replicas pin on an incarnation are one hash with a field per replica, so that the script needs no further permission. They are
+// not authentic: a writer to Redis can make replicas give up tickets, as by deleting them.
 
-// SharePinned notes how many tokens this replica pins on an incarnation of decode, and returns what others have noted
-// within convcache.PinnedLife.
+// SharePinned stores how many tokens this replica pins on an incarnation of decode, and returns the numbers of other replicas within
+// convcache.PinnedLife.
 func (s *Store) SharePinned(ctx context.Context, incarnation string, tokens int) (others []int, err error) {
 	id := s.envelope.markID(incarnation)
 	reply, err := s.servers.run(ctx, s.scripts.pinned, s.names.pinned+hex.EncodeToString(id[:]),

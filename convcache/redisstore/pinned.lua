@@ -1,6 +1,6 @@
--- Notes how many tokens a replica pins on one incarnation of decode, and drops the notes that are old.
--- ARGV: replica; its tokens; how long a note counts in ms.
--- Answers: the tokens that each other replica has noted.
+-- Stores how many tokens a replica pins on one incarnation of decode, and drops old numbers.
+-- ARGV: replica; its tokens; how long a number counts in ms.
+-- Answers: the tokens of each other replica.
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local notes, others = string.format('%s %.0f %s;', ARGV[1], now, ARGV[2]), {}

@@ -8,17 +8,15 @@ import (
 	"carryover/convcache"
 )
 
-// mostQuestions is how often a put is asked something before it is done: for tags once, and what outdates a note anew
-// whenever another replica has put a ticket meanwhile.
+// mostQuestions bounds the answers of a put that ask for more: tags once, and for a note what outdates it, again after each put of another
+// replica.
 const mostQuestions = 8
 
-// Put keeps the ticket until its deadline as the newest branch of the conversation, and returns Stored, or Expired
-// where less than a millisecond is left. One of the same id is replaced. What it removed is the caller's, as if taken:
-// branches whose chain is contained in the ticket's, and the oldest of five. A note
-// displaces notes only: it is Superseded, and not stored, if a branch outdates it or four tickets leave it no room.
+// Put stores the ticket as the newest branch until its deadline, and returns Stored, or Expired with less than a millisecond left. It
+// replaces a ticket with the same id. The displaced tickets belong to the caller, as if taken: contained branches, and the oldest of five. A
+// note displaces only notes, and is Superseded if a branch outdates it or four tickets leave no room.
 //
-// Nothing of a ticket larger than MaxValue is sent. After an error the ticket may have been stored, unless that is a
-// convcache.RemoteError which says that nothing was applied.
+// A ticket larger than MaxValue is not sent. After any error without convcache.RemoteError.Unapplied the ticket may be stored.
 func (s *Store) Put(ctx context.Context, key convcache.Key, t convcache.Ticket) ([]convcache.Ticket, convcache.Outcome, error) {
 	life := t.Deadline.Sub(s.cfg.Now()).Milliseconds()
 	if life <= 0 {
@@ -31,7 +29,7 @@ func (s *Store) Put(ctx context.Context, key convcache.Key, t convcache.Ticket) 
 			s.cfg.Logger.Info("a ticket is too large for redis and stays in this process", "bytes", size, "most", s.cfg.MaxValue)
 		}
 		return nil, convcache.Refused, &convcache.RemoteError{
-			Err: fmt.Errorf("%d bytes are more than is sent", size), Unapplied: true, Shows: convcache.ShowsNothing,
+			Err: fmt.Errorf("%d bytes exceed the largest ticket for redis", size), Unapplied: true, Shows: convcache.ShowsNothing,
 		}
 	}
 	kin := s.envelope.kinOf(key, &t)
@@ -62,8 +60,8 @@ func (s *Store) Put(ctx context.Context, key convcache.Key, t convcache.Ticket) 
 	return nil, convcache.Unavailable, odd("a put with %d questions", mostQuestions)
 }
 
-// others reads the branches, two values each, that may outdate a note, and says whether one does, or the ids of all.
-// What can't be read, or used any more, outdates nothing.
+// others reads the branches that may outdate a note, two values each. It reports whether one does, else the ids of all. Unreadable and
+// expired branches outdate nothing.
 func (s *Store) others(key convcache.Key, note *convcache.Ticket, values []any) (ids []byte, outdated bool) {
 	for ; len(values) >= 2; values = values[2:] {
 		index := text(values, 0)
@@ -83,8 +81,7 @@ func (s *Store) others(key convcache.Key, note *convcache.Ticket, values []any) 
 	return ids, false
 }
 
-// displaced reads the tickets that a put took out, three values each. Whatever can't be used any more is
-// dropped: its blocks are about to be freed without us.
+// displaced reads the tickets that a put removed, three values each. It drops expired ones, because decode is about to free their blocks.
 func (s *Store) displaced(key convcache.Key, values []any) []convcache.Ticket {
 	var tickets []convcache.Ticket
 	for ; len(values) >= 3; values = values[3:] {
@@ -104,20 +101,18 @@ func (s *Store) displaced(key convcache.Key, values []any) []convcache.Ticket {
 	return tickets
 }
 
-// kin is what a store needs to know of a ticket to tell which others it makes superfluous, as convcache.Memory
-// does, without seeing what the ticket covers: its numbers, and tags instead of hashes. Tags
-// are made under a key of the conversation, so that equal prompts of different conversations look different.
+// kin is what the script needs to find superfluous tickets, as convcache.Memory does: numbers, and tags in place of hashes. Tags have a key
+// per conversation, so that equal prompts of different conversations look different.
 type kin struct {
 	note   bool
 	size   uint32 // tokens per block
 	blocks uint32
 	tokens uint32
-	last   uint64 // tag of all full blocks; 0 without any
+	last   uint64 // tag of all full blocks; 0 if there are none
 	whole  uint64
 	tagKey convcache.ChainKey
 }
 
-// kinOf returns a ticket's kin.
 func (e envelope) kinOf(key convcache.Key, t *convcache.Ticket) kin {
 	k := kin{
 		note: t.HandedBack(), size: uint32(t.Chain.BlockSize), blocks: uint32(len(t.Chain.Blocks)), tokens: uint32(t.Chain.Tokens),
@@ -130,9 +125,8 @@ func (e envelope) kinOf(key convcache.Key, t *convcache.Ticket) kin {
 	return k
 }
 
-// tags are those of the first, the first two, … all full blocks, as 8 big-endian bytes each: an older ticket of
-// so many blocks has that tag as its last if this one contains it. The tag of a block stands for all blocks up to that
-// one, because its hash does.
+// tags returns the tags of the first, the first two, … all full blocks, 8 big-endian bytes each. If this ticket contains an older one of n
+// blocks, tag n equals the older one's last.
 func (k kin) tags(c convcache.Chain) []byte {
 	all := make([]byte, 0, 8*len(c.Blocks))
 	for _, hash := range c.Blocks {
@@ -141,7 +135,7 @@ func (k kin) tags(c convcache.Chain) []byte {
 	return all
 }
 
-// appendIndex appends the kin in the layout that put.lua unpacks.
+// appendIndex appends the kin in the layout of put.lua.
 func (k kin) appendIndex(to []byte) []byte {
 	note := byte(0)
 	if k.note {

@@ -1,10 +1,10 @@
--- Puts one ticket, or one note of a hand-back, into a conversation as its newest branch, and removes the branches that it supersedes.
--- ARGV: ticket id and kin (the index from byte 64 on); branch; params; life in ms; tags of
--- the first, the first two, … all blocks, or '' to be asked for them; ids of branches that don't outdate the note.
--- Answers: {'stored', then index, branch and params of each ticket taken out, newest first}, {'unfenced'}.
--- With the other answers nothing was done: {'tags'} if the tags are needed (they are as long as a branch, and mostly
--- there is nothing to compare); {'others', then index and branch of each that may outdate the note}, because only the
--- client can read branches; {'superseded'} if tickets fill all slots.
+-- Stores one ticket or note as the newest branch of a conversation, and removes the branches that it displaces.
+-- ARGV: ticket id and kin (the index from byte 64 on); branch; params; life in ms; tags of the first, the first two, …
+-- all blocks, or '' to be asked for them; ids of branches that don't outdate the note.
+-- Answers: {'stored', then index, branch and params of each removed ticket, newest first}, {'unfenced'}.
+-- After other answers nothing has changed: {'tags'} asks for the tags, which are as long as a branch and seldom needed;
+-- {'others', then index and branch of each} asks which of them outdate the note, because only the client can read
+-- branches; {'superseded'} means that tickets fill all slots.
 local current, none = fence()
 if not current then return none end
 local present = now()
@@ -16,7 +16,7 @@ local function kin(index)
   return k
 end
 
--- tonumber also reads nan, inf and 0x, which another program may have written and ours never does.
+-- tonumber also reads nan, inf and 0x, which only other programs write.
 local function digits(index, from, to)
   return tonumber(string.match(string.sub(index, from, to), '^%d+$') or 0)
 end
@@ -37,7 +37,7 @@ local function superfluous(old, new)
   return old.last == string.sub(ARGV[5], old.blocks * 8 - 7, old.blocks * 8)
 end
 
--- Usable tickets in the hash, newest first, and slots with nothing worth keeping. Mostly there is nothing.
+-- Usable tickets, newest first, and slots that are free. Mostly there is no ticket.
 local function sort(found)
   local new, usable, free = kin(string.rep(' ', 63) .. ARGV[1]), {}, {}
   for n, index in ipairs(found) do
@@ -54,8 +54,8 @@ local function sort(found)
   return new, usable, free
 end
 
--- The branches that the client is asked about before a note is stored. An index has the tag of all blocks of its ticket,
--- so the script can't compare it with a note of fewer blocks.
+-- The branches that the client must judge before a note is stored. An index has only the tag of all blocks, so the script
+-- can't compare it with a note of fewer blocks.
 local function others(usable, new)
   local asked = {'others'}
   for _, old in ipairs(usable) do
@@ -69,7 +69,7 @@ local function others(usable, new)
   return asked
 end
 
--- The oldest of those that stay, whose slot is needed. A note does not displace a ticket.
+-- The oldest branch that stays has to free its slot. A note does not displace a ticket.
 local function oldest(staying, new)
   for at = #staying, 1, -1 do
     if staying[at].note or not new.note then return at end
@@ -105,7 +105,7 @@ if found[1] or found[2] or found[3] or found[4] then
   end
 end
 
--- The first write is the only one that a full server refuses, and nothing is gone then.
+-- A full server refuses only the first write; nothing is lost then.
 local life = tonumber(ARGV[4])
 local i, b, p = fields(table.remove(free, 1))
 redis.call('HSET', KEYS[1], b, ARGV[2], p, ARGV[3],

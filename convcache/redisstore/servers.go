@@ -13,25 +13,22 @@ import (
 	"carryover/convcache"
 )
 
-// sizeable is from how many bytes on their number may explain that an operation took too long. On two cores, over
-// loopback, a put takes 0.06 ms for 6 KiB, 0.3 for 60, 0.6 for 120, 1.2 for 240 and 4.5 for 930, or twice as long where
-// four others want the cores (BenchmarkRedis_Sizes). So a time-out of 5 ms at 64 KiB shows a server or a network some
-// fifteen times slower than that.
+// sizeable is the size in bytes that may explain a time-out. On two cores, over loopback, a put takes 0.06 ms for 6 KiB, 0.3 for 60, 0.6 for
+// 120, 1.2 for 240 and 4.5 for 930, or twice that with four others on the cores (BenchmarkRedis_Sizes). So a time-out of 5 ms at 64 KiB
+// shows a server or a network some fifteen times slower.
 //
-// A take counts, however large its answer: a turn takes what it has just seen, and that look-up counts as a success,
-// so that takes alone never are five failures in a row.
+// A take counts however large its answer is: the look-up before it counts as a success, so takes alone never make five failures in a row.
 const sizeable = 64 << 10
 
-// servers send each command once, to the one server that has its key, and say of an error what it shows.
+// servers send each command once, to the one server with its key, and say what an error shows.
 type servers struct {
 	client redis.UniversalClient
 	logger *slog.Logger
-	doubt  atomic.Bool // the last operation that shows anything of a server has failed
+	doubt  atomic.Bool // the last operation that shows anything has failed
 }
 
-// of returns the client of the one server that a key is sent to. For a Cluster that is the client of
-// the master of its slot: whatever MaxRetries says, go-redis' ClusterClient repeats a command whose answer was
-// lost as often as MaxRedirects allows (osscluster.go process, 9.23.0).
+// of returns the client of the one server for a key. In a Cluster that is the master of its slot: whatever MaxRetries says, ClusterClient
+// repeats a command without an answer as often as MaxRedirects allows (osscluster.go process, 9.23.0).
 func (s *servers) of(ctx context.Context, key string) (redis.UniversalClient, error) {
 	cluster, ok := s.client.(*redis.ClusterClient)
 	if !ok {
@@ -44,8 +41,7 @@ func (s *servers) of(ctx context.Context, key string) (redis.UniversalClient, er
 	return master, nil
 }
 
-// run runs a script on the one server that has the key. It is sent once; a script that the server does not know yet
-// was not run, and is sent whole.
+// run runs a script once, on the server with the key. A script that the server does not know has not run, so it is then sent whole.
 func (s *servers) run(ctx context.Context, script *redis.Script, key string, args ...any) ([]any, error) {
 	server, err := s.of(ctx, key)
 	if err != nil {
@@ -58,7 +54,6 @@ func (s *servers) run(ctx context.Context, script *redis.Script, key string, arg
 	return reply, s.judged(err)
 }
 
-// lengthOf returns how many bytes of texts are to be sent.
 func lengthOf(args []any) int {
 	n := 0
 	for _, arg := range args {
@@ -72,13 +67,13 @@ func lengthOf(args []any) int {
 	return n
 }
 
-// judged says what the end of a command shows of the server, and doubts it after a failure.
+// judged says what the end of a command shows about the server.
 func (s *servers) judged(err error) error {
 	if err == nil {
 		s.doubt.Store(false)
 		return nil
 	}
-	if isReply(err, "WRONGTYPE") { // the key is another program's
+	if isReply(err, "WRONGTYPE") { // another program's key
 		s.doubt.Store(false)
 		return &convcache.RemoteError{Err: quiet{err}, Unapplied: true, Shows: convcache.ShowsAnswer}
 	}
@@ -87,15 +82,14 @@ func (s *servers) judged(err error) error {
 	return &convcache.RemoteError{Err: quiet{err}, Unapplied: notApplied(err)}
 }
 
-// excused returns the error of a time-out that shows nothing about the server, because the size of the request or of the
-// answer may explain it. If the server answers nothing at all, smaller operations and tests show that.
+// excused returns the error of a time-out that the size of the request or answer may explain. Smaller operations and tests show whether the
+// server answers at all.
 func (s *servers) excused(err error, attrs ...any) error {
-	s.logger.Debug("redis needed too long for what is large", append(attrs, "error", loggable(err))...)
+	s.logger.Debug("redis needed too long for a large request or answer", append(attrs, "error", loggable(err))...)
 	return &convcache.RemoteError{Err: quiet{err}, Shows: convcache.ShowsNothing}
 }
 
-// reload has the masters of a Cluster asked for again, beside the turns: by itself the client does so every 60 s only,
-// since it does not see answers like MOVED.
+// reload asks a Cluster for its masters again. The client does so only every 60 s, because it does not see answers like MOVED.
 func (s *servers) reload() {
 	if cluster, ok := s.client.(*redis.ClusterClient); ok {
 		cluster.ReloadState(context.Background())
@@ -120,7 +114,6 @@ var epochLua string
 //go:embed pinned.lua
 var pinnedLua string
 
-// scripts are what Redis runs in one step each.
 type scripts struct {
 	take, put, mark, epoch, pinned *redis.Script
 }
@@ -132,7 +125,7 @@ func newScripts(shared, take, put string) scripts {
 	}
 }
 
-// runScript runs a script, and makes an error of the answer that it must not run there.
+// runScript turns the answer of a script without a fence into an error.
 func runScript(ctx context.Context, script *redis.Script, server redis.UniversalClient, key string, args ...any) ([]any, error) {
 	reply, err := script.Run(ctx, server, []string{key}, args...).Slice()
 	if text(reply, 0) == "unfenced" {
@@ -141,7 +134,6 @@ func runScript(ctx context.Context, script *redis.Script, server redis.Universal
 	return reply, err
 }
 
-// text is a value of a reply, empty if there is none.
 func text(reply []any, at int) string {
 	if at >= len(reply) {
 		return ""
@@ -150,22 +142,19 @@ func text(reply []any, at int) string {
 	return s
 }
 
-// reading is the end of one HMGET.
 type reading struct {
 	values []any
 	err    error
 	large  bool // it took too long while its server answered another command
 }
 
-// hmget reads fields of one hash, a value for each.
 func (s *servers) hmget(ctx context.Context, key string, fields ...string) ([]any, error) {
 	values, err := s.hmgets(ctx, []string{key}, fields...)
 	return values[0], err
 }
 
-// hmgets reads fields of at least one hash, each from the one server that has it, and a server's hashes in one round
-// trip. It returns a value for each field of a hash, or nil for a hash that could not be read, and then an error, that
-// of the gravest failure: all of it is one operation.
+// hmgets reads the same fields of several hashes, a server's hashes in one round trip. A hash that could not be read is nil, and the error is
+// the gravest failure: all of it is one operation.
 func (s *servers) hmgets(ctx context.Context, keys []string, fields ...string) ([][]any, error) {
 	read := make([]reading, len(keys))
 	if _, spread := s.client.(*redis.ClusterClient); spread && len(keys) > 1 {
@@ -178,7 +167,7 @@ func (s *servers) hmgets(ctx context.Context, keys []string, fields ...string) (
 	return s.concluded(read, len(fields))
 }
 
-// readSpread reads hashes of a Cluster from their masters, which are asked at the same time.
+// readSpread asks the masters of a Cluster at the same time.
 func (s *servers) readSpread(ctx context.Context, keys, fields []string, read []reading) {
 	masters := make([]redis.UniversalClient, len(keys))
 	for i, key := range keys {
@@ -194,7 +183,7 @@ func (s *servers) readSpread(ctx context.Context, keys, fields []string, read []
 			}
 		}
 		if len(own) == 0 {
-			continue // it has no master, or was asked with an earlier one
+			continue // no master, or read with an earlier key
 		}
 		asked.Go(func() {
 			part := make([]reading, len(own))
@@ -207,9 +196,8 @@ func (s *servers) readSpread(ctx context.Context, keys, fields []string, read []
 	asked.Wait()
 }
 
-// readFrom reads hashes of one server. How large they are is not known before. After a failure the server is therefore
-// asked for its time as well: if an answer came, that or another hash, and a hash did not, that is large, and the server
-// does what is needed for others.
+// readFrom reads hashes of unknown size. After a failure it also asks for the server's time: if any answer comes, a hash without one is
+// large, and the server works.
 func (s *servers) readFrom(ctx context.Context, server redis.UniversalClient, keys, fields []string, read []reading) {
 	doubt := s.doubt.Load()
 	if len(keys) == 1 && !doubt {
@@ -238,8 +226,7 @@ func (s *servers) readFrom(ctx context.Context, server redis.UniversalClient, ke
 	}
 }
 
-// concluded says what the readings of one look-up show of the servers, as judged does: a failure of one, else that they
-// answer, unless what was large explains what is missing.
+// concluded says what a look-up shows of the servers, as judged does: a failure of one of them, unless size explains what is missing.
 func (s *servers) concluded(read []reading, fields int) ([][]any, error) {
 	values := make([][]any, len(read))
 	var failed, foreign, large, strange error

@@ -17,8 +17,7 @@ import (
 	"carryover/convcache"
 )
 
-// Store keeps tickets, and marks of engines (marks.go), in a Redis or Valkey server that replicas share. It is a convcache.Remote,
-// and all methods are safe for concurrent use.
+// Store is a convcache.Remote on Redis or Valkey. All methods are safe for concurrent use.
 type Store struct {
 	cfg      Config
 	servers  *servers
@@ -27,18 +26,17 @@ type Store struct {
 	scripts  scripts
 	lines    *lines
 	channel  *Channel
-	skewed   atomic.Bool // the last test found that clocks differ
+	skewed   atomic.Bool // the last test found different clocks
 	epoch    atomic.Int64
-	replica  convcache.TicketID // the name of this replica among others, random
+	replica  convcache.TicketID // this replica's random name
 }
 
 var _ convcache.Remote = (*Store)(nil)
 
-// slots is how many tickets a conversation has room for, as Memory does.
+// slots is the most tickets of a conversation, as in convcache.Memory.
 const slots = 4
 
-// New returns a store, and waits for no connection. Test tells whether the servers do what is needed, Close ends it. An
-// error is a fault of the config.
+// New returns a store without waiting for a connection. Test checks the servers, Close ends the store. An error is a fault of the config.
 func New(cfg Config) (*Store, error) {
 	if len(cfg.Addresses) == 0 {
 		return nil, errors.New("open redis: no address")
@@ -82,21 +80,19 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// version is in every name. A change of the fields takes another version.
+// version is in every name, and changes with the fields.
 const version = "1"
 
-// names are what a store's data is called in Redis.
 type names struct {
-	conversations string // begins the hash of each conversation
+	conversations string // prefix of each conversation's hash
 	marks         string // the hash of marks of engines
 	epoch         string // the hash with the epoch of the fleet
-	pinned        string // begins the hash of each incarnation of decode, with what replicas pin on it
+	pinned        string // prefix of the hash of each incarnation of decode
 	channel       string
 }
 
-// newNames returns the names under the prefix of a config. The hash of marks stays "bars": under
-// another name replicas of two releases would miss each other's quarantines while a deployment is upgraded. Redis has
-// the same channels in all databases.
+// newNames keeps "bars" as the hash of marks: under another name, replicas of two releases would miss each other's quarantines during an
+// upgrade. Channels are the same in all databases, so theirs has the database's number.
 func newNames(cfg Config) names {
 	begin := cfg.Prefix + ":" + version + ":"
 	return names{
@@ -105,15 +101,12 @@ func newNames(cfg Config) names {
 	}
 }
 
-// of is the name of a conversation's hash. All of it that differs is the hash tag of Redis Cluster. Other hashes have
-// no tag.
+// of returns the key of a conversation's hash. Its hash tag for Redis Cluster is the conversation; other hashes have no tag.
 func (n names) of(key convcache.Key) string { return n.conversations + key.String() + "}" }
 
-// Peek returns the usable branches of at most [convcache.MaxKeys] different keys, those of the first key first and the
-// newest of a key first, and Found; Expired when no branch is usable and a key has some past their deadline; Empty when
-// no key has any. Next to an error it returns the branches of the keys that could be read. It asks each server that has
-// a key once for all its keys; what different keys have may not have been there at one moment. It reads the epoch with
-// them, and neither params nor the fence: what it shows may turn out Fenced.
+// Peek returns usable branches of the first [convcache.MaxKeys] keys, in the order of the keys and the newest first: Found; Expired if all
+// have expired; Empty if there are none. Next to an error it returns the branches of the keys that it could read. Each server gets one
+// request, so branches of different keys may be of different moments. It reads the epoch, but not the fence: a branch may turn out Fenced.
 func (s *Store) Peek(ctx context.Context, keys []convcache.Key) (branches []convcache.KeyedBranch, outcome convcache.Outcome, err error) {
 	keys = convcache.Bounded(keys)
 	if len(keys) == 0 {
@@ -146,8 +139,7 @@ func (s *Store) Peek(ctx context.Context, keys []convcache.Key) (branches []conv
 	return branches, outcome, err
 }
 
-// branches appends what Peek got of a key to the branches of others: four indexes, then as many branches. expired says
-// that some have passed their deadline.
+// branches appends the branches of a key: four indexes, then as many branches. expired means that some have expired.
 func (s *Store) branches(to []convcache.KeyedBranch, key convcache.Key, values []any) (_ []convcache.KeyedBranch, expired bool) {
 	type entry struct {
 		order  string
@@ -179,26 +171,24 @@ func (s *Store) branches(to []convcache.KeyedBranch, key convcache.Key, values [
 	return to, expired
 }
 
-// Where things are in an index, see shared.lua.
+// Offsets in an index, see shared.lua.
 const (
 	indexOrder = 53
 	indexID    = 63
 	indexSize  = 108
 )
 
-// maxSkew is how far ahead of this process' clock another replica's may be.
+// maxSkew is how far another replica's clock may be ahead of this one's.
 const maxSkew = 2 * time.Second
 
-// usableAt reports whether a ticket may still be handed out by this process' clock. One that was made in the
-// future shows that clocks disagree, and then its deadline means nothing. What was read has a wall reading only.
+// usableAt judges by this process' wall clock. The deadline of a ticket from the future means nothing.
 func usableAt(b convcache.Branch, now time.Time) bool {
 	return b.Deadline.After(now) && !b.FreshAsOf.After(now.Add(maxSkew))
 }
 
-// Take removes exactly the named ticket and returns it with Taken. Consumed means that it is not there any
-// more, or was not authentic, Expired that its deadline had passed, Fenced that another master may have
-// given it away; it is gone then. After an error it may be gone as well, and is lost then. The epoch is read behind a
-// ticket that is Taken: who uses it knows of every rise before the take.
+// Take removes exactly this ticket and returns Taken. Otherwise the ticket is gone: Consumed if it was not there or not authentic, Expired if
+// its deadline had passed, Fenced if another master may have given it away. After an error it may be gone, and counts as lost. Take reads the
+// epoch after the ticket, so the caller knows of every rise before the take.
 func (s *Store) Take(ctx context.Context, key convcache.Key, id convcache.TicketID) (convcache.Ticket, convcache.Outcome, error) {
 	reply, err := s.servers.run(ctx, s.scripts.take, s.names.of(key), id[:])
 	if err != nil {
@@ -232,7 +222,7 @@ func (s *Store) Take(ctx context.Context, key convcache.Key, id convcache.Ticket
 	return t, convcache.Taken, nil
 }
 
-// countBatch is how many keys a server looks at in one step of a count. A million keys take about 0.3 s.
+// countBatch is how many keys a server scans in one step. A million keys take about 0.3 s.
 const countBatch = 1000
 
 // Count returns the number of conversations in Redis, including those with only notes.
@@ -241,7 +231,7 @@ func (s *Store) Count(ctx context.Context) (int, error) {
 	if !ok {
 		return s.scan(ctx, s.servers.client)
 	}
-	var mu sync.Mutex // guards total: masters are asked at the same time
+	var mu sync.Mutex // guards total, because all masters are asked at once
 	total := 0
 	err := cluster.ForEachMaster(ctx, func(ctx context.Context, master *redis.Client) error {
 		n, err := s.scan(ctx, master)
@@ -256,7 +246,7 @@ func (s *Store) Count(ctx context.Context) (int, error) {
 	return total, nil
 }
 
-// scan counts the conversations of one server: the keys with a hash tag, which the hashes of quarantines do not have.
+// scan counts the conversations of one server: keys with a hash tag.
 func (s *Store) scan(ctx context.Context, server redis.UniversalClient) (int, error) {
 	n, cursor := 0, uint64(0)
 	for {

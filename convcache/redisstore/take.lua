@@ -1,7 +1,7 @@
 -- Takes one ticket out of a conversation.
 -- ARGV: ticket id.
 -- Answers: {'taken', branch, params}, {'consumed'}, {'expired'}, {'fenced'}, {'unfenced'}.
-local found = redis.call('HMGET', KEYS[1], '0i', '1i', '2i', '3i', '0b', '0p') -- mostly there is only one
+local found = redis.call('HMGET', KEYS[1], '0i', '1i', '2i', '3i', '0b', '0p') -- mostly there is only slot 0
 for n = 1, 4 do
   local index = found[n]
   if index and #index == indexSize and string.sub(index, 64, 79) == ARGV[1] then

@@ -10,14 +10,6 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// equal compares what redis-cli printed.
-func equal(t *testing.T, what, got, wanted string) {
-	t.Helper()
-	if got != wanted {
-		t.Errorf("%s: got %q, want %q", what, got, wanted)
-	}
-}
-
 // doomed is a test that may end without failing the real one.
 type doomed struct {
 	testing.TB

@@ -5,10 +5,9 @@ import "slices"
 // Span is a range of bytes, From inclusive, To exclusive.
 type Span struct{ From, To int }
 
-// FindMember appends to cuts the ranges that have to go for an object to be without a top-level member, in ascending order, and returns the
-// member's last value. A range is one occurrence, under any spelling of the name, with the comma before it, or with the comma behind it if
-// all members before it are removed too. For anything but one JSON object there are none. The depth of the object does not matter, see
-// Scanner.Pass.
+// FindMember appends the ranges to cut for an object without a top-level member, ascending, and returns the member's last value. Each is one
+// occurrence, under any spelling, with the comma before it, or after it if no member before it stays. Anything but one JSON object has
+// none. Depth does not matter, see Scanner.Pass.
 func FindMember(object []byte, member string, cuts []Span) (value []byte, _ []Span) {
 	s := Scanner{Data: object}
 	s.Space()
@@ -38,19 +37,19 @@ func FindMember(object []byte, member string, cuts []Span) (value []byte, _ []Sp
 	return value, found
 }
 
-// Blanks finds the values of members in a JSON text that comes in pieces, because it is too long to be held. It finds the members of objects
-// that are no deeper than a choice of an answer. Their names have to be spelled without escapes.
+// Blanks finds members in a JSON text that comes in pieces, because it is too long to be held. It looks no deeper than the choices of an
+// answer, and only for names without escapes.
 type Blanks struct {
 	Names []string
-	First []byte // the last value of the first name, no more than maxBlank bytes of it
+	First []byte // the last value of the first name, at most maxBlank bytes
 
 	depth   int
 	inText  bool
 	escaped bool
-	text    []byte // the last text, no more than maxName bytes of it
-	value   int    // depth of the object whose member's value the next byte belongs to, 0 for none
+	text    []byte // the last text, at most maxName bytes
+	value   int    // depth of the object whose member's value comes next, 0 for none
 	kept    bool   // the value is of the first name
-	begins  bool   // no byte of the value has been found
+	begins  bool   // the value has no byte yet
 }
 
 // Blank is a part of a value.
@@ -59,15 +58,15 @@ type Blank struct {
 	Begins bool // it is the first part
 }
 
-// maxBlank is how much of a value is kept: what parameters may have.
+// maxBlank is the most bytes of a value that are kept, as for transfer parameters.
 const maxBlank = 1 << 20
 
 const (
-	deepest = 3  // how deep members are looked for
+	deepest = 3  // depth of the search
 	maxName = 32 // longer names are not found
 )
 
-// Next returns where values are in the next piece, in ascending order.
+// Next returns the values in the next piece, ascending.
 func (b *Blanks) Next(piece []byte) (found []Blank) {
 	from := 0
 	for i, c := range piece {
@@ -105,7 +104,6 @@ func (b *Blanks) Next(piece []byte) (found []Blank) {
 	return found
 }
 
-// add appends a part of the value, unless it is empty.
 func (b *Blanks) add(found []Blank, piece []byte, part Span) []Blank {
 	if part.From == part.To {
 		return found

@@ -2,12 +2,11 @@ package rawjson
 
 import "math"
 
-// change is what an edit does to a member.
 type change uint8
 
 const (
-	setMember     change = iota // put the value, at the end if the member is absent
-	replaceMember               // put the value if the member is present and not null
+	setMember     change = iota // at the end if the member is absent
+	replaceMember               // only if the member is present and not null
 	removeMember
 )
 
@@ -19,21 +18,21 @@ type memberEdit struct {
 	done   bool
 }
 
-// Edits is one rewrite of an object. If two edits concern the same member, the last one counts. An Edits is used once. Names are written
-// unchanged and must not need escapes; values must be JSON. The search for a member is linear: for a few names a map would cost more.
+// Edits is one rewrite of an object. Of two edits of one member the last counts. An Edits is used once. Names must not need escapes, and values
+// must be JSON. A linear search is cheaper than a map for a few names.
 type Edits []memberEdit
 
-// Set puts the value in place of the member's, and the member at the end if it is absent.
+// Set sets the member's value, and appends an absent member.
 func (e *Edits) Set(name string, value []byte) {
 	*e = append(*e, memberEdit{name: name, change: setMember, value: value})
 }
 
-// SetWord is Set with a value that is given as a string.
+// SetWord is Set with a string.
 func (e *Edits) SetWord(name, value string) {
 	*e = append(*e, memberEdit{name: name, change: setMember, word: value})
 }
 
-// ReplaceWord puts the value, which is given as a string, in place of the member's if the member is present and not null.
+// ReplaceWord sets the member to a string if it is present and not null.
 func (e *Edits) ReplaceWord(name, value string) {
 	*e = append(*e, memberEdit{name: name, change: replaceMember, word: value})
 }
@@ -45,7 +44,6 @@ func (e *Edits) Remove(names ...string) {
 	}
 }
 
-// find returns the index of the edit that counts for a member, -1 if there is none.
 func (e Edits) find(name []byte) int {
 	for i := len(e) - 1; i >= 0; i-- {
 		if e[i].name == string(name) {
@@ -55,7 +53,6 @@ func (e Edits) find(name []byte) int {
 	return -1
 }
 
-// counts reports whether the edit at this index is the last one of its member.
 func (e Edits) counts(at int) bool {
 	for i := at + 1; i < len(e); i++ {
 		if e[i].name == e[at].name {
@@ -65,8 +62,7 @@ func (e Edits) counts(at int) bool {
 	return true
 }
 
-// Rewrite returns the object's text with the edits applied, in one allocation. Members keep their order, new ones go to the end in
-// the order of the edits, and all bytes outside of an edit stay as they are, white space included.
+// Rewrite returns the edited text in one allocation. New members follow the old ones in the order of the edits; all other bytes stay.
 func (o *Object) Rewrite(e Edits) []byte {
 	size := len(o.raw)
 	for i := range e {
@@ -77,7 +73,6 @@ func (o *Object) Rewrite(e Edits) []byte {
 	return a.own
 }
 
-// appendName appends the name of a new member with its quotes and colon, and the comma before it unless it is the first.
 func (e *memberEdit) appendName(to []byte, first bool) []byte {
 	if !first {
 		to = append(to, ',')
@@ -87,19 +82,16 @@ func (e *memberEdit) appendName(to []byte, first bool) []byte {
 	return append(to, `":`...)
 }
 
-// step is a part of a rewritten object: bytes of its text, or the value of an edit.
 type step struct {
 	from, to int   // offsets in the object's text
 	edit     int32 // index of the edit that has the value; negative for bytes of the text
-	absent   bool  // the object has no such member, so the step writes its name too
-	first    bool  // no member stands before it
+	absent   bool  // the object has no such member, so the step writes its name, too
+	first    bool  // no member precedes it
 }
 
-// usualSteps is the most steps that a rewrite takes in nearly all legs.
 const usualSteps = 24
 
-// steps appends the parts of the object with the edits applied. A step holds offsets instead of slices, so that the values of edits need
-// not live longer than a Rewrite.
+// steps holds offsets instead of slices, so that the values of edits need not live longer than a Rewrite.
 func (o *Object) steps(e Edits, to []step) []step {
 	keep := func(from, until int) {
 		if n := len(to); n > 0 && to[n-1].edit < 0 && to[n-1].to == from {
@@ -142,8 +134,8 @@ func (o *Object) steps(e Edits, to []step) []step {
 	return to
 }
 
-// Pieces is a text in several pieces, in their order. Long pieces are slices of the texts that it was made from, and those texts must
-// not change while it is in use. Joining a prompt of 256 KiB would cost more than writing it.
+// Pieces is a text in pieces. Long ones are slices of the source texts, which must not change while it is in use. Joining a prompt of 256 KiB
+// would cost more than writing it.
 type Pieces [][]byte
 
 // Len returns the length of the text.
@@ -163,13 +155,13 @@ func (p Pieces) Bytes() []byte {
 	return text
 }
 
-// ownPiece is the length from which a part of Pieces becomes a piece of its own. For a shorter part a copy is cheaper than another write.
+// ownPiece is the length from which a part becomes a piece of its own. For less, a copy is cheaper than another write.
 const ownPiece = 256
 
-// assembly builds Pieces. Its arrays are large enough for most legs: 800 bytes in one allocation.
+// assembly builds Pieces. Its arrays suffice for most legs: 800 bytes in one allocation.
 type assembly struct {
 	pieces Pieces
-	own    []byte // the short parts, copied; pieces point into it
+	own    []byte // the short parts; pieces point into it
 	cut    int    // end of the part of own that already belongs to pieces
 	least  int    // length from which a part becomes a piece of its own
 
@@ -177,7 +169,6 @@ type assembly struct {
 	someBytes  [576]byte
 }
 
-// add appends a part.
 func (a *assembly) add(part []byte) {
 	if len(part) < a.least {
 		a.own = append(a.own, part...)
@@ -187,7 +178,6 @@ func (a *assembly) add(part []byte) {
 	a.pieces = append(a.pieces, part)
 }
 
-// close makes a piece of the short parts that were added last.
 func (a *assembly) close() {
 	if end := len(a.own); end > a.cut {
 		a.pieces = append(a.pieces, a.own[a.cut:end:end])
@@ -195,7 +185,6 @@ func (a *assembly) close() {
 	}
 }
 
-// put appends the object's text with the edits applied.
 func (a *assembly) put(o *Object, e Edits) {
 	var buffer [usualSteps]step
 	for _, s := range o.steps(e, buffer[:0]) {
@@ -214,7 +203,7 @@ func (a *assembly) put(o *Object, e Edits) {
 	}
 }
 
-// Splice returns the text that Rewrite returns, but does not copy long parts.
+// Splice returns the text of Rewrite without copying long parts.
 func (o *Object) Splice(e Edits) Pieces {
 	a := &assembly{least: ownPiece}
 	a.pieces, a.own = a.somePieces[:0], a.someBytes[:0]

@@ -6,7 +6,7 @@ import (
 	"iter"
 )
 
-// Kind returns the first byte of a value, which tells what it is; 0 if it is absent.
+// Kind returns the first byte of a value, which tells its kind; 0 if it is absent.
 func Kind(raw []byte) byte {
 	if len(raw) == 0 {
 		return 0
@@ -14,8 +14,7 @@ func Kind(raw []byte) byte {
 	return raw[0]
 }
 
-// Members yields the members of an object up to its first fault, if it has one: whoever must know of it asks Valid. Any other value has
-// none. The depth does not matter, see Scanner.Pass.
+// Members yields the members of an object up to its first fault. Any other value has none. Depth does not matter, see Scanner.Pass.
 func Members(object []byte) iter.Seq2[Member, []byte] {
 	return func(yield func(m Member, value []byte) bool) {
 		s := Scanner{Data: object}
@@ -34,11 +33,9 @@ func Members(object []byte) iter.Seq2[Member, []byte] {
 	}
 }
 
-// errEnough ends a walk whose caller wants no more.
 var errEnough = errors.New("enough")
 
-// Get returns the value to which a path of names leads, a part of raw; nil if there is none. Of members with equal names the last counts, as
-// in Python and encoding/json.
+// Get returns the value at a path of names, a part of raw, or nil. Of equal names the last counts, as in Python and encoding/json.
 func Get(raw []byte, path ...string) []byte {
 	for _, name := range path {
 		object := raw
@@ -52,13 +49,13 @@ func Get(raw []byte, path ...string) []byte {
 	return raw
 }
 
-// GetText returns what Text makes of the value that Get finds, "" if that is no string.
+// GetText returns Text of the value at a path, "" if that is no string.
 func GetText(raw []byte, path ...string) string {
 	text, _ := Text(Get(raw, path...))
 	return text
 }
 
-// GetInt returns what Integer makes of the value that Get finds.
+// GetInt returns Integer of the value at a path.
 func GetInt(raw []byte, path ...string) (n int, ok bool) { return Integer(Get(raw, path...)) }
 
 // Elements yields the elements of an array that a Scanner has read. Any other value has none.
@@ -88,9 +85,8 @@ func First(array []byte) (first []byte, more bool) {
 	return first, false
 }
 
-// EachKey calls visit for every key of every object inside of value, at any depth, until visit returns false. visit gets the unescaped
-// key and the text that begins at its value. A Scanner must have read value before; a string is a key if a colon follows it. EachKey
-// leaves out keys without a UTF-8 form.
+// EachKey calls visit for every key at any depth of a value that a Scanner has read, until visit returns false. visit gets the unescaped key and
+// the text from its value on. EachKey leaves out keys without a UTF-8 form.
 func EachKey(value []byte, visit func(name, rest []byte) bool) {
 	s := Scanner{Data: value}
 	for {
@@ -116,8 +112,8 @@ func EachKey(value []byte, visit func(name, rest []byte) bool) {
 	}
 }
 
-// MayHave reports whether data has a member called name whose value begins with these characters, ignoring white space between
-// them. It only compares bytes: a text can look like a member, and a name with escapes is not found.
+// MayHave reports whether data has a member called name whose value begins with these characters, white space aside. It compares bytes: text
+// can look like a member, and a name with escapes is not found.
 func MayHave(data []byte, name, begin string) bool {
 	for {
 		at := bytes.Index(data, []byte(name))
@@ -131,13 +127,12 @@ func MayHave(data []byte, name, begin string) bool {
 	}
 }
 
-// Begins reports whether data begins with these characters, ignoring white space before each of them.
+// Begins reports whether data begins with these characters, white space before each aside.
 func Begins(data []byte, begin string) bool {
 	_, ok := after(data, begin)
 	return ok
 }
 
-// after returns the rest of data behind these characters, ignoring white space before each of them.
 func after(data []byte, begin string) (rest []byte, ok bool) {
 	s := Scanner{Data: data}
 	for i := range len(begin) {

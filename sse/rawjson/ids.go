@@ -9,9 +9,7 @@ import (
 	"strconv"
 )
 
-// ParseIDs reads a JSON array of token ids: integers from 0 to 2^32-1 without
-// sign, fraction, exponent or leading zero. White space is allowed where JSON
-// allows it. An empty array is an empty list. 128k ids take 1 ms.
+// ParseIDs reads a JSON array of token ids: integers from 0 to 2^32-1 without sign, fraction, exponent or leading zero. 128k ids take 1 ms.
 func ParseIDs(raw []byte) (ids []uint32, ok bool) {
 	s := Scanner{Data: raw}
 	s.Space()
@@ -22,9 +20,9 @@ func ParseIDs(raw []byte) (ids []uint32, ok bool) {
 	return ids, true
 }
 
-// AppendIDs appends ids as vLLM writes them, a JSON array without spaces.
+// AppendIDs appends ids as vLLM writes them, an array without spaces.
 func AppendIDs(dst []byte, ids []uint32) []byte {
-	// Token ids are below a million, so an id and its comma take at most seven bytes.
+	// Token ids are below a million: at most seven bytes with the comma.
 	dst = append(slices.Grow(dst, 7*len(ids)+idSpace+1), '[')
 	for i, id := range ids {
 		if cap(dst)-len(dst) < idSpace {
@@ -46,11 +44,10 @@ func AppendIDs(dst []byte, ids []uint32) []byte {
 	return append(dst, ']')
 }
 
-// idSpace is the space that the longest id takes, with the character behind it and the closing bracket.
+// idSpace is the length of the longest id with the next character and the closing bracket.
 const idSpace = len("4294967295,]")
 
-// EqualIDs reports whether raw is a JSON array of exactly these ids. It allocates
-// nothing.
+// EqualIDs reports whether raw is a JSON array of exactly these ids. It does not allocate.
 func EqualIDs(raw []byte, ids []uint32) bool {
 	s := Scanner{Data: raw}
 	s.Space()
@@ -68,12 +65,12 @@ func EqualIDs(raw []byte, ids []uint32) bool {
 	return ok && len(ids) == 0 && s.End()
 }
 
-// IDsInto reads an array of ids, as ParseIDs does. The ids are in the buffer if they fit, whatever it holds before. It counts the commas
-// before the next bracket to know their number; growing the list on the way would cost a hundred times as much.
+// IDsInto reads ids as ParseIDs does, into the buffer if they fit; its old content does not matter. It counts commas first, because growing
+// the list would cost a hundred times as much.
 func (s *Scanner) IDsInto(buffer []uint32) (ids []uint32, ok bool) {
 	rest := s.Data[s.Pos:]
 	end := max(bytes.IndexByte(rest, ']'), 0)
-	// Each id but the last takes at least two bytes, so a text of commas alone can't reserve more than that.
+	// An id and its comma take two bytes, so a text of commas can't reserve more.
 	n := min(bytes.Count(rest[:end], []byte(",")), end/2) + 1
 	if ids = buffer[:cap(buffer)]; n > len(ids) {
 		ids = make([]uint32, n)
@@ -91,9 +88,8 @@ func (s *Scanner) IDsInto(buffer []uint32) (ids []uint32, ok bool) {
 	return ids[:n+last], ok && !more
 }
 
-// halves reads most of an array that Open has opened and that ends at end. It reads both halves side by side: the beginning of an id is
-// known only after the id before it, so reading one list alone makes the processor wait. It leaves Pos at the id behind the n ids that
-// were read.
+// halves reads both halves of an array that Open has opened and that ends at end side by side. One list alone makes the processor wait, because
+// an id's beginning is known only after the id before it. It leaves Pos behind the n ids that it read.
 func (s *Scanner) halves(ids []uint32, end int) (n int, ok bool) {
 	const worth = 256 // bytes
 	data, i := s.Data, s.Pos
@@ -106,7 +102,7 @@ func (s *Scanner) halves(ids []uint32, end int) (n int, ok bool) {
 		return 0, true
 	}
 	middle += comma + 1
-	first := bytes.Count(data[i:middle], []byte(",")) // ids in front of the middle, at most: ids has an element for each comma
+	first := bytes.Count(data[i:middle], []byte(",")) // ids before the middle, at most: ids has an element for each comma
 	pairs := min(first, len(ids)-first)
 	front, back := ids[:pairs], ids[first:first+pairs]
 	n, j := 0, middle
@@ -131,8 +127,7 @@ func (s *Scanner) halves(ids []uint32, end int) (n int, ok bool) {
 	return first + n, true
 }
 
-// ReadIDs reads ids of an array that Open has opened, until buf is full or the array
-// ends. more says that another id follows; Pos is at that id then.
+// ReadIDs reads ids of an array that Open has opened, until buf is full or the array ends. more means that Pos is at another id.
 func (s *Scanner) ReadIDs(buf []uint32) (n int, more, ok bool) {
 	for n < len(buf) {
 		plain, end := plainIDs(s.Data, s.Pos, buf[n:])
@@ -155,8 +150,7 @@ func (s *Scanner) ReadIDs(buf []uint32) (n int, more, ok bool) {
 	return n, true, true
 }
 
-// plainIDs reads plain ids (see isPlain) from data[i:] until buf is full or another kind of id comes. It returns their number and the index
-// behind the last one's comma.
+// plainIDs reads plain ids (see isPlain) until buf is full or another kind comes. It returns their number and the index behind the last comma.
 func plainIDs(data []byte, i int, buf []uint32) (n, end int) {
 	for n < len(buf) && i+8 <= len(data) {
 		word := load(data, i)
@@ -172,7 +166,6 @@ func plainIDs(data []byte, i int, buf []uint32) (n, end int) {
 	return n, i
 }
 
-// readID reads the id at data[i:] and returns its end, i if there is none.
 func readID(data []byte, i int) (id uint32, end int) {
 	n := uint64(0)
 	for end = i; end < len(data) && data[end]-'0' <= 9 && n <= math.MaxUint32; end++ {
@@ -184,9 +177,8 @@ func readID(data []byte, i int) (id uint32, end int) {
 	return uint32(n), end
 }
 
-// CountInts counts the integers from 0 to 2^31-1 of an array that Open has opened and that is not empty, and reads the array to its end.
-// It accepts what ReadIDs accepts, up to that bound. It computes a value only if the value could exceed the bound: the block list of a
-// long prompt has 25 kB, and the caller wants only its length.
+// CountInts counts the integers from 0 to 2^31-1 of a non-empty array that Open has opened, and reads it to its end, as strictly as ReadIDs. It
+// computes only values that could exceed the bound: the block list of a long prompt has 25 kB, and only its length matters.
 func (s *Scanner) CountInts() (n int, ok bool) {
 	for {
 		plain := plainInts(s.Data[s.Pos:])
@@ -206,12 +198,12 @@ func (s *Scanner) CountInts() (n int, ok bool) {
 	}
 }
 
-// plainInts returns the beginning of data that is integers of one to nine digits that do not begin with a zero, with a comma behind each and
-// nothing else. Eight bytes without a comma end it too: no engine numbers its blocks that high.
+// plainInts returns the beginning of data that is integers of one to nine digits without a leading zero, each with a comma right behind. Eight
+// bytes without a comma end it, too: no engine numbers its blocks that high.
 func plainInts(data []byte) []byte {
 	const mostDigits = 9         // 2^31-1 has ten
 	i, begins := 0, uint64(0x80) // as in integers
-	open := 0                    // digits so far of an integer that began in an earlier word
+	open := 0                    // digits so far of an integer from an earlier word
 	for ; i+8 <= len(data); i += 8 {
 		word := load(data, i)
 		digits := word ^ everyByte*'0'
@@ -225,8 +217,7 @@ func plainInts(data []byte) []byte {
 	return data[:bytes.LastIndexByte(data[:i], ',')+1]
 }
 
-// AfterInts returns the index where the first n integers of raw end, before the last one's comma. CountInts must have read raw, and raw
-// must hold more than n integers.
+// AfterInts returns the index where the first n integers end. CountInts must have read raw, and found more than n.
 func AfterInts(raw []byte, n int) int {
 	const piece = 256
 	at := 0

@@ -5,19 +5,16 @@ import (
 	"math"
 )
 
-// List is an index of a JSON array: its elements, and the members of those that are objects. The first reading of the text makes it, so
-// that later readers need not scan the text again. It aliases the text, which must not change any more.
+// List is an index of a JSON array, which saves later readers a scan. It aliases the text, which must not change.
 type List struct {
-	raw     []byte // nil for no list, and for a value that is not an array
+	raw     []byte // nil for no list, and for other values
 	spans   []elementSpan
-	members []memberSpan // of the elements in spans, in their order
-	rest    int          // where the elements begin that are not in spans, 0 if all are there
+	members []memberSpan // members of the indexed elements, in order
+	rest    int          // where the other elements begin, 0 if all are indexed
 }
 
-// elementSpan is the position of an element, as offsets into the list's text.
-type elementSpan struct{ start, end, members uint32 } // members is the end of its members in List.members
+type elementSpan struct{ start, end, members uint32 } // offsets in the text; members is the end of its members in List.members
 
-// memberSpan is the position of a member of an element, as offsets into the list's text.
 type memberSpan struct{ start, keyEnd, value, end, text uint32 }
 
 // Element is one element of a List.
@@ -29,23 +26,22 @@ type Element struct {
 
 // ElementMember is one member of an element that is an object.
 type ElementMember struct {
-	Key   []byte // the text between the quotes of the name, escapes as they are
+	Key   []byte // between the quotes of the name, escapes as they are
 	Value []byte
 	Whole []byte // name and value
-	Text  int    // length of the value as UTF-8, escapes decoded, if it is a string
+	Text  int    // length as UTF-8 if it is a string, escapes decoded
 }
 
-// Bounds of a list's index: it has at most one element and one member for each sixteen bytes of text, plus leastNotes. So the index of a
-// list of tiny elements can't take many times the memory of the text. Each reader scans the elements beyond the bound again. An element
-// has at most as many members as an Object.
+// Bounds of an index: one element and one member per sixteen bytes of text, plus leastNotes, so that a list of tiny elements can't take many
+// times its text. Readers scan the other elements again. An element has at most as many members as an Object.
 const (
 	bytesPerNote = 16
 	leastNotes   = 64
 
-	bytesExpected, leastExpected, mostExpected = 1 << 10, 16, 240 // members that the index has space for from the beginning
+	bytesExpected, leastExpected, mostExpected = 1 << 10, 16, 240 // initial space for members
 )
 
-// List reads a value of any kind, and returns its elements if it is an array. The text must be valid UTF-8.
+// List reads a value, and indexes it if it is an array. The text must be valid UTF-8.
 func (s *Scanner) List() (List, error) {
 	if s.Peek() != '[' {
 		return List{}, s.Skip()
@@ -62,11 +58,10 @@ func (s *Scanner) List() (List, error) {
 	return l, nil
 }
 
-// read reads the array at base and indexes its elements up to the bounds.
 func (l *List) read(s *Scanner, base int) error {
 	more, err := s.Open('[')
 	if more {
-		// A long message has at least one KiB of text for each member, so this is mostly enough, and small compared with the text.
+		// A long message has at least one KiB per member: this is mostly enough, and small compared with the text.
 		expected := leastExpected + min((len(s.Data)-base)/bytesExpected, mostExpected)
 		l.members, l.spans = make([]memberSpan, 0, expected), make([]elementSpan, 0, expected/2)
 	}
@@ -88,7 +83,6 @@ func (l *List) read(s *Scanner, base int) error {
 	return err
 }
 
-// element reads an element and appends the spans of its members, as offsets from base.
 func (s *Scanner) element(members []memberSpan, base int) ([]memberSpan, error) {
 	if s.Peek() != '{' {
 		return members, s.Skip()
@@ -116,7 +110,7 @@ func (s *Scanner) element(members []memberSpan, base int) ([]memberSpan, error) 
 	return members, err
 }
 
-// IndexBytes returns how many bytes of memory the index of a list takes, without the text.
+// IndexBytes returns the memory of the index in bytes, without the text.
 func (l *List) IndexBytes() int {
 	const span, member = 3 * 4, 5 * 4
 	return span*cap(l.spans) + member*cap(l.members)
@@ -125,10 +119,10 @@ func (l *List) IndexBytes() int {
 // IsArray reports whether the value is an array.
 func (l *List) IsArray() bool { return l.raw != nil }
 
-// Len returns the number of elements in the index: all elements, except in lists of very many small ones.
+// Len returns the number of indexed elements: all, except in lists of very many small ones.
 func (l *List) Len() int { return len(l.spans) }
 
-// Elements yields the elements in their order. An element is valid until the next one comes.
+// Elements yields the elements in order, each valid until the next.
 func (l *List) Elements() iter.Seq[Element] {
 	return func(yield func(Element) bool) {
 		known := uint32(0)
@@ -153,10 +147,10 @@ func (l *List) Elements() iter.Seq[Element] {
 	}
 }
 
-// IsObject reports whether the element is an object. All others have no members.
+// IsObject reports whether the element is an object. Others have no members.
 func (e Element) IsObject() bool { return e.Raw[0] == '{' }
 
-// Members yields the members of an element in their order, members with equal names included.
+// Members yields the members in order, repeated names included.
 func (e Element) Members() iter.Seq[ElementMember] {
 	return func(yield func(ElementMember) bool) {
 		for _, m := range e.members {
@@ -169,7 +163,7 @@ func (e Element) Members() iter.Seq[ElementMember] {
 	}
 }
 
-// Name returns the name with its escapes decoded, nil if it has no UTF-8 form.
+// Name returns the unescaped name, nil if it has no UTF-8 form.
 func (m *ElementMember) Name() []byte {
 	name, _ := Unescape(m.Key)
 	return name

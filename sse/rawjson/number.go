@@ -43,8 +43,8 @@ func (s *Scanner) digits() bool {
 	return s.Pos > start
 }
 
-// Integer reads a value that is an integer literal: no fraction, no exponent, no quotes, and not -0, which is a float to some
-// parsers. A value that an int cannot hold becomes the largest or smallest int, which every bound refuses.
+// Integer reads an integer literal: no fraction, exponent or quotes, and not -0, a float to some parsers. A value beyond int becomes the
+// largest or smallest int, which every bound refuses.
 func Integer(raw []byte) (n int, ok bool) {
 	digits := bytes.TrimPrefix(raw, []byte("-"))
 	for _, c := range digits {
@@ -63,71 +63,68 @@ func Integer(raw []byte) (n int, ok bool) {
 	return n, len(digits) > 0
 }
 
-// Engines' answers are mostly lists of integers: the ids of a prompt's tokens and of its blocks. The functions here read them eight bytes
-// at a time. A loop over single digits mispredicts the end of nearly every id and takes four times as long.
+// Answers are mostly lists of ids of tokens and blocks. The functions below read eight bytes at a time: a loop over digits mispredicts the end
+// of nearly every id, and takes four times as long.
 
 const (
 	everyByte = 0x0101010101010101
 	highBits  = 0x8080808080808080
 )
 
-// load returns the eight bytes from data[i] on, the first one lowest. The slice's capacity bound spares a check for an empty slice at the
-// end of the array; the address of the next id would wait for that check.
+// load returns eight bytes from data[i], the first one lowest. The capacity bound spares a check for an empty slice, which the address of the
+// next id would wait for.
 func load(data []byte, i int) uint64 { return binary.LittleEndian.Uint64(data[i : i+8 : i+8]) }
 
-// plainEnd returns, for a word that begins with a plain id, eight times the number of its digits, plus something below eight. For any other
-// word the result is arbitrary. Digits have bit 4 set, commas do not. If the word has no digits, isPlain finds that in plainDigits' result.
+// plainEnd returns eight times the number of digits of a plain id, plus something below eight; arbitrary for other words. Digits have bit 4
+// set, commas do not. isPlain finds a word without digits in plainDigits' result.
 func plainEnd(word uint64) int {
 	return bits.TrailingZeros64(word&(everyByte<<4>>8) ^ everyByte<<4)
 }
 
-// plainDigits returns the digits of a plain id as numbers, the last digit highest. end is the result of plainEnd.
+// plainDigits returns the digits of a plain id as numbers, the last one highest. end is from plainEnd.
 func plainDigits(word uint64, end int) uint64 {
 	return (word ^ everyByte*'0') << ((64 - end&^7) & 63)
 }
 
-// isPlain reports whether a word begins with an id of one to seven digits and a comma right behind it, as all ids but the last of an
-// engine's list do. end and digits are the results of plainEnd and plainDigits.
+// isPlain reports whether a word begins with an id of one to seven digits and a comma, as all ids but the last of an engine's list do.
 func isPlain(word uint64, end int, digits uint64) bool {
 	return notDigits(digits) == 0 && byte(word>>(end&0x38)) == ',' && (byte(word) != '0' || end < 16)
 }
 
-// notDigits marks the high bit of each byte of a word that is above nine. It may wrongly mark bytes above a marked one.
+// notDigits marks the high bit of each byte above nine. It may wrongly mark bytes above a marked one.
 func notDigits(word uint64) uint64 { return (word + everyByte*(0x7f-9) | word) & highBits }
 
-// zeros marks the high bit of each byte of a word that is zero.
 func zeros(word uint64) uint64 { return ^(word&^highBits + ^uint64(highBits) | word) & highBits }
 
-// decimal returns the number whose digits are the bytes of word, the last one highest.
+// decimal returns the number with these digits, the last one highest.
 func decimal(word uint64) uint32 {
 	word = (word*10 + word>>8) & 0x00ff00ff00ff00ff
 	word = (word*100 + word>>16) & 0x0000ffff0000ffff
 	return uint32(word*10000 + word>>32)
 }
 
-// digitsOf returns the decimal text of a number below 10^8, the first digit lowest, and its length. It divides all parts by 10 and 100 at
-// once, with multiplications that are exact for parts of this size. One digit after the other takes five times as long.
+// digitsOf returns the decimal text of a number below 10^8, the first digit lowest, and its length. It divides all parts at once, by
+// multiplications that are exact for parts of this size. One digit after the other takes five times as long.
 func digitsOf(n uint32) (text uint64, size int) {
 	word := uint64(n/10000) | uint64(n%10000)<<32
 	hundreds := word * 10486 >> 20 & 0x0000007f0000007f
 	word = hundreds | (word-100*hundreds)<<16
 	tens := word * 103 >> 10 & 0x000f000f000f000f
 	word = tens | (word-10*tens)<<8
-	zeros := bits.TrailingZeros64(word|1<<56) &^ 7 // leading zeros, except that the last digit stays
+	zeros := bits.TrailingZeros64(word|1<<56) &^ 7 // leading zeros, but not the last digit
 	return (word + everyByte*'0') >> zeros, 8 - zeros/8
 }
 
-// integers skips integers of an array as long as there are only digits and commas. The first digit is at data[i]. It returns the index
-// behind the last comma, or i.
+// integers skips digits and commas of an array from the first digit at data[i], and returns the index behind the last comma, or i.
 func integers(data []byte, i int) int {
 	start := i
-	begins := uint64(0x80) // high bits mark bytes at which an integer begins: the first byte, and those behind commas
+	begins := uint64(0x80) // high bits mark where an integer begins: the first byte, and those behind commas
 	for ; i+8 <= len(data); i += 8 {
 		word := load(data, i)
 		digits := word ^ everyByte*'0'
 		commas := zeros(word ^ everyByte*',')
 		begins |= commas << 8
-		// A comma must not stand where an integer begins. A zero there is left to the slow path: only the integer 0 may begin with it.
+		// No comma may stand where an integer begins. The slow path reads a zero there: only the integer 0 may begin with it.
 		if notDigits(digits) != commas || begins&(commas|zeros(digits)) != 0 {
 			break
 		}

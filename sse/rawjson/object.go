@@ -6,22 +6,21 @@ import (
 	"unicode/utf8"
 )
 
-// Bounds of Objects. They stop texts with masses of members or huge names, and are far above what any client or engine sends.
+// Bounds of Objects, far above what any client or engine sends.
 const (
 	maxMembers = 256
 	maxKey     = 256
 )
 
-// Member is the position of an object's member in Scanner.Data: its name, and the beginning of its value.
+// Member is the position of a member's name and value in Scanner.Data.
 type Member struct {
-	Comma int    // the comma before it; meaningless for the first member
+	Comma int    // before the member; meaningless for the first one
 	Start int    // opening quote of the name
 	Value int    // first byte of the value
-	Key   []byte // the text between the quotes of the name, escapes as they are
+	Key   []byte // between the quotes of the name, escapes as they are
 }
 
-// Named reports whether the member has this name once its escapes are decoded. Clients decode them too: "kv_tran\u0073fer_params"
-// is the same member to them.
+// Named compares the unescaped name. Clients unescape, too: to them "kv_tran\u0073fer_params" is the same member.
 func (m Member) Named(name string) bool {
 	if bytes.IndexByte(m.Key, '\\') < 0 {
 		return string(m.Key) == name
@@ -34,8 +33,8 @@ func tooManyMembers(at int) *Error {
 	return &Error{Code: CodeTooComplex, What: "more than 256 members", At: at}
 }
 
-// Members reads an object. At each value it calls read, which must read the value and may return an error that ends the walk.
-// It passes on members with equal names, each in its place. Until Members has returned nil, the object may turn out to be invalid.
+// Members reads an object. At each value, also of repeated names, it calls read, which must read the value; its error ends the walk. Until
+// Members has returned nil, the object may be invalid.
 func (s *Scanner) Members(read func(m Member) error) error {
 	var m Member
 	more, err := s.Open('{')
@@ -55,33 +54,31 @@ func (s *Scanner) Members(read func(m Member) error) error {
 	return err
 }
 
-// objectMember is one top-level member of an object, as offsets into the object's text.
 type objectMember struct {
 	name  []byte // unescaped
 	start int    // opening quote of the name
 	value int    // first byte of the value
-	end   int    // one past the last byte of the value
+	end   int    // behind the last byte of the value
 	gone  bool   // removed: invisible to readers and absent from every rewrite
 }
 
-// Object is the text of a JSON object with the spans of its members. It aliases the text, which must not change any more.
+// Object is a JSON object's text with the spans of its members. It aliases the text, which must not change.
 type Object struct {
 	raw     []byte
-	open    int // one past the opening brace
+	open    int // behind the opening brace
 	members []objectMember
 }
 
-// ParseObject reads raw as exactly one JSON object and records its members, 256 at most with names of at most 256 bytes.
+// ParseObject reads exactly one JSON object: at most 256 members, with names of at most 256 bytes. The error is an *Error.
 //
-// It refuses what two parsers could understand differently, because that is how a client could smuggle something past the proxy.
-// encoding/json accepts more: it replaces invalid UTF-8 and takes the last of two equal keys (gjson takes the first), and Python's
-// json.loads accepts NaN and other encodings. Keys are compared after unescaping. The error is an *Error.
+// It refuses what two parsers could understand differently, because a client could smuggle that past the proxy. encoding/json replaces invalid
+// UTF-8 and takes the last of two equal keys (gjson takes the first), and Python's json.loads accepts NaN and other encodings. Keys are
+// compared after unescaping.
 func ParseObject(raw []byte) (Object, error) {
 	return ParseObjectFunc(raw, func(s *Scanner, _ []byte) error { return s.Skip() })
 }
 
-// ParseObjectFunc is ParseObject, except that the function read reads each value. It gets the member's unescaped name, and
-// ParseObjectFunc returns its error unchanged.
+// ParseObjectFunc is ParseObject with a reader for values. It gets the unescaped name, and its error is returned unchanged.
 func ParseObjectFunc(raw []byte, read func(s *Scanner, name []byte) error) (Object, error) {
 	if !utf8.Valid(raw) {
 		return Object{}, &Error{Code: CodeInvalidUTF8, What: "invalid UTF-8"}
@@ -113,7 +110,7 @@ func newMember(at Member) (objectMember, error) {
 	name, ok := Unescape(at.Key)
 	switch {
 	case !ok:
-		// Such a key has no UTF-8 form, so two different ones would compare as equal (RFC 8259, 8.2).
+		// Without a UTF-8 form, two different keys would compare as equal (RFC 8259, 8.2).
 		return objectMember{}, &Error{Code: CodeInvalidUTF8, What: "unpaired surrogate in a key", At: at.Start}
 	case len(name) > maxKey:
 		return objectMember{}, &Error{Code: CodeTooComplex, What: "key longer than 256 bytes", At: at.Start}
@@ -121,8 +118,7 @@ func newMember(at Member) (objectMember, error) {
 	return objectMember{name: name, start: at.Start, value: at.Value}, nil
 }
 
-// add appends m unless there are too many members or one of the same name. The search is linear: 256 keys of 256 bytes that differ
-// only in their last bytes cost 0.6 ms, parsing included; a map would make every ordinary body slower.
+// add searches linearly: 256 keys of 256 bytes that differ only at their ends cost 0.6 ms, parsing included; a map would slow every ordinary body.
 func (o *Object) add(m objectMember) error {
 	if len(o.members) == maxMembers {
 		return tooManyMembers(m.start)
@@ -145,10 +141,10 @@ func (o *Object) find(name string) *objectMember {
 	return nil
 }
 
-// Size returns the length of the text that was parsed.
+// Size returns the length of the parsed text.
 func (o *Object) Size() int { return len(o.raw) }
 
-// Has reports whether the object has a member of this name, null included.
+// Has reports whether the object has this member, null included.
 func (o *Object) Has(name string) bool { return o.find(name) != nil }
 
 // Get returns the raw value of a member, nil if there is none. It aliases the text.
@@ -159,14 +155,14 @@ func (o *Object) Get(name string) []byte {
 	return nil
 }
 
-// Remove removes a member: readers don't see it, and no rewrite contains it.
+// Remove hides a member from readers and rewrites.
 func (o *Object) Remove(name string) {
 	if m := o.find(name); m != nil {
 		m.gone = true
 	}
 }
 
-// Members yields the unescaped names and raw values in their order. Values, and names without escapes, alias the text.
+// Members yields the unescaped names and raw values in order. Values, and names without escapes, alias the text.
 func (o *Object) Members() iter.Seq2[[]byte, []byte] {
 	return func(yield func(name, value []byte) bool) {
 		for i := range o.members {

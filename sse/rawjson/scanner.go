@@ -1,22 +1,17 @@
-// Package rawjson reads, cuts and rewrites JSON texts (RFC 8259) and decodes only what the caller asks for. Decoding everything would
-// change it: a float64 round trip turns 9007199254740993 into ...992 and re-escapes every "<". The package knows bytes and nothing else.
+// Package rawjson reads, cuts and rewrites JSON texts (RFC 8259), and decodes only what the caller asks for. Decoding everything would change
+// it: a float64 round trip turns 9007199254740993 into ...992 and re-escapes every "<".
 //
 // It promises:
-//   - One depth. It reads nothing that is nested deeper than MaxDepth, so that no foreign text can fill a stack. What
-//     Scanner.Pass skips may be deeper, in constant memory. (scanner.go)
-//   - One grammar. It accepts what encoding/json accepts up to that depth, including invalid UTF-8 inside of strings;
-//     Objects refuse invalid UTF-8, and so do their Lists. (scanner.go, number.go, text.go)
-//   - Objects are read strictly. An Object must have one meaning for all parsers, so equal names, names without a UTF-8
-//     form and invalid UTF-8 are refused. (object.go)
-//   - A member read by its path is the last of its name, as in the engines. (get.go)
-//   - Bytes outside of an edit or cut stay as they are, in their order, white space included. (edits.go, cut.go)
-//   - A text is read in one pass, and a pass allocates nothing, except ParseObject (its members), Scanner.List (its index) and
-//     ParseIDs (the list).
+//   - It reads nothing deeper than MaxDepth, so that no text can fill a stack. Scanner.Pass skips deeper values in constant memory.
+//   - Up to that depth it accepts what encoding/json accepts, invalid UTF-8 in strings included (scanner.go, number.go, text.go). Objects and
+//     their Lists refuse invalid UTF-8.
+//   - An Object has one meaning for all parsers: repeated names, and names without a UTF-8 form, are refused. (object.go)
+//   - Of members with one name the last counts, as in the engines. (get.go)
+//   - Bytes outside of an edit or cut stay in their order, white space included. (edits.go, cut.go)
+//   - A text is read in one pass without allocations, except ParseObject (its members), Scanner.List (its index) and ParseIDs (the list).
 //
-// Errors are *Error. They repeat nothing of the text but a top-level name, because the texts contain prompts.
-//
-// Its callers are server, convcache, upstream and sse. The simulator of engines does not import it, because it must not
-// share its mistakes.
+// Errors are *Error. They repeat only a top-level name, because the texts contain prompts. The simulator of engines does not import the
+// package, because it must not share its mistakes.
 package rawjson
 
 import (
@@ -24,21 +19,19 @@ import (
 	"fmt"
 )
 
-// MaxDepth is how deep arrays and objects may nest. It is far above what clients and engines send (no engine's answer has more than a
-// dozen levels), and it keeps the recursion within one small stack. Readers without a bound (gjson.ValidBytes) overflow the stack at
-// a few million levels, and a Go process does not survive that.
+// MaxDepth is how deep arrays and objects may nest. No engine's answer has more than a dozen levels, and the recursion stays within one small
+// stack. Readers without a bound (gjson.ValidBytes) overflow it at a few million levels, which ends a Go process.
 const MaxDepth = 64
 
-// Scanner walks over a text once. Each method expects Pos at the thing that the method is named after and leaves Pos behind that
-// thing, or at the fault if there is one. It counts the arrays and objects that Open has opened and Separator has not yet closed, so
-// MaxDepth bounds every walk.
+// Scanner walks over a text once. Each method expects Pos at the thing of its name and leaves Pos behind it, or at the fault. It counts the
+// levels that Open has opened and Separator has not closed.
 type Scanner struct {
 	Data []byte
 	Pos  int
 
 	depth int
-	deep  bool // Pass is running: arrays and objects that are nested too deep are only balanced
-	over  int  // by how many bytes the last string is longer than its decoded text
+	deep  bool // Pass is running: it only balances what is nested too deep
+	over  int  // bytes by which the last string is longer than its decoded text
 }
 
 // Fault returns the error for invalid JSON at Pos.
@@ -46,7 +39,7 @@ func (s *Scanner) Fault(what string) error {
 	return &Error{Code: CodeInvalidJSON, What: what, At: s.Pos}
 }
 
-// Peek returns the byte at Pos, or NUL at the end. NUL is legal nowhere in JSON, so the two can't be confused.
+// Peek returns the byte at Pos, or NUL at the end: NUL is legal nowhere in JSON.
 func (s *Scanner) Peek() byte {
 	if s.Pos < len(s.Data) {
 		return s.Data[s.Pos]
@@ -54,7 +47,7 @@ func (s *Scanner) Peek() byte {
 	return 0
 }
 
-// Space skips white space. There is rarely any, so this first check is small enough to be inlined.
+// Space skips white space. There is rarely any, so the first check is small enough to be inlined.
 func (s *Scanner) Space() {
 	if s.Pos < len(s.Data) && s.Data[s.Pos] <= ' ' {
 		s.spaces()
@@ -78,8 +71,7 @@ func (s *Scanner) End() bool {
 	return s.Pos == len(s.Data)
 }
 
-// Open reads the opening bracket of an array or object and moves to the first element (more). Of an empty one it reads the closing
-// bracket too.
+// Open reads an opening bracket and moves to the first element (more), or behind the closing bracket of an empty value.
 func (s *Scanner) Open(opening byte) (more bool, err error) {
 	if s.Peek() != opening {
 		if opening == '{' {
@@ -100,11 +92,10 @@ func (s *Scanner) Open(opening byte) (more bool, err error) {
 	return true, nil
 }
 
-// closing returns the closing bracket: '[' and ']', and '{' and '}', are two apart in ASCII.
+// closing: '[' and ']', and '{' and '}', are two apart in ASCII.
 func closing(opening byte) byte { return opening + 2 }
 
-// Separator reads what follows an element: either a comma and the white space before the next element (more), or the closing
-// bracket.
+// Separator reads a comma and the white space before the next element (more), or the closing bracket.
 func (s *Scanner) Separator(closing byte) (more bool, err error) {
 	s.Space()
 	switch s.Peek() {
@@ -120,7 +111,7 @@ func (s *Scanner) Separator(closing byte) (more bool, err error) {
 	return false, s.Fault("expected a comma or the end of an object or array")
 }
 
-// Elements reads an array. At each element it calls read, which must read the element and may return an error that ends the walk.
+// Elements reads an array. At each element it calls read, which must read the element; its error ends the walk.
 func (s *Scanner) Elements(read func() error) error {
 	more, err := s.Open('[')
 	for more && err == nil {
@@ -132,7 +123,6 @@ func (s *Scanner) Elements(read func() error) error {
 	return err
 }
 
-// key reads a name with its colon, up to the value, and returns the text between the quotes with its escapes.
 func (s *Scanner) key() (raw []byte, err error) {
 	start := s.Pos
 	if s.Peek() != '"' {
@@ -190,7 +180,7 @@ func (s *Scanner) container(opening byte) error {
 	return err
 }
 
-// SkipWord reads one of the three words of JSON.
+// SkipWord reads true, false or null.
 func (s *Scanner) SkipWord(word string) error {
 	if !bytes.HasPrefix(s.Data[s.Pos:], []byte(word)) {
 		return s.Fault("unknown literal")
@@ -199,7 +189,7 @@ func (s *Scanner) SkipWord(word string) error {
 	return nil
 }
 
-// Valid reports whether data is one JSON value of any kind, at most MaxDepth levels deep. White space around it is allowed.
+// Valid reports whether data is one JSON value, at most MaxDepth levels deep. White space around it is allowed.
 func Valid(data []byte) bool {
 	s := Scanner{Data: data}
 	s.Space()
@@ -222,9 +212,8 @@ func IsEmpty(raw []byte) bool {
 	return false
 }
 
-// Pass reads a value of any kind and depth. It does not check what is nested deeper than MaxDepth: there it only counts brackets of
-// all kinds outside of strings, which takes no stack. So a caller can cut a secret member even if its neighbour is nested too deep to
-// be read.
+// Pass reads a value of any depth. Beyond MaxDepth it only counts brackets outside of strings, which takes no stack. So a secret member can be
+// cut even beside a value that is nested too deep to be read.
 func (s *Scanner) Pass() error {
 	s.deep = true
 	err := s.Skip()
@@ -232,7 +221,6 @@ func (s *Scanner) Pass() error {
 	return err
 }
 
-// balance skips the array or object at Pos without checking its content.
 func (s *Scanner) balance() error {
 	for open := 0; ; {
 		switch s.Peek() {
@@ -262,13 +250,13 @@ const (
 	CodeTooComplex   = "too_complex" // nested too deep, too many members, a name too long
 )
 
-// Error says what is wrong with a text and where, without repeating any of it but Key.
+// Error is a fault of a text. It repeats nothing of the text but Key.
 type Error struct {
 	Code string
-	Key  string // the unescaped top-level name at fault, "" if the error is not about one
+	Key  string // the unescaped top-level name at fault, "" if none is
 	What string
 	At   int // byte of the text
 }
 
-// Error says what is wrong and at which byte.
+// Error says what is wrong, and at which byte.
 func (e *Error) Error() string { return fmt.Sprintf("%s at byte %d", e.What, e.At) }

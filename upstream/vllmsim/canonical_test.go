@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"strings"
 	"sync"
 	"testing"
 
@@ -69,39 +70,26 @@ func TestSampling_CanonicalRepliesReTokeniseIdentically(t *testing.T) {
 	}
 }
 
-func TestTemplate_NotAppendOnlyMakesWholeTicketsCorrupt(t *testing.T) {
-	for _, template := range []string{TemplateThinkingPrompt, TemplateTrim} {
+// Where a template renders history otherwise than it was sampled, whole tickets are corrupt.
+func TestTemplate_HistoryIsWhatWasSampledOrNot(t *testing.T) {
+	for template, c := range map[string]struct {
+		orders  string
+		corrupt int
+	}{
+		TemplateThinkingPrompt: {"", 1}, TemplateTrim: {"SAY  begins with a space. ", 1},
+		TemplateChatML: {"THINK SAY all right. ", 0}, TemplateStripReasoning: {"THINK SAY all right. ", 1},
+	} {
 		t.Run(template, func(t *testing.T) {
 			p, d := startPair(t, func(c *Config) { c.Template = template })
-			messages := []any{user(longText)}
-			if template == TemplateTrim {
-				messages = []any{user("SAY  begins with a space. " + longText)}
-			}
-			_, reply := turn(t, p, d, messages, nil, nil)
-			next := append(messages, assistant(reply.text()), user(longText))
-			turn(t, p, d, next, reply.params(), object{"cache_salt": "s"})
-			if s := p.Stats(); s.CorruptReads != 1 {
-				t.Errorf("corrupt reads %d, want 1", s.CorruptReads)
-			}
-		})
-	}
-}
-
-func TestTemplate_ReasoningIsHistoryInOneAndNotInTheOther(t *testing.T) {
-	for template, corrupt := range map[string]int{TemplateChatML: 0, TemplateStripReasoning: 1} {
-		t.Run(template, func(t *testing.T) {
-			p, d := startPair(t, func(c *Config) { c.Template = template })
-			messages := []any{user("THINK SAY all right. " + longText)}
+			messages := []any{user(c.orders + longText)}
 			_, reply := turn(t, p, d, messages, nil, nil)
 			said := reply.choice()["message"].(object)
-			if said["reasoning"] == nil || said["content"] != "all right. "+longText {
+			if strings.HasPrefix(c.orders, "THINK") && (said["reasoning"] == nil || said["content"] != "all right. "+longText) {
 				t.Fatalf("message %v, want reasoning and the text", said)
 			}
 			next := append(messages, object{"role": "assistant", "reasoning": said["reasoning"], "content": said["content"]}, user("And then?"))
 			turn(t, p, d, next, reply.params(), object{"cache_salt": "s"})
-			if s := p.Stats(); s.CorruptReads != corrupt {
-				t.Errorf("corrupt reads %d, want %d", s.CorruptReads, corrupt)
-			}
+			expect(t, p, counts{"CorruptReads": c.corrupt})
 		})
 	}
 }
@@ -123,9 +111,7 @@ func TestTemplate_ToolCallsReTokeniseInCanonicalFormOnly(t *testing.T) {
 			next := append(messages, object{"role": "assistant", "content": nil, "tool_calls": calls},
 				object{"role": "tool", "tool_call_id": "x", "content": "found"})
 			_, last := turn(t, p, d, next, reply.params(), object{"tools": tools, "cache_salt": "s"})
-			if s := p.Stats(); s.CorruptReads != corrupt {
-				t.Errorf("corrupt reads %d, want %d", s.CorruptReads, corrupt)
-			}
+			expect(t, p, counts{"CorruptReads": corrupt})
 			if last.status != http.StatusOK || corrupt == 0 && last.choice()["finish_reason"] == "tool_calls" {
 				t.Errorf("behind the tool's answer: %s, want words", last.raw)
 			}
@@ -136,7 +122,7 @@ func TestTemplate_ToolCallsReTokeniseInCanonicalFormOnly(t *testing.T) {
 func TestReply_Scripts(t *testing.T) {
 	i := startInstance(t, nil)
 	ask := func(text string) string {
-		return post(t, i, wire.PathChat, object{"model": "sim", "messages": []any{user(text)}}).text()
+		return chat(t, i, asking(text)).text()
 	}
 	if got := ask("SAY naïve 日本 🎉"); got != "naïve 日本 🎉" {
 		t.Errorf("said %q", got)
@@ -153,7 +139,7 @@ func TestReply_Scripts(t *testing.T) {
 	}
 	other := startInstance(t, func(c *Config) { c.Seed = 7 })
 	a := ask("Tell me.")
-	if b := post(t, other, wire.PathChat, object{"model": "sim", "messages": []any{user("Tell me.")}}).text(); a == b {
+	if b := chat(t, other, asking("Tell me.")).text(); a == b {
 		t.Errorf("other weights give the same %q", a)
 	}
 }
@@ -162,7 +148,7 @@ func TestReply_ResultOfAToolOrdersTheNextCall(t *testing.T) {
 	i := startInstance(t, nil)
 	messages := []any{user(`CALL read {"n": 1}`)}
 	for n, result := range []string{`a line. CALL read {"n": 2}`, "SAY nothing else", ""} {
-		got := post(t, i, wire.PathChat, object{"model": "sim", "messages": messages, "tools": []any{object{"type": "function", "function": object{"name": "read"}}}})
+		got := chat(t, i, object{"model": "sim", "messages": messages, "tools": []any{object{"type": "function", "function": object{"name": "read"}}}})
 		if called := got.choice()["finish_reason"] == "tool_calls"; called != (n < 2) {
 			t.Errorf("answer %d: %s", n, got.raw)
 		}
@@ -173,7 +159,7 @@ func TestReply_ResultOfAToolOrdersTheNextCall(t *testing.T) {
 func TestReply_NaturalLength(t *testing.T) {
 	i := startInstance(t, nil)
 	for n := range 20 {
-		got := post(t, i, wire.PathChat, object{"model": "sim", "messages": []any{user(fmt.Sprint("Question ", n))}})
+		got := chat(t, i, asking(fmt.Sprint("Question ", n)))
 		tokens := got.body["usage"].(object)["completion_tokens"].(float64)
 		if tokens < 30 || tokens > 62 || got.choice()["finish_reason"] != "stop" {
 			t.Errorf("question %d: %v tokens, finish_reason %v; want 30 to 62 and stop", n, tokens, got.choice()["finish_reason"])

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"reflect"
 	"time"
 
 	"carryover/upstream/vllmsim/config"
@@ -12,21 +13,11 @@ import (
 	"carryover/upstream/vllmsim/wire"
 )
 
-// Switches are the settings that may change while an instance runs; a nil member leaves its setting as it is.
+// Switches are the settings that may change while an instance runs, under their names in Config; a nil member leaves its setting as it is.
 type Switches struct {
-	Bidirectional     *bool   `json:"bidirectional,omitempty"`
-	Params            *string `json:"params,omitempty"`
-	LoadFailurePolicy *string `json:"load_failure_policy,omitempty"`
-	OutputTokenIDs    *bool   `json:"output_token_ids,omitempty"`
-	MessageParams     *bool   `json:"message_params,omitempty"`
-	MergeSystem       *bool   `json:"merge_system,omitempty"`
-	Sampling          *string `json:"sampling,omitempty"`
-	Template          *string `json:"template,omitempty"`
-	PromptTokenIDs    *bool   `json:"prompt_token_ids,omitempty"`
-	EmptyDeltas       *bool   `json:"empty_deltas,omitempty"`
-	Render            *bool   `json:"render,omitempty"`
-	// Adapters are the LoRA modules that are loaded from then on, as after /v1/load_lora_adapter.
-	Adapters *[]string `json:"adapters,omitempty"`
+	Params   *string `json:"params,omitempty"`
+	Sampling *string `json:"sampling,omitempty"`
+	Render   *bool   `json:"render,omitempty"`
 	// Timing replaces all times; those that it does not name become zero.
 	Timing   *config.Timing `json:"timing,omitempty"`
 	Slowness *float64       `json:"slowness,omitempty"`
@@ -50,32 +41,19 @@ func (i *Instance) Switch(s Switches) error {
 }
 
 func (s *Switches) apply(cfg *config.Config) {
-	set(&cfg.Bidirectional, s.Bidirectional)
-	set(&cfg.LoadFailurePolicy, s.LoadFailurePolicy)
-	set(&cfg.Params, s.Params)
-	set(&cfg.OutputTokenIDs, s.OutputTokenIDs)
-	set(&cfg.MessageParams, s.MessageParams)
-	set(&cfg.MergeSystem, s.MergeSystem)
-	set(&cfg.Sampling, s.Sampling)
-	set(&cfg.Template, s.Template)
-	set(&cfg.PromptTokenIDs, s.PromptTokenIDs)
-	set(&cfg.EmptyDeltas, s.EmptyDeltas)
-	set(&cfg.Render, s.Render)
-	set(&cfg.Adapters, s.Adapters)
-	set(&cfg.Timing, s.Timing)
-	set(&cfg.Slowness, s.Slowness)
-	set(&cfg.LMCache.ProxyPort, s.ProxyPort)
-}
-
-func set[T any](to, from *T) {
-	if from != nil {
-		*to = *from
+	from, to := reflect.ValueOf(s).Elem(), reflect.ValueOf(cfg).Elem()
+	for n := range from.NumField() {
+		if name, value := from.Type().Field(n).Name, from.Field(n); !value.IsNil() && name != "ProxyPort" {
+			to.FieldByName(name).Set(value.Elem())
+		}
+	}
+	if s.ProxyPort != nil {
+		cfg.LMCache.ProxyPort = *s.ProxyPort
 	}
 }
 
 // serveControl answers /_sim/. Tests and demos use it for instances in other processes.
-func (h *handler) serveControl(w http.ResponseWriter, req *http.Request) error {
-	i := h.instance
+func (i *Instance) serveControl(w http.ResponseWriter, req *http.Request) error {
 	switch req.Method + " " + req.URL.Path {
 	case "GET /_sim/stats":
 		return wire.WriteJSON(w, http.StatusOK, struct {
@@ -120,7 +98,7 @@ func (h *handler) serveControl(w http.ResponseWriter, req *http.Request) error {
 		}
 		return wire.WriteJSON(w, http.StatusOK, i.config())
 	default:
-		return wire.WriteJSON(w, http.StatusNotFound, map[string]string{"detail": "Not Found"})
+		return wire.WriteNotFound(w)
 	}
 }
 

@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"carryover/upstream/vllmsim/ops"
-	"carryover/upstream/vllmsim/wire"
 )
 
 func TestFault_EndOfAStreamAgain(t *testing.T) {
@@ -30,46 +29,26 @@ func TestFault_EndOfAStreamAgain(t *testing.T) {
 	}
 }
 
-func TestFault_OnlyHandovers(t *testing.T) {
+func TestFault_OnlyTicketsOrHandovers(t *testing.T) {
 	p, d := startPair(t, nil)
-	messages := []any{user(longText)}
-	setFault(t, d, Fault{Kind: FaultStatus, Status: http.StatusBadGateway, Handovers: true})
-	prefilled := prefillWith(t, p, messages, prefillTemplate(), "")
-	for name, c := range map[string]struct {
-		params any
-		status int
-	}{
-		"hand-over": {prefilled.params(), http.StatusBadGateway},
-		"prefill":   {prefillTemplate(), http.StatusOK},
-		"none":      {nil, http.StatusOK},
-	} {
-		if got := prefillWith(t, d, messages, c.params, name); got.status != c.status {
-			t.Errorf("%s: %d, want %d", name, got.status, c.status)
-		}
-	}
-}
-
-func TestFault_OnlyTickets(t *testing.T) {
-	p, d := startPair(t, nil)
-	messages := []any{user(longText)}
-	_, reply := turn(t, p, d, messages, nil, nil)
-	next := append(messages, assistant(reply.text()), user("And then?"))
+	next, ticket := nextTurn(t, p, d)
+	handover := prefillWith(t, p, next, prefillTemplate(), "").params()
 	setFault(t, p, Fault{Kind: FaultStatus, Status: http.StatusBadGateway, Tickets: true})
+	setFault(t, d, Fault{Kind: FaultStatus, Status: http.StatusBadGateway, Handovers: true})
 	for name, c := range map[string]struct {
+		at     *Instance
 		params any
 		status int
 	}{
-		"ticket":  {reply.params(), http.StatusBadGateway},
-		"plain":   {prefillTemplate(), http.StatusOK},
-		"none":    {nil, http.StatusOK},
-		"release": {with(reply.params(), object{"remote_num_tokens": 0}), http.StatusOK},
+		"ticket":            {p, ticket, http.StatusBadGateway},
+		"no ticket":         {p, prefillTemplate(), http.StatusOK},
+		"nothing":           {p, nil, http.StatusOK},
+		"release":           {p, with(ticket, object{"remote_num_tokens": 0}), http.StatusOK},
+		"hand-over":         {d, handover, http.StatusBadGateway},
+		"prefill by decode": {d, prefillTemplate(), http.StatusOK},
+		"decode alone":      {d, nil, http.StatusOK},
 	} {
-		if got := prefillWith(t, p, next, c.params, name); got.status != c.status {
-			t.Errorf("%s: %d, want %d", name, got.status, c.status)
-		}
-	}
-	if carriesTicket([]byte(`{"kv_transfer_params":{"do_remote_prefill":true,"remote_block_ids":[[1]],"remote_num_tokens":9}}`)) {
-		t.Error("a decode leg counts as one with a ticket")
+		prefillWith(t, c.at, next, c.params, name).answers(t, c.status)
 	}
 }
 
@@ -78,9 +57,7 @@ func TestFault_HiddenStart(t *testing.T) {
 	i := startInstance(t, nil)
 	setFault(t, i, Fault{Kind: FaultHiddenStart})
 	hidden := string(get(t, i, ops.PathMetrics).raw)
-	if err := i.ClearFaults(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, i.ClearFaults())
 	shown := string(get(t, i, ops.PathMetrics).raw)
 	if strings.Contains(hidden, line) || !strings.Contains(hidden, "vllm:cache_config_info") || !strings.Contains(shown, line) {
 		t.Errorf("start hidden: %v, then shown: %v", !strings.Contains(hidden, line), strings.Contains(shown, line))
@@ -94,14 +71,14 @@ func TestFault_HiddenStart(t *testing.T) {
 // An engine with this fault files what it has computed of other ids under those that it was sent.
 func TestFault_OtherIDsPoison(t *testing.T) {
 	i, lone := startInstance(t, nil), startInstance(t, nil)
-	ask := object{"model": "sim", "messages": []any{user(longText)}, "return_token_ids": true}
-	sent := ids(post(t, lone, wire.PathChat, ask).body["prompt_token_ids"])
-	right := post(t, lone, wire.PathChat, ask).text()
+	ask := with(asking(longText), object{"return_token_ids": true})
+	sent := ids(chat(t, lone, ask).body["prompt_token_ids"])
+	right := chat(t, lone, ask).text()
 	setFault(t, i, Fault{Kind: FaultOtherIDs})
-	if got := post(t, i, wire.PathChat, with(ask, object{"cache_salt": "r"})); got.text() != right {
+	if got := chat(t, i, with(ask, object{"cache_salt": "r"})); got.text() != right {
 		t.Errorf("ids that are rendered: says %q, want %q", got.text(), right)
 	}
-	got := post(t, i, wire.PathChat, with(ask, object{"max_tokens": 1, "kv_transfer_params": with(prefillTemplate(), object{"prompt_token_ids": sent})}))
+	got := chat(t, i, with(ask, object{"max_tokens": 1, "kv_transfer_params": with(prefillTemplate(), object{"prompt_token_ids": sent})}))
 	told := ids(got.body["prompt_token_ids"])
 	differ := 0
 	for n := range sent {
@@ -113,21 +90,17 @@ func TestFault_OtherIDsPoison(t *testing.T) {
 		t.Errorf("ids told %v, sent %v; want another one, twenty from the end", told, sent)
 	}
 	assertClean(t, i)
-	if err := i.ClearFaults(); err != nil {
-		t.Fatal(err)
-	}
-	if got := post(t, i, wire.PathChat, with(ask, object{"cache_salt": "s"})); got.text() != right {
+	must(t, i.ClearFaults())
+	if got := chat(t, i, with(ask, object{"cache_salt": "s"})); got.text() != right {
 		t.Errorf("another cache_salt says %q, want %q", got.text(), right)
 	}
 	assertClean(t, i)
-	if got := post(t, i, wire.PathChat, ask); got.text() == right {
+	if got := chat(t, i, ask); got.text() == right {
 		t.Error("the same prompt is answered as if the prefix cache were right")
 	}
-	if s := i.Stats(); s.Poisoned != 1 {
-		t.Errorf("poisoned requests %d, want 1", s.Poisoned)
-	}
+	expect(t, i, counts{"Poisoned": 1})
 	i.Restart()
-	if got := post(t, i, wire.PathChat, ask); got.text() != right {
+	if got := chat(t, i, ask); got.text() != right {
 		t.Errorf("after a restart: says %q, want %q", got.text(), right)
 	}
 }
@@ -146,7 +119,7 @@ func TestStepAhead_CountsTheLastToken(t *testing.T) {
 		if held < least || held > most {
 			t.Errorf("step ahead %v: remote_num_tokens %d of %d", ahead, held, all)
 		}
-		turn(t, p, d, append(messages, assistant(reply.text()), user("And then?")), reply.params(), nil)
+		turn(t, p, d, then(messages, reply), reply.params(), nil)
 		assertClean(t, p, d)
 	}
 }

@@ -18,8 +18,6 @@ type (
 	KVEventsConfig = config.KVEvents
 	// Stats are the counts of an instance since Start, restarts included.
 	Stats = engine.Stats
-	// Pinned is a finished request whose blocks wait for a reader.
-	Pinned = engine.Pinned
 	// HandBackPoint is a point in the course of a hand-back at which HoldHandBacks stops it.
 	HandBackPoint = engine.HandBackPoint
 	// Fault makes an instance misbehave.

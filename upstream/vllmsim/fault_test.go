@@ -1,8 +1,6 @@
 package vllmsim
 
 import (
-	"bytes"
-	"encoding/json"
 	"io"
 	"net/http"
 	"strings"
@@ -15,21 +13,12 @@ import (
 // attempt sends a streaming or whole chat request and returns what arrived before err.
 func attempt(t *testing.T, i *Instance, stream bool) (status int, header http.Header, body string, err error) {
 	t.Helper()
-	return attemptAt(t, i, wire.PathChat, object{"model": "sim", "messages": []any{user("hi")}, "max_tokens": 4, "stream": stream, "kv_transfer_params": object{"x": 1}})
+	return attemptAt(t, i, wire.PathChat, with(asking("hi"), object{"max_tokens": 4, "stream": stream, "kv_transfer_params": object{"x": 1}}))
 }
 
 func attemptAt(t *testing.T, i *Instance, path string, request object) (status int, header http.Header, body string, err error) {
 	t.Helper()
-	raw, err := json.Marshal(request)
-	if err != nil {
-		t.Fatal(err)
-	}
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, i.URL()+path, bytes.NewReader(raw))
-	if err != nil {
-		t.Fatal(err)
-	}
-	req.Header.Set("Content-Type", "application/json")
-	resp, err := client().Do(req)
+	resp, err := client().Do(newRequest(t, i, path, request))
 	if err != nil {
 		return 0, nil, "", err
 	}
@@ -40,15 +29,13 @@ func attemptAt(t *testing.T, i *Instance, path string, request object) (status i
 
 func setFault(t *testing.T, i *Instance, f Fault) {
 	t.Helper()
-	if err := i.SetFault(f); err != nil {
-		t.Fatal(err)
-	}
+	must(t, i.SetFault(f))
 }
 
 func TestFault_SplitUsage(t *testing.T) {
 	i := startInstance(t, nil)
 	setFault(t, i, Fault{Kind: FaultSplitUsage, Count: 1})
-	request := object{"model": "sim", "messages": []any{user("hi")}, "max_tokens": 4, "stream": true, "stream_options": object{"include_usage": true}}
+	request := with(asking("hi"), object{"max_tokens": 4, "stream": true, "stream_options": object{"include_usage": true}})
 	_, _, body, err := attemptAt(t, i, wire.PathChat, request)
 	if err != nil || strings.Count(body, ",\ndata: \"usage\":{") != 1 || !strings.HasSuffix(body, "[DONE]\n\n") {
 		t.Errorf("error %v, body %q; want usage on two lines", err, body)
@@ -64,43 +51,13 @@ func TestFault_NullParamsPinsNothing(t *testing.T) {
 	if _, _, _, err := attempt(t, i, false); err != nil {
 		t.Fatal(err)
 	}
-	if s := i.Stats(); s.Pins != 0 || s.FreeBlocks != i.config().Blocks {
-		t.Errorf("pins %d, free blocks %d; want 0 and all", s.Pins, s.FreeBlocks)
-	}
-}
-
-func TestFault_SilentAndNeverEndLastUntilTheClientGoes(t *testing.T) {
-	for _, kind := range []string{FaultSilent, FaultNeverEnd} {
-		i := startInstance(t, nil)
-		setFault(t, i, Fault{Kind: kind, Count: 1})
-		takeBack := begin(t, i, wire.PathChat, object{"model": "sim", "messages": []any{user("hi")}, "max_tokens": 2, "stream": true})
-		eventually(t, kind+" has the request", func() bool { return i.Stats().RequestsTotal == 1 && len(i.faults.All()) == 0 })
-		if err := takeBack(); err == nil {
-			t.Errorf("%s: the answer ended in order", kind)
-		}
-	}
-}
-
-func TestFault_RefuseStopsListening(t *testing.T) {
-	i := startInstance(t, nil)
-	setFault(t, i, Fault{Kind: FaultRefuse})
-	if _, _, _, err := attempt(t, i, false); err == nil || !strings.Contains(err.Error(), "refused") {
-		t.Errorf("error %v, want connection refused", err)
-	}
-	if err := i.ClearFaults(); err != nil {
-		t.Fatal(err)
-	}
-	if status, _, _, err := attempt(t, i, false); status != http.StatusOK || err != nil {
-		t.Errorf("after clearing: status %d, error %v; want 200", status, err)
-	}
+	expect(t, i, counts{"Pins": 0, "FreeBlocks": i.config().Blocks})
 }
 
 func TestControl_AdvancesTheClock(t *testing.T) {
 	i := startInstance(t, nil)
 	before := i.clock.Now()
-	if got := post(t, i, "/_sim/advance", object{"seconds": 480}); got.status != http.StatusOK {
-		t.Fatalf("advance: %d %s", got.status, got.raw)
-	}
+	post(t, i, "/_sim/advance", object{"seconds": 480}).answers(t, http.StatusOK)
 	after := i.clock.Now()
 	if passed := after - before; passed < 480*time.Second {
 		t.Errorf("%v have passed, want 480s", passed)
@@ -112,15 +69,11 @@ func TestControl_AdvancesTheClock(t *testing.T) {
 
 func TestControl_OverHTTP(t *testing.T) {
 	i := startInstance(t, nil)
-	if got := post(t, i, "/_sim/faults", object{"kind": FaultStatus, "status": 500, "count": 1}); got.status != http.StatusOK {
-		t.Fatalf("set fault: %d %s", got.status, got.raw)
-	}
+	post(t, i, "/_sim/faults", object{"kind": FaultStatus, "status": 500, "count": 1}).answers(t, http.StatusOK)
 	if status, _, _, _ := attempt(t, i, false); status != 500 {
 		t.Errorf("with the fault: %d, want 500", status)
 	}
-	if got := post(t, i, "/_sim/faults", object{"kind": "x"}); got.status != http.StatusBadRequest {
-		t.Errorf("unknown fault: %d, want 400", got.status)
-	}
+	post(t, i, "/_sim/faults", object{"kind": "x"}).answers(t, http.StatusBadRequest)
 	if got := post(t, i, "/_sim/config", object{"sampling": SamplingNoncanonical}); got.status != http.StatusOK || i.config().Sampling != SamplingNoncanonical {
 		t.Errorf("switch: %d %s", got.status, got.raw)
 	}
@@ -131,7 +84,5 @@ func TestControl_OverHTTP(t *testing.T) {
 	}
 	i.Restart()
 	eventually(t, "statistics count the restart", func() bool { return get(t, i, "/_sim/stats").body["restarts"] == 1.0 })
-	if got := get(t, i, "/_sim/nothing"); got.status != http.StatusNotFound {
-		t.Errorf("unknown control route: %d, want 404", got.status)
-	}
+	get(t, i, "/_sim/nothing").answers(t, http.StatusNotFound)
 }

@@ -3,6 +3,7 @@ package vllmsim
 import (
 	"encoding/json"
 	"net/http"
+	"sync"
 
 	"carryover/upstream/vllmsim/api"
 	"carryover/upstream/vllmsim/fault"
@@ -11,35 +12,24 @@ import (
 	"carryover/upstream/vllmsim/wire"
 )
 
-// carriesTicket reports whether a request is a prefill leg with blocks to be read.
-func carriesTicket(body []byte) bool {
-	r, err := request.Parse(body)
-	if err != nil {
-		return false
-	}
-	tokens, _ := r.Params.Integer("remote_num_tokens")
-	return r.Params.Prefills() && r.Params.Truthy("remote_block_ids") && tokens > 0
-}
-
-// readsHandover reports whether a request is a decode leg that reads KV of prefill.
-func readsHandover(body []byte) bool {
-	r, err := request.Parse(body)
-	return err == nil && r.Params.Decodes()
-}
-
 // faultableOf describes a request to the faults. The body need not be valid.
 func faultableOf(path string, body []byte) fault.Request {
+	asked := sync.OnceValue(func() *request.Completion {
+		if r, err := request.Parse(body); err == nil {
+			return r
+		}
+		return &request.Completion{}
+	})
 	return fault.Request{
-		Path: path, Metrics: path == ops.PathMetrics,
-		Answers:  wire.Generates(path),
-		Ticket:   func() bool { return carriesTicket(body) },
-		Handover: func() bool { return readsHandover(body) },
-		HandBack: func() bool { return request.HandsBack(path, body) },
+		Path: path, Metrics: path == ops.PathMetrics, Answers: wire.Generates(path),
+		Ticket:   func() bool { return asked().CarriesTicket() },
+		Handover: func() bool { return asked().Params.Decodes() },
+		HandBack: func() bool { return asked().HandsBack(path) },
 	}
 }
 
 // faulty applies a fault to a request once it has been read. done says that the request needs no further work.
-func (h *handler) faulty(f *fault.Active, w http.ResponseWriter, req *http.Request, body []byte) (done bool, err error) {
+func (i *Instance) faulty(f *fault.Active, w http.ResponseWriter, req *http.Request, body []byte) (done bool, err error) {
 	if f == nil {
 		return false, nil
 	}
@@ -50,10 +40,10 @@ func (h *handler) faulty(f *fault.Active, w http.ResponseWriter, req *http.Reque
 		<-req.Context().Done()
 		return true, wire.ErrConnectionGone
 	case fault.Restart:
-		h.instance.Restart()
+		i.Restart()
 		return true, wire.ErrConnectionGone
 	case fault.SlowHeaders:
-		if h.instance.clock.Wait(req.Context(), f.Delay) != nil {
+		if i.clock.Wait(req.Context(), f.Delay) != nil {
 			return true, wire.ErrConnectionGone
 		}
 	case fault.Status:
@@ -62,18 +52,13 @@ func (h *handler) faulty(f *fault.Active, w http.ResponseWriter, req *http.Reque
 		}
 		return true, &wire.Error{Status: f.Status, Kind: wire.ErrorType(f.Status), Message: "simulated fault"}
 	case fault.ErrorBody200:
-		if !wantsStream(body) {
-			return true, wire.WriteJSON(w, http.StatusOK, wire.ErrorAnswer(wire.InternalError(), req.URL.Path, h.instance.config()))
+		var r struct {
+			Stream bool `json:"stream"`
 		}
-		return true, api.StreamError(w, req.URL.Path, h.instance.config())
+		if json.Unmarshal(body, &r) != nil || !r.Stream {
+			return true, wire.WriteJSON(w, http.StatusOK, wire.ErrorAnswer(wire.InternalError(), req.URL.Path, i.config()))
+		}
+		return true, api.StreamError(w, req.URL.Path, i.config())
 	}
 	return false, nil
-}
-
-// wantsStream reports whether a body asks for a stream; the body need not be valid.
-func wantsStream(body []byte) bool {
-	var r struct {
-		Stream bool `json:"stream"`
-	}
-	return json.Unmarshal(body, &r) == nil && r.Stream
 }

@@ -2,7 +2,6 @@ package vllmsim
 
 import (
 	"bufio"
-	"bytes"
 	"encoding/json"
 	"net/http"
 	"slices"
@@ -43,27 +42,14 @@ func handBackBody(prompt []int32, ticket, extra object) object {
 // firstEvent sends a streaming request, drops its connection behind the first event, and returns that.
 func firstEvent(t *testing.T, i *Instance, body object) (event object) {
 	t.Helper()
-	raw, err := json.Marshal(body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, i.URL()+wire.PathCompletions, bytes.NewReader(raw))
-	if err != nil {
-		t.Fatal(err)
-	}
-	req.Header.Set("Content-Type", "application/json")
-	resp, err := client().Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	resp, err := client().Do(newRequest(t, i, wire.PathCompletions, body))
+	must(t, err)
 	defer func() { _ = resp.Body.Close() }() // that drops it
 	line, err := bufio.NewReader(resp.Body).ReadString('\n')
 	if err != nil || resp.StatusCode != http.StatusOK || !strings.HasPrefix(line, "data: ") {
 		t.Fatalf("status %d, first line %q (%v)", resp.StatusCode, line, err)
 	}
-	if err := json.Unmarshal([]byte(line[len("data: "):]), &event); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal([]byte(line[len("data: "):]), &event))
 	return event
 }
 
@@ -71,16 +57,13 @@ func firstEvent(t *testing.T, i *Instance, body object) (event object) {
 func idleEngines(t *testing.T, instances ...*Instance) {
 	t.Helper()
 	for _, i := range instances {
-		eventually(t, "the engine is idle", func() bool { return i.Stats().Running == 0 })
+		becomes(t, i, counts{"Running": 0})
 	}
 }
 
 func wantHandBacks(t *testing.T, p *Instance, legs, leased, uneven, salts int) {
 	t.Helper()
-	if s := p.Stats(); s.HandBacks != legs || s.LeasedHandBacks != leased || s.UnevenHandBacks != uneven || s.OtherSalts != salts {
-		t.Errorf("hand-backs %d, leased %d, uneven %d, other salts %d; want %d, %d, %d, %d",
-			s.HandBacks, s.LeasedHandBacks, s.UnevenHandBacks, s.OtherSalts, legs, leased, uneven, salts)
-	}
+	expect(t, p, counts{"HandBacks": legs, "LeasedHandBacks": leased, "UnevenHandBacks": uneven, "OtherSalts": salts})
 }
 
 func TestHandBack_DroppedAtTheFirstEvent(t *testing.T) {
@@ -101,13 +84,8 @@ func TestHandBack_DroppedAtTheFirstEvent(t *testing.T) {
 			t.Errorf("usage of the first event is %v, want %v", used, want)
 		}
 		idleEngines(t, p, d)
-		ps, ds := p.Stats(), d.Stats()
-		if ps.Pins != 0 || ps.FreeBlocks != p.config().Blocks || ps.Aborts != 1 {
-			t.Errorf("prefill: pins %d, free blocks %d, aborts %d; want 0, all, 1", ps.Pins, ps.FreeBlocks, ps.Aborts)
-		}
-		if ds.Pins != 0 || ds.FreeBlocks != d.config().Blocks || ds.Reads != 1 || ds.Releases != 0 {
-			t.Errorf("decode: pins %d, free blocks %d, reads %d, releases %d; want 0, all, 1, 0", ds.Pins, ds.FreeBlocks, ds.Reads, ds.Releases)
-		}
+		expect(t, p, counts{"Pins": 0, "FreeBlocks": p.config().Blocks, "Aborts": 1})
+		expect(t, d, counts{"Pins": 0, "FreeBlocks": d.config().Blocks, "Reads": 1, "Releases": 0})
 		for _, i := range []*Instance{p, d} {
 			if used := gauges(t, i, 0, "kv_cache_usage_perc")["kv_cache_usage_perc"]; used != "0.0" {
 				t.Errorf("KV usage is %s afterwards, want 0.0", used)
@@ -141,6 +119,16 @@ func TestHandBack_NextTurnFindsWholeBlocks(t *testing.T) {
 	}
 }
 
+func TestHandBack_UnevenOrUnderAnotherSaltIsCounted(t *testing.T) {
+	for less, salt := range []string{"other", "tenant"} {
+		p, d := startPair(t, nil)
+		k := keptTurn(t, p, d, object{"cache_salt": "tenant"})
+		firstEvent(t, p, handBackBody(k.ids[:len(k.ids)-less], k.ticket, object{"cache_salt": salt}))
+		idleEngines(t, p, d)
+		wantHandBacks(t, p, 1, 0, less, 1-less)
+	}
+}
+
 // With the first token the request is finished, and what finishes takes a lease: nobody asks whether its client is there.
 func TestHandBack_ThatEndsByItselfTakesALease(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -168,9 +156,7 @@ func TestHandBack_ThatEndsByItselfTakesALease(t *testing.T) {
 				t.Errorf("prefill has %d leased pins of %d tokens, decode %d; want 1 of all, and none", ps.LeasedPins, ps.PinnedTokens, ds.Pins)
 			}
 			p.Advance(31 * time.Second)
-			if s := p.Stats(); s.Pins != 0 || s.LeasesExpired != 1 {
-				t.Errorf("after the lease: pins %d, leases expired %d; want 0 and 1", s.Pins, s.LeasesExpired)
-			}
+			expect(t, p, counts{"Pins": 0, "LeasesExpired": 1})
 			wantHandBacks(t, p, 1, 1, 0, 0)
 			assertClean(t, p, d)
 		})
@@ -195,9 +181,7 @@ func TestHandBack_FailedLoadIsAnErrorEvent(t *testing.T) {
 			if got.status != http.StatusOK || len(events) != 2 || !strings.HasPrefix(events[0], `{"error":{`) || events[1] != "[DONE]" {
 				t.Errorf("answered %d %q, want 200 with an error event and [DONE]", got.status, events)
 			}
-			if s := d.Stats(); s.Pins != c.after.Pins || s.StaleReads != c.after.StaleReads || s.Reads != 0 {
-				t.Errorf("decode: pins %d, stale reads %d, reads %d; want %d, %d, 0", s.Pins, s.StaleReads, s.Reads, c.after.Pins, c.after.StaleReads)
-			}
+			expect(t, d, counts{"Pins": c.after.Pins, "StaleReads": c.after.StaleReads, "Reads": 0})
 			if s := p.Stats(); s.LoadFailures != 1 || s.Failures != 1 || s.FreeBlocks+s.PinnedBlocks != p.config().Blocks {
 				t.Errorf("prefill: load failures %d, failures %d, free blocks %d; want 1, 1, all", s.LoadFailures, s.Failures, s.FreeBlocks)
 			}
@@ -213,10 +197,8 @@ func TestHandBack_BelowTheThresholdIsComputed(t *testing.T) {
 	before := p.Stats()
 	firstEvent(t, p, handBackBody(k.ids, k.ticket, nil))
 	idleEngines(t, p)
-	eventually(t, "decode is told", func() bool { return d.Stats().Pins == 0 })
-	if s := d.Stats(); s.Releases != 1 || s.Reads != 0 {
-		t.Errorf("decode: releases %d, reads %d; want 1, 0", s.Releases, s.Reads)
-	}
+	becomes(t, d, counts{"Pins": 0})
+	expect(t, d, counts{"Releases": 1, "Reads": 0})
 	if s := p.Stats(); s.ExternalTokens != before.ExternalTokens || s.ComputedTokens-before.ComputedTokens > 64 {
 		t.Errorf("prefill read %d tokens and computed %d", s.ExternalTokens-before.ExternalTokens, s.ComputedTokens-before.ComputedTokens)
 	}
@@ -231,11 +213,7 @@ func TestHandBack_RefusedLeavesDecodeItsPin(t *testing.T) {
 	if room := 240 - len(k.ids); room < 1 || room >= 64 {
 		t.Fatalf("there is room for %d tokens, want fewer than 64", room)
 	}
-	if got := post(t, p, wire.PathCompletions, handBackBody(k.ids, k.ticket, nil)); got.status != http.StatusBadRequest {
-		t.Errorf("answered %d, want 400", got.status)
-	}
-	if s := d.Stats(); s.Pins != 1 {
-		t.Errorf("decode's pins %d, want 1", s.Pins)
-	}
+	post(t, p, wire.PathCompletions, handBackBody(k.ids, k.ticket, nil)).answers(t, http.StatusBadRequest)
+	expect(t, d, counts{"Pins": 1})
 	wantHandBacks(t, p, 0, 0, 0, 0)
 }

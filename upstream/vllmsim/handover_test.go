@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"carryover/upstream/vllmsim/engine"
-	"carryover/upstream/vllmsim/wire"
 )
 
 // firstTurn runs a turn whose ticket the test then misuses.
@@ -22,7 +21,7 @@ func firstTurn(t *testing.T, p, d *Instance) (messages []any, reply answer) {
 // prefillWith sends a prefill leg with the given params.
 func prefillWith(t *testing.T, p *Instance, messages []any, params any, salt string) answer {
 	t.Helper()
-	return post(t, p, wire.PathChat, object{"model": "sim", "messages": messages, "max_tokens": 1, "cache_salt": salt, "kv_transfer_params": params})
+	return chat(t, p, object{"model": "sim", "messages": messages, "max_tokens": 1, "cache_salt": salt, "kv_transfer_params": params})
 }
 
 func TestHandover_WrongHistoryIsCorruptAndPoisons(t *testing.T) {
@@ -31,34 +30,16 @@ func TestHandover_WrongHistoryIsCorruptAndPoisons(t *testing.T) {
 	_, reply := firstTurn(t, p, d)
 	rewritten := []any{user("X" + longText[1:]), assistant(reply.text()), user("And then?")}
 
-	if got := prefillWith(t, p, rewritten, reply.params(), "s"); got.status != http.StatusOK {
-		t.Fatalf("prefill answered %d, want 200: vLLM notices nothing", got.status)
-	}
-	if s := p.Stats(); s.CorruptReads != 1 {
-		t.Errorf("corrupt reads %d, want 1", s.CorruptReads)
-	}
+	prefillWith(t, p, rewritten, reply.params(), "s").answers(t, http.StatusOK)
+	expect(t, p, counts{"CorruptReads": 1})
 	plain := object{"model": "sim", "messages": rewritten, "cache_salt": "s"}
-	if poisoned, right := post(t, p, wire.PathChat, plain).text(), post(t, lone, wire.PathChat, plain).text(); poisoned == right {
+	if poisoned, right := chat(t, p, plain).text(), chat(t, lone, plain).text(); poisoned == right {
 		t.Errorf("a plain request behind the wrong KV answers %q like a lone one", poisoned)
 	}
-	if s := p.Stats(); s.Poisoned != 1 {
-		t.Errorf("poisoned requests %d, want 1", s.Poisoned)
-	}
+	expect(t, p, counts{"Poisoned": 1})
 	other := with(plain, object{"cache_salt": "t"})
-	if clean, right := post(t, p, wire.PathChat, other).text(), post(t, lone, wire.PathChat, other).text(); clean != right {
+	if clean, right := chat(t, p, other).text(), chat(t, lone, other).text(); clean != right {
 		t.Errorf("another cache_salt answers %q, want %q", clean, right)
-	}
-}
-
-func TestHandover_ShortPromptTakesWrongTailBlocks(t *testing.T) {
-	p, d := startPair(t, nil)
-	messages, reply := firstTurn(t, p, d)
-	if n := len(reply.params()["remote_block_ids"].([]any)[0].([]any)); n < 7 {
-		t.Fatalf("ticket of %d blocks is too short for this test", n)
-	}
-	prefillWith(t, p, messages, reply.params(), "s") // the same question again: shorter than what decode holds
-	if s := p.Stats(); s.CorruptReads != 1 {
-		t.Errorf("corrupt reads %d, want 1: the last blocks are taken", s.CorruptReads)
 	}
 }
 
@@ -78,32 +59,74 @@ func TestHandover_ShortenedTicketIsRight(t *testing.T) {
 	assertClean(t, p, d)
 }
 
-func TestHandover_TicketShortenedWithoutItsBlocksIsCorrupt(t *testing.T) {
-	p, d := startPair(t, nil)
-	messages, reply := firstTurn(t, p, d)
-	next := append(messages, assistant(reply.text()), user("And then?"))
-	prefillWith(t, p, next, with(reply.params(), object{"remote_num_tokens": 80}), "s")
-	if s := p.Stats(); s.CorruptReads != 1 {
-		t.Errorf("corrupt reads %d, want 1", s.CorruptReads)
-	}
-}
-
 func TestHandover_SecondReadOfReusedBlocksIsCorrupt(t *testing.T) {
 	p := startInstance(t, nil)
 	d := startInstance(t, func(c *Config) { c.Blocks = 24 })
-	messages, reply := firstTurn(t, p, d)
-	next := append(messages, assistant(reply.text()), user("And then?"))
-	prefillWith(t, p, next, reply.params(), "a")
+	next, ticket := nextTurn(t, p, d)
+	prefillWith(t, p, next, ticket, "a")
 	// The ids that came back are handed out again, and their content goes.
 	for _, text := range []string{"One. ", "Two. ", "Three. "} {
-		post(t, d, wire.PathChat, object{"model": "sim", "messages": []any{user(text + longText)}})
+		chat(t, d, asking(text+longText))
 	}
-	prefillWith(t, p, next, reply.params(), "b")
-	if s := p.Stats(); s.CorruptReads != 1 {
-		t.Errorf("corrupt reads %d, want 1", s.CorruptReads)
-	}
-	if s := d.Stats(); s.FreeBlocks != 24 || s.DoubleReads != 1 {
-		t.Errorf("free blocks %d, double reads %d; want 24, 1", s.FreeBlocks, s.DoubleReads)
+	prefillWith(t, p, next, ticket, "b")
+	expect(t, p, counts{"CorruptReads": 1})
+	expect(t, d, counts{"FreeBlocks": 24, "DoubleReads": 1})
+}
+
+// TestTicket_Outcomes has prefill read, or release, the ticket of the turn before, and tries again without it.
+func TestTicket_Outcomes(t *testing.T) {
+	const scale = 50 // where an owner is gone
+	release := object{"remote_num_tokens": 0}
+	late := func(d *Instance) { d.Advance(476 * time.Second) } // 4 s before the expiry
+	gone := func(d *Instance) { must(t, d.Close()) }
+	for name, c := range map[string]struct {
+		before        func(d *Instance)
+		change        func(*Config) // of prefill
+		again         bool          // the question before, which is shorter than what decode holds: blocks are taken from the end of the list
+		members       object        // of the ticket
+		wait          time.Duration // of engine time, at least
+		status        int
+		reader, owner counts
+	}{
+		"whole":                      {status: 200, reader: counts{"Loads": 1}, owner: counts{"Reads": 1, "Pins": 0}},
+		"shorter prompt":             {again: true, status: 200, reader: counts{"CorruptReads": 1}},
+		"number cut alone":           {members: object{"remote_num_tokens": 80}, status: 200, reader: counts{"CorruptReads": 1}},
+		"declined":                   {before: late, status: 500, reader: counts{"DeclinedReads": 1, "LoadFailures": 1}, owner: counts{"Pins": 1}},
+		"no expiry to look at":       {before: late, members: object{"remote_blocks_expiry_time": nil}, status: 200, reader: counts{"DeclinedReads": 0, "Loads": 1}},
+		"other engine at the port":   {before: (*Instance).Restart, wait: engine.MismatchDelay, status: 500, reader: counts{"LoadFailures": 1}, owner: counts{"StaleReads": 1}},
+		"nothing listens":            {before: gone, wait: engine.PeerTimeout, status: 500, reader: counts{"LoadFailures": 1}},
+		"release":                    {members: release, status: 200, owner: counts{"Pins": 0, "Releases": 1, "Reads": 0}},
+		"release, nothing listens":   {before: gone, members: release, status: 200, reader: counts{"FailedNotices": 1}},
+		"release, one way connector": {change: func(c *Config) { c.Bidirectional = false }, members: release, status: 200, owner: counts{"Pins": 1, "Releases": 0}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := startInstance(t, func(cfg *Config) {
+				if c.wait > 0 || c.reader["FailedNotices"] > 0 {
+					cfg.TimeScale = scale
+				}
+				if c.change != nil {
+					c.change(cfg)
+				}
+			})
+			d := startInstance(t, nil)
+			messages, reply := firstTurn(t, p, d)
+			if !c.again {
+				messages = then(messages, reply)
+			}
+			if c.before != nil {
+				c.before(d)
+			}
+			begun := time.Now()
+			got := prefillWith(t, p, messages, with(reply.params(), c.members), "s").answers(t, c.status)
+			if took := time.Since(begun) * scale; took < c.wait {
+				t.Errorf("answered after %v of engine time, want at least %v", took, c.wait)
+			}
+			becomes(t, p, with(counts{"Running": 0}, c.reader))
+			becomes(t, d, c.owner)
+			if again := prefillWith(t, p, messages, prefillTemplate(), "again").answers(t, http.StatusOK); c.status == 200 && (got.text() == again.text()) != (c.reader["CorruptReads"] == 0) {
+				t.Errorf("says %q, without the ticket %q", got.text(), again.text())
+			}
+		})
 	}
 }
 
@@ -111,8 +134,8 @@ func TestHandover_FreedBlocksAreReused(t *testing.T) {
 	d := startInstance(t, func(c *Config) { c.Blocks = 16 })
 	seen := map[int32]int{}
 	for _, salt := range []string{"a", "b", "c", "d"} {
-		got := post(t, d, wire.PathChat, object{"model": "sim", "messages": []any{user(longText)}, "max_tokens": 1, "cache_salt": salt,
-			"kv_transfer_params": prefillTemplate()})
+		got := chat(t, d, with(asking(longText), object{"max_tokens": 1, "cache_salt": salt,
+			"kv_transfer_params": prefillTemplate()}))
 		for _, id := range ids(got.params()["remote_block_ids"].([]any)[0]) {
 			seen[id]++
 		}
@@ -123,78 +146,24 @@ func TestHandover_FreedBlocksAreReused(t *testing.T) {
 	}
 }
 
-func TestHandover_RestartedOwner(t *testing.T) {
-	for _, c := range []struct {
-		name string
-		end  func(*testing.T, *Instance)
-		wait time.Duration
-	}{
-		{"other engine at the port", func(_ *testing.T, d *Instance) { d.Restart() }, engine.MismatchDelay},
-		{"nothing listens", func(t *testing.T, d *Instance) {
-			if err := d.Close(); err != nil {
-				t.Error(err)
-			}
-		}, engine.PeerTimeout},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			const scale = 50
-			p, d := startPair(t, func(c *Config) { c.TimeScale = scale })
-			messages, reply := firstTurn(t, p, d)
-			c.end(t, d)
-			next := append(messages, assistant(reply.text()), user("And then?"))
-			begun := time.Now()
-			got := prefillWith(t, p, next, reply.params(), "s")
-			took := time.Since(begun) * scale
-			if got.status != http.StatusInternalServerError {
-				t.Errorf("prefill answered %d, want 500", got.status)
-			}
-			if took < c.wait {
-				t.Errorf("answered after %v of engine time, want at least %v", took, c.wait)
-			}
-			if s := p.Stats(); s.LoadFailures != 1 || s.FreeBlocks != p.config().Blocks {
-				t.Errorf("load failures %d, free blocks %d; want 1 and all", s.LoadFailures, s.FreeBlocks)
-			}
-			if s := d.Stats(); c.wait == engine.MismatchDelay && s.StaleReads != 1 {
-				t.Errorf("stale reads %d, want 1", s.StaleReads)
-			}
-			if again := prefillWith(t, p, next, prefillTemplate(), "s"); again.status != http.StatusOK {
-				t.Errorf("the retry without ticket answered %d, want 200", again.status)
-			}
-		})
-	}
-}
-
 func TestHandover_MalformedKillsTheEngine(t *testing.T) {
 	p, d := startPair(t, nil)
 	messages, reply := firstTurn(t, p, d)
 	flat := with(reply.params(), object{"remote_block_ids": []any{1, 2, 3}})
-	if got := prefillWith(t, p, append(messages, assistant(reply.text()), user("?")), flat, "s"); got.status != http.StatusInternalServerError {
-		t.Errorf("flattened block ids answered %d, want 500", got.status)
-	}
+	prefillWith(t, p, append(messages, assistant(reply.text()), user("?")), flat, "s").answers(t, http.StatusInternalServerError)
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, p.URL()+"/health", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := do(t, req); got.status != http.StatusServiceUnavailable {
-		t.Errorf("/health answered %d, want 503", got.status)
-	}
-	if got := prefillWith(t, p, messages, prefillTemplate(), "s"); got.status != http.StatusInternalServerError {
-		t.Errorf("the next request answered %d, want 500", got.status)
-	}
+	must(t, err)
+	do(t, req).answers(t, http.StatusServiceUnavailable)
+	prefillWith(t, p, messages, prefillTemplate(), "s").answers(t, http.StatusInternalServerError)
 	p.Restart()
-	if got := prefillWith(t, p, messages, prefillTemplate(), "s"); got.status != http.StatusOK {
-		t.Errorf("after a restart answered %d, want 200", got.status)
-	}
-	if s := p.Stats(); s.Deaths != 1 || s.Dead != 0 {
-		t.Errorf("deaths %d, dead %d; want 1, 0", s.Deaths, s.Dead)
-	}
+	prefillWith(t, p, messages, prefillTemplate(), "s").answers(t, http.StatusOK)
+	expect(t, p, counts{"Deaths": 1, "Dead": 0})
 }
 
 func TestHandover_DecodePromptLongerThanPrefillsKillsTheEngine(t *testing.T) {
 	p, d := startPair(t, nil)
 	prefill := prefillWith(t, p, []any{user("Short.")}, prefillTemplate(), "s")
-	got := post(t, d, wire.PathChat, object{"model": "sim", "messages": []any{user(longText)}, "kv_transfer_params": prefill.params()})
-	if s := d.Stats(); got.status != http.StatusInternalServerError || s.Deaths != 1 {
-		t.Errorf("answered %d with %d deaths, want 500 with 1", got.status, s.Deaths)
-	}
+	got := chat(t, d, with(asking(longText), object{"kv_transfer_params": prefill.params()}))
+	got.answers(t, http.StatusInternalServerError)
+	expect(t, d, counts{"Deaths": 1})
 }

@@ -4,8 +4,11 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
+	"maps"
 	"net/http"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -34,9 +37,7 @@ func startInstance(t *testing.T, change func(*Config)) *Instance {
 		change(&cfg)
 	}
 	i, err := Start(cfg)
-	if err != nil {
-		t.Fatalf("start: %v", err)
-	}
+	must(t, err)
 	t.Cleanup(func() {
 		if err := i.Close(); err != nil {
 			t.Errorf("close: %v", err)
@@ -58,21 +59,61 @@ type answer struct {
 	body   object
 }
 
-func post(t *testing.T, i *Instance, path string, body any) answer {
+// must ends the test at an error.
+func must(tb testing.TB, err error) {
+	tb.Helper()
+	if err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// newRequest makes a request with a body that is JSON, or becomes it; nil for a GET.
+func newRequest(t *testing.T, i *Instance, path string, body any) *http.Request {
 	t.Helper()
-	raw, ok := body.([]byte)
-	if !ok {
-		var err error
-		if raw, err = json.Marshal(body); err != nil {
-			t.Fatalf("encode request: %v", err)
+	method, raw := http.MethodGet, []byte(nil)
+	if body != nil {
+		method = http.MethodPost
+		var ok bool
+		if raw, ok = body.([]byte); !ok {
+			raw = wire.RawJSON(body)
 		}
 	}
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, i.URL()+path, bytes.NewReader(raw))
-	if err != nil {
-		t.Fatalf("make request: %v", err)
-	}
+	req, err := http.NewRequestWithContext(t.Context(), method, i.URL()+path, bytes.NewReader(raw))
+	must(t, err)
 	req.Header.Set("Content-Type", "application/json")
-	return do(t, req)
+	return req
+}
+
+func post(t *testing.T, i *Instance, path string, body any) answer {
+	t.Helper()
+	if body == nil {
+		body = []byte{}
+	}
+	return do(t, newRequest(t, i, path, body))
+}
+
+func chat(t *testing.T, i *Instance, body any) answer {
+	t.Helper()
+	return post(t, i, wire.PathChat, body)
+}
+
+func get(t *testing.T, i *Instance, path string) answer {
+	t.Helper()
+	return do(t, newRequest(t, i, path, nil))
+}
+
+// answers fails the test if the status is another.
+func (r answer) answers(t *testing.T, status int) answer {
+	t.Helper()
+	if r.status != status {
+		t.Errorf("answered %d, want %d: %.1000s", r.status, status, r.raw)
+	}
+	return r
+}
+
+// then are the messages of the next turn.
+func then(messages []any, reply answer) []any {
+	return append(messages, assistant(reply.text()), user("And then?"))
 }
 
 func do(t *testing.T, req *http.Request) answer {
@@ -137,6 +178,9 @@ func ids(v any) []int32 {
 	return out
 }
 
+// asking is a chat request.
+func asking(text string) object { return object{"model": "sim", "messages": []any{user(text)}} }
+
 func user(text string) object      { return object{"role": "user", "content": text} }
 func assistant(text string) object { return object{"role": "assistant", "content": text} }
 
@@ -146,14 +190,9 @@ func prefillTemplate() object {
 }
 
 // with copies o and sets members.
-func with(o object, members object) object {
-	out := object{}
-	for k, v := range o {
-		out[k] = v
-	}
-	for k, v := range members {
-		out[k] = v
-	}
+func with[T any](o, members map[string]T) map[string]T {
+	out := maps.Clone(o)
+	maps.Copy(out, members)
 	return out
 }
 
@@ -164,14 +203,10 @@ func turn(t *testing.T, p, d *Instance, messages []any, previous object, extra o
 		previous = prefillTemplate()
 	}
 	body := with(object{"model": p.config().Model, "messages": messages, "temperature": 0, "return_token_ids": true}, extra)
-	prefill = post(t, p, wire.PathChat, with(body, object{"max_tokens": 1, "kv_transfer_params": previous}))
-	if prefill.status != http.StatusOK {
-		t.Fatalf("prefill answered %d: %s", prefill.status, prefill.raw)
-	}
-	decode = post(t, d, wire.PathChat, with(body, object{"kv_transfer_params": prefill.params()}))
-	if decode.status != http.StatusOK {
-		t.Fatalf("decode answered %d: %s", decode.status, decode.raw)
-	}
+	prefill = chat(t, p, with(body, object{"max_tokens": 1, "kv_transfer_params": previous}))
+	prefill.answers(t, http.StatusOK)
+	decode = chat(t, d, with(body, object{"kv_transfer_params": prefill.params()}))
+	decode.answers(t, http.StatusOK)
 	return prefill, decode
 }
 
@@ -193,20 +228,11 @@ func eventually(t *testing.T, what string, holds func() bool) {
 	}
 }
 
-// begin sends a request whose answer is not waited for; the returned function takes it back and waits for its end.
-func begin(t *testing.T, i *Instance, path string, body any) (cancel func() error) {
+// begin sends a request whose answer is not waited for; the returned function takes it back and waits for its end, which must not be in order.
+func begin(t *testing.T, i *Instance, path string, body any) (cancel func()) {
 	t.Helper()
-	raw, err := json.Marshal(body)
-	if err != nil {
-		t.Fatalf("encode request: %v", err)
-	}
 	ctx, stop := context.WithCancel(t.Context())
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, i.URL()+path, bytes.NewReader(raw))
-	if err != nil {
-		stop()
-		t.Fatalf("make request: %v", err)
-	}
-	req.Header.Set("Content-Type", "application/json")
+	req := newRequest(t, i, path, body).WithContext(ctx)
 	ended := make(chan error, 1) // room for the one result, so that the goroutine ends even if it is not read
 	go func() {
 		resp, err := client().Do(req)
@@ -216,19 +242,54 @@ func begin(t *testing.T, i *Instance, path string, body any) (cancel func() erro
 		}
 		ended <- err
 	}()
-	return func() error {
+	return func() {
+		t.Helper()
 		stop()
-		return <-ended
+		if <-ended == nil {
+			t.Error("the request was answered in order")
+		}
 	}
+}
+
+// becomes waits until an instance has counted that.
+func becomes(t *testing.T, i *Instance, want counts) {
+	t.Helper()
+	eventually(t, fmt.Sprint(want), func() bool { return missed(i, want) == "" })
+}
+
+// nextTurn runs a turn, and returns the messages of the next one and its ticket.
+func nextTurn(t *testing.T, p, d *Instance) (next []any, ticket object) {
+	t.Helper()
+	messages, reply := firstTurn(t, p, d)
+	return then(messages, reply), reply.params()
+}
+
+// counts are some of an instance's Stats by their names.
+type counts = map[string]int
+
+// expect compares what an instance has counted.
+func expect(t *testing.T, i *Instance, want counts) {
+	t.Helper()
+	if text := missed(i, want); text != "" {
+		t.Errorf("the %s engine has counted %s", i.config().Role, text)
+	}
+}
+
+// missed says what an instance has counted otherwise.
+func missed(i *Instance, want counts) (text string) {
+	s := reflect.ValueOf(i.Stats())
+	for name, n := range want {
+		if got := int(s.FieldByName(name).Int()); got != n {
+			text += fmt.Sprintf("%d %s, want %d; ", got, name, n)
+		}
+	}
+	return text
 }
 
 // assertClean checks that nothing was read wrongly.
 func assertClean(t *testing.T, instances ...*Instance) {
 	t.Helper()
-	for n, i := range instances {
-		if s := i.Stats(); s.CorruptReads+s.Poisoned+s.DoubleReads+s.ExpiredReads+s.UnknownReads+s.Deaths != 0 {
-			t.Errorf("instance %d: corrupt %d, poisoned %d, double %d, expired %d, unknown %d, deaths %d; want none", n,
-				s.CorruptReads, s.Poisoned, s.DoubleReads, s.ExpiredReads, s.UnknownReads, s.Deaths)
-		}
+	for _, i := range instances {
+		expect(t, i, counts{"CorruptReads": 0, "Poisoned": 0, "DoubleReads": 0, "ExpiredReads": 0, "UnknownReads": 0, "Deaths": 0})
 	}
 }

@@ -9,10 +9,12 @@ import (
 	"sync/atomic"
 	"time"
 
+	"carryover/upstream/vllmsim/api"
 	"carryover/upstream/vllmsim/bpe"
 	"carryover/upstream/vllmsim/config"
 	"carryover/upstream/vllmsim/engine"
 	"carryover/upstream/vllmsim/fault"
+	"carryover/upstream/vllmsim/ops"
 )
 
 // Instance is one simulated vLLM server: an HTTP port, and one engine with a side channel for each data-parallel rank.
@@ -21,7 +23,10 @@ type Instance struct {
 	tok       *bpe.Tokenizer
 	clock     *engine.Clock
 	network   network
-	handler   *handler
+	api       *api.Endpoints
+	ops       *ops.Endpoints
+	underWay  engine.Gate
+	requests  atomic.Int64
 	ranks     []*rank
 	doors     doors      // listeners of an LMCache receiver
 	bootstrap *bootstrap // the server beside Mooncake's prefill engines, nil for other instances
@@ -43,21 +48,17 @@ func StartAt(cfg config.Config, httpAddr, sideAddr string) (*Instance, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("simulator config: %w", err)
 	}
-	tok, err := bpe.New()
-	if err != nil {
-		return nil, err
-	}
-	i := &Instance{tok: tok, clock: engine.NewClock(cfg.TimeScale)}
+	i := &Instance{tok: bpe.New(), clock: engine.NewClock(cfg.TimeScale)}
 	i.live.Store(&cfg)
 	i.faults.Places = engine.ShortestTarget
 	i.faults.Draw = rand.New(rand.NewPCG(cfg.Seed, uint64(len(cfg.Role))))
 	var ctx context.Context
 	ctx, i.cancel = context.WithCancel(context.Background())
-	i.handler = newHandler(i)
+	i.api, i.ops = api.New(i.config, i.engines, i.tok, &i.holds), ops.New(i.config, i.engines)
 	if err := i.open(&cfg, httpAddr, sideAddr); err != nil {
 		return nil, errors.Join(err, i.Close())
 	}
-	i.network.serve(ctx, i.handler)
+	i.network.serve(ctx, i)
 	for _, r := range i.ranks {
 		r.serve(&i.network)
 	}
@@ -130,7 +131,7 @@ func (i *Instance) Stats() engine.Stats {
 	for _, r := range i.ranks {
 		r.addStats(&s)
 	}
-	s.RequestsTotal = int(i.handler.requests.Load())
+	s.RequestsTotal = int(i.requests.Load())
 	return s
 }
 
@@ -147,10 +148,7 @@ func (i *Instance) SetFault(f fault.Fault) error {
 
 // ClearFaults removes all faults; an instance that refused connections listens again.
 func (i *Instance) ClearFaults() error {
-	refused := false
-	for _, f := range i.faults.All() {
-		refused = refused || f.Kind == fault.Refuse
-	}
+	refused := i.faults.Refuses()
 	i.faults.Clear()
 	if !refused {
 		return nil
@@ -166,13 +164,13 @@ func (i *Instance) Close() error {
 	if i.network.server != nil {
 		err = i.network.server.Close()
 	}
-	_ = i.doors.close() // nothing to lose
+	i.doors.close()
 	i.bootstrap.close()
 	for _, r := range i.ranks {
 		r.close()
 	}
 	i.network.drop()
-	i.handler.underWay.Close()
+	i.underWay.Close()
 	i.network.serving.Close()
 	if errors.Is(err, net.ErrClosed) {
 		return nil

@@ -49,13 +49,13 @@ func (i *Instance) SleepAndWake() {
 }
 
 // Pause is POST /pause with mode abort, without waiting for requests under way. Resume is POST /resume.
-func (i *Instance) Pause() { i.handler.ops.Pause() }
+func (i *Instance) Pause() { i.ops.Pause() }
 
 // Sleep is the first half of SleepAndWake. Resume is the other.
 func (i *Instance) Sleep() {
 	i.SleepAndWake()
-	i.handler.ops.Sleep()
+	i.ops.Sleep()
 }
 
 // Resume ends what Pause or Sleep began.
-func (i *Instance) Resume() { i.handler.ops.Resume() }
+func (i *Instance) Resume() { i.ops.Resume() }

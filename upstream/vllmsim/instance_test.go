@@ -30,9 +30,7 @@ func TestRestart_IsAnotherEngineAtTheSameAddress(t *testing.T) {
 	messages, reply := firstTurn(t, p, d)
 	started := processStart(t, d)
 	d.Restart()
-	if s := d.Stats(); s.Pins != 0 || s.FreeBlocks != d.config().Blocks || s.Restarts != 1 || s.Requests != 1 {
-		t.Errorf("pins %d, free blocks %d, restarts %d, requests %d; want 0, all, 1, 1", s.Pins, s.FreeBlocks, s.Restarts, s.Requests)
-	}
+	expect(t, d, counts{"Pins": 0, "FreeBlocks": d.config().Blocks, "Restarts": 1, "Requests": 1})
 	if again := processStart(t, d); again == started {
 		t.Errorf("process_start_time_seconds is still %s", again)
 	}
@@ -59,29 +57,22 @@ func processStart(t *testing.T, i *Instance) string {
 	return ""
 }
 
-func TestRestart_DropsRequestsUnderWay(t *testing.T) {
-	d := startInstance(t, func(c *Config) { c.Timing.InterToken = time.Hour })
-	takeBack := begin(t, d, wire.PathChat, object{"model": "sim", "messages": []any{user("hi")}})
-	eventually(t, "decode generates", func() bool { return d.Stats().GeneratedTokens == 1 })
-	d.Restart()
-	if err := takeBack(); err == nil {
-		t.Error("the request was answered")
-	}
-	eventually(t, "nothing runs", func() bool { return d.Stats().Running == 0 })
-}
-
-func TestClose_EndsRequestsUnderWay(t *testing.T) {
-	d := startInstance(t, func(c *Config) { c.Timing.InterToken = time.Hour })
-	takeBack := begin(t, d, wire.PathChat, object{"model": "sim", "messages": []any{user("hi")}, "stream": true})
-	eventually(t, "decode generates", func() bool { return d.Stats().GeneratedTokens == 1 })
-	if err := d.Close(); err != nil {
-		t.Error(err)
-	}
-	if err := takeBack(); err == nil {
-		t.Error("the stream ended in order")
-	}
-	if err := d.Close(); err != nil {
-		t.Errorf("second close: %v", err)
+// A stream ends with its engine, its instance or its client, and holds nothing then.
+func TestStream_IsBrokenOff(t *testing.T) {
+	for name, end := range map[string]func(d *Instance){
+		"restart": (*Instance).Restart,
+		"close":   func(d *Instance) { must(t, d.Close()) },
+		"client":  func(*Instance) {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := startInstance(t, func(c *Config) { c.Timing.InterToken = time.Hour })
+			takeBack := begin(t, d, wire.PathChat, with(asking(longText), object{"stream": true, "kv_transfer_params": object{"x": 1}}))
+			becomes(t, d, counts{"GeneratedTokens": 1})
+			end(d)
+			takeBack()
+			becomes(t, d, counts{"Running": 0, "Pins": 0, "FreeBlocks": d.config().Blocks})
+			must(t, d.Close())
+		})
 	}
 }
 
@@ -94,9 +85,7 @@ func TestRequests_AreRecorded(t *testing.T) {
 		t.Errorf("recorded %+v, want the one request", list)
 	}
 	large, err := http.NewRequestWithContext(t.Context(), http.MethodGet, i.URL(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for range recordedRequests + 5 {
 		i.record.add(large, make([]byte, recordedBytes/100))
 	}
@@ -115,22 +104,18 @@ func FuzzSideChannel_NeverStopsTheEngine(f *testing.F) {
 	cfg := DefaultConfig()
 	cfg.Blocks = 4
 	i, err := Start(cfg)
-	if err != nil {
-		f.Fatal(err)
-	}
+	must(f, err)
 	f.Cleanup(func() { _ = i.Close() })
 	e := i.engines()[0]
 	var good bytes.Buffer
 	enc := gob.NewEncoder(&good)
 	for _, req := range []engine.SideRequest{{Op: engine.OpHandshake, EngineID: "x"}, {Op: engine.OpRead, Blocks: []int32{1, -1, 99}, Known: true, Sizes: []int32{1}}, {Op: engine.OpDone, Known: true, Salt: "s"}, {Op: engine.OpHeartbeat}, {Op: 9}} {
-		if err := enc.Encode(req); err != nil {
-			f.Fatal(err)
-		}
+		must(f, enc.Encode(req))
 	}
 	f.Add(good.Bytes())
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		if err := engine.ServeSide(duplex{bytes.NewReader(raw), io.Discard}, func() *engine.Engine { return e }); err == nil {
+		if err := engine.ServeSide(duplex{bytes.NewReader(raw), io.Discard}, func() *engine.Engine { return e }, func(engine.SideRequest) bool { return true }); err == nil {
 			t.Error("the connection did not end")
 		}
 		for _, blocks := range [][]int32{{-1}, {99}} {

@@ -117,9 +117,7 @@ func TestKVEvents_TellWhatIsCached(t *testing.T) {
 	cfg.Blocks, cfg.Adapters = 64, []string{"lora"}
 	cfg.KVEvents = KVEventsConfig{Port: -1, ReplayPort: -1, Topic: "kv"}
 	i, err := Start(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() {
 		if err := i.Close(); err != nil {
 			t.Errorf("close: %v", err)
@@ -127,9 +125,7 @@ func TestKVEvents_TellWhatIsCached(t *testing.T) {
 	})
 	ask := func(seed int, more object) {
 		t.Helper()
-		if got := post(t, i, wire.PathCompletions, with(said(seed, 200), more)); got.status != http.StatusOK {
-			t.Fatalf("%s", got.raw)
-		}
+		post(t, i, wire.PathCompletions, with(said(seed, 200), more)).answers(t, http.StatusOK)
 	}
 	ask(1, nil)
 	m := watch(t, i, true) // what was published before is replayed

@@ -1,10 +1,9 @@
 package vllmsim
 
 import (
-	"encoding/gob"
-	"errors"
 	"fmt"
 	"net"
+	"slices"
 
 	"carryover/upstream/vllmsim/config"
 	"carryover/upstream/vllmsim/engine"
@@ -23,7 +22,7 @@ func openDoors(cfg *config.Config) (doors, error) {
 		for list, ports := range map[*[]net.Listener][]int{&d.init: cfg.LMCache.InitPorts, &d.alloc: cfg.LMCache.AllocPorts} {
 			l, err := net.Listen("tcp", engine.PeerAddress(cfg.Host, config.Port(ports, rank)))
 			if err != nil {
-				return d, errors.Join(fmt.Errorf("listen for LMCache: %w", err), d.close())
+				return d, fmt.Errorf("listen for LMCache: %w", err)
 			}
 			*list = append(*list, l)
 		}
@@ -31,34 +30,21 @@ func openDoors(cfg *config.Config) (doors, error) {
 	return d, nil
 }
 
-func (d *doors) close() error {
-	var errs []error
-	for _, l := range append(append([]net.Listener{}, d.init...), d.alloc...) {
-		errs = append(errs, l.Close())
+func (d *doors) close() {
+	for _, l := range slices.Concat(d.init, d.alloc) {
+		_ = l.Close() // nothing to lose
 	}
-	return errors.Join(errs...)
 }
 
-// serve answers senders until the listeners are closed.
+// serve answers senders until the listeners are closed. A rank that uses the wrong port loses its connection.
 func (d *doors) serve(n *network, receiver func() *engine.Engine) {
-	for _, l := range d.init {
-		n.accept(l, func(conn net.Conn) { serveSender(conn, receiver, true) })
-	}
-	for _, l := range d.alloc {
-		n.accept(l, func(conn net.Conn) { serveSender(conn, receiver, false) })
-	}
-}
-
-// serveSender answers one rank of a sender until the connection ends or the rank uses the wrong port.
-func serveSender(conn net.Conn, receiver func() *engine.Engine, begins bool) {
-	dec, enc := gob.NewDecoder(conn), gob.NewEncoder(conn)
-	for {
-		var req engine.SideRequest
-		if dec.Decode(&req) != nil || req.Push == nil || (req.Push.Op == engine.PushInit) != begins {
-			return
-		}
-		if enc.Encode(receiver().Answer(req)) != nil {
-			return
+	for begins, list := range map[bool][]net.Listener{true: d.init, false: d.alloc} {
+		for _, l := range list {
+			n.accept(l, func(conn net.Conn) {
+				_ = engine.ServeSide(conn, receiver, func(req engine.SideRequest) bool {
+					return req.Push != nil && (req.Push.Op == engine.PushInit) == begins
+				}) // the sender has gone
+			})
 		}
 	}
 }

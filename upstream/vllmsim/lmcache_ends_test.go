@@ -11,7 +11,7 @@ import (
 
 func TestLMCache_SyncSenderAnswersWithoutSpec(t *testing.T) {
 	p, _, _ := startLMCache(t, func(c *Config) { c.LMCache.Mode = LMCacheSync })
-	got := post(t, p, wire.PathChat, object{"model": "sim", "messages": []any{user("Hello.")}})
+	got := chat(t, p, asking("Hello."))
 	if s := p.Stats(); got.status != http.StatusOK || got.params() != nil || s.Deaths != 0 {
 		t.Errorf("answered %s with %d deaths, want an answer without params", got.raw, s.Deaths)
 	}
@@ -25,28 +25,21 @@ func TestLMCache_SenderWithoutSpecDies(t *testing.T) {
 		delete(o, key)
 		return object{"disagg_spec": o}
 	}
-	for name, c := range map[string]struct {
-		path string
-		body object
-	}{
-		"text":                  {wire.PathCompletions, object{"prompt": prompt}},
-		"chat":                  {wire.PathChat, object{"messages": []any{user("Hello.")}}},
-		"only ret_first_tok":    {wire.PathCompletions, object{"prompt": prompt, "kv_transfer_params": object{"ret_first_tok": true}}},
-		"no req_id":             {wire.PathCompletions, object{"prompt": prompt, "kv_transfer_params": without("req_id")}},
-		"no host":               {wire.PathCompletions, object{"prompt": prompt, "kv_transfer_params": without("receiver_host")}},
-		"no init port":          {wire.PathCompletions, object{"prompt": prompt, "kv_transfer_params": without("receiver_init_port")}},
-		"no alloc port":         {wire.PathCompletions, object{"prompt": prompt, "kv_transfer_params": without("receiver_alloc_port")}},
-		"a port without a list": {wire.PathCompletions, object{"prompt": prompt, "kv_transfer_params": object{"disagg_spec": with(whole, object{"receiver_init_port": 1})}}},
+	for name, params := range map[string]object{
+		"none":                  nil,
+		"only ret_first_tok":    {"ret_first_tok": true},
+		"no req_id":             without("req_id"),
+		"no host":               without("receiver_host"),
+		"no init port":          without("receiver_init_port"),
+		"no alloc port":         without("receiver_alloc_port"),
+		"a port without a list": {"disagg_spec": with(whole, object{"receiver_init_port": 1})},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p, d, _ := startLMCache(t, nil)
-			got := post(t, p, c.path, with(c.body, object{"model": "sim"}))
-			if s := p.Stats(); got.status != http.StatusInternalServerError || s.Deaths != 1 {
-				t.Errorf("answered %d with %d deaths, want 500 with 1", got.status, s.Deaths)
-			}
-			if got := post(t, d, c.path, with(c.body, object{"model": "sim"})); got.status != http.StatusOK {
-				t.Errorf("a receiver answered %d, want 200", got.status)
-			}
+			body := object{"model": "sim", "prompt": prompt, "kv_transfer_params": params}
+			post(t, p, wire.PathCompletions, body).answers(t, http.StatusInternalServerError)
+			expect(t, p, counts{"Deaths": 1})
+			post(t, d, wire.PathCompletions, body).answers(t, http.StatusOK)
 		})
 	}
 }
@@ -57,9 +50,7 @@ func TestLMCache_ReceiverThatIsNotThereStopsTheSender(t *testing.T) {
 		t.Helper()
 		first(t, push(t, p, prompt, spec(d, "a"), nil))
 		s := spec(d, "b")
-		if err := d.Close(); err != nil {
-			t.Error(err)
-		}
+		must(t, d.Close())
 		return s
 	}
 	for name, c := range map[string]struct {
@@ -68,9 +59,7 @@ func TestLMCache_ReceiverThatIsNotThereStopsTheSender(t *testing.T) {
 	}{
 		"nobody listens": {nil, func(t *testing.T, _, d *Instance, _ []int32) object {
 			s := spec(d, "b")
-			if err := d.Close(); err != nil {
-				t.Error(err)
-			}
+			must(t, d.Close())
 			return s
 		}},
 		"killed, sync": {sync, killed},
@@ -88,20 +77,14 @@ func TestLMCache_ReceiverThatIsNotThereStopsTheSender(t *testing.T) {
 			unanswered := func(s object) {
 				t.Helper()
 				before := p.Stats().Parked
-				done := abandonedRequest(t, p, object{"model": "sim", "prompt": prompt, "max_tokens": 1, "kv_transfer_params": object{"ret_first_tok": true, "disagg_spec": s}})
-				eventually(t, "the request waits for ever", func() bool { return p.Stats().Parked == before+1 })
+				done := begin(t, p, wire.PathCompletions, object{"model": "sim", "prompt": prompt, "max_tokens": 1, "kv_transfer_params": object{"ret_first_tok": true, "disagg_spec": s}})
+				becomes(t, p, counts{"Parked": before + 1})
 				done()
-				eventually(t, "the request is taken back", func() bool { return p.Stats().Parked == before })
+				becomes(t, p, counts{"Parked": before})
 			}
 			unanswered(s)
 			unanswered(spec(other, "c"))
-			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, p.URL()+"/health", nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if got := do(t, req); got.status != http.StatusOK {
-				t.Errorf("/health answered %d, want 200", got.status)
-			}
+			get(t, p, "/health").answers(t, http.StatusOK)
 			p.Restart()
 			first(t, push(t, p, prompt, spec(other, "d"), nil))
 		})
@@ -117,11 +100,9 @@ func TestLMCache_ReceiverThatStartsAgain(t *testing.T) {
 	proxy.await(t, notice("a"))
 	d.Restart()
 	tok := first(t, push(t, p, prompt, spec(d, "b"), nil))
-	eventually(t, "the hand-over ends", func() bool { return p.Stats().Pushing == 0 })
+	becomes(t, p, counts{"Pushing": 0})
 	decodeOf(t, d, prompt, tok)
-	if s := d.Stats(); s.Loads != 0 || s.CorruptReads != 0 {
-		t.Errorf("decode counted %+v, want nothing loaded", s)
-	}
+	expect(t, d, counts{"Loads": 0, "CorruptReads": 0})
 	tok = first(t, push(t, p, prompt, with(spec(d, "c"), object{"receiver_host": "localhost"}), nil))
 	proxy.await(t, notice("c"))
 	decodeOf(t, d, prompt, tok)
@@ -137,10 +118,10 @@ func TestLMCache_AbortBeforeTheFirstTokenThatIsAskedFor(t *testing.T) {
 				if asks {
 					params["ret_first_tok"] = false
 				}
-				leave := abandonedRequest(t, p, object{"model": "sim", "prompt": tokens(t, p, longText), "max_tokens": 1, "kv_transfer_params": params})
-				eventually(t, "prefill has begun", func() bool { return p.Stats().Running == 1 })
+				leave := begin(t, p, wire.PathCompletions, object{"model": "sim", "prompt": tokens(t, p, longText), "max_tokens": 1, "kv_transfer_params": params})
+				becomes(t, p, counts{"Running": 1})
 				leave()
-				eventually(t, "the request is taken back", func() bool { return p.Stats().Running == 0 })
+				becomes(t, p, counts{"Running": 0})
 				if got := p.Stats().Deaths; got != map[bool]int{true: 1}[asks] {
 					t.Errorf("%d deaths", got)
 				}

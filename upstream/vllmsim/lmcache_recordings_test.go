@@ -2,31 +2,17 @@ package vllmsim
 
 import (
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
+
+	"carryover/upstream/vllmsim/recordedtest"
 )
 
 // TestLMCache_Recordings has the simulator answer what LMCache was asked in testdata/exchanges/lmcache.
 func TestLMCache_Recordings(t *testing.T) {
-	const folder = "../../testdata/exchanges/lmcache"
-	read := func(name string) (r recording) {
-		raw, err := os.ReadFile(filepath.Join(folder, name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		// The fingerprint is a hash of the engine's settings.
-		raw = []byte(strings.ReplaceAll(string(raw), "vllm-0.32.0-f3ca4dee", (&Config{Version: VLLM032}).Fingerprint()))
-		if err := json.Unmarshal(raw, &r); err != nil {
-			t.Fatal(err)
-		}
-		return r
-	}
 	p, d, proxy := startLMCache(t, func(c *Config) { c.Version, c.Model, c.MaxModelLen = VLLM032, "tiny", 8192 })
-	tokenize, prefill, decode := read("01-tokenize.json"), read("02-prefill.json"), read("04-decode-stream.json")
+	tokenize, prefill, decode := readRecording(t, "lmcache", "01"), readRecording(t, "lmcache", "02"), readRecording(t, "lmcache", "04")
 	asked := post(t, p, tokenize.Request.Path, tokenize.Request.Body)
 	compareExchange(t, "01", tokenize, asked)
 	prompt := ids(asked.body["tokens"])
@@ -42,24 +28,14 @@ func TestLMCache_Recordings(t *testing.T) {
 	var notified struct {
 		Frames []string `json:"frames_hex"`
 	}
-	raw, err := os.ReadFile(filepath.Join(folder, "03-notification.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := json.Unmarshal(raw, &notified); err != nil {
-		t.Fatal(err)
-	}
+	recordedtest.Read(t, "../..", "lmcache", "03", &notified)
 	frame, err := hex.DecodeString(notified.Frames[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	proxy.await(t, string(frame))
 
 	decode.Request.Body["prompt"] = append(prompt, tok)
 	compareExchange(t, "04", decode, post(t, d, decode.Request.Path, decode.Request.Body))
-	if s := d.Stats(); s.CorruptReads != 0 || s.ExternalTokens != len(prompt) {
-		t.Errorf("decode counted %+v, want all %d tokens loaded", s, len(prompt))
-	}
+	expect(t, d, counts{"CorruptReads": 0, "ExternalTokens": len(prompt)})
 }
 
 func rawFirst(tok int32) string { return fmt.Sprintf(`{"first_tok":%d}`, tok) }

@@ -76,9 +76,7 @@ func TestLMCache_DecodeWithOneOfTwoSharesIsCorrupt(t *testing.T) {
 	tok := first(t, push(t, p, prompt, spec(d, "a"), nil))
 	proxy.await(t, notice("a"))
 	decodeOf(t, d, prompt, tok)
-	if s := d.Stats(); s.EarlyReads != 1 || s.CorruptReads != 1 {
-		t.Errorf("decode counted %+v, want an early and corrupt read", s)
-	}
+	expect(t, d, counts{"EarlyReads": 1, "CorruptReads": 1})
 	proxy.await(t, notice("a"))
 }
 
@@ -102,20 +100,16 @@ func TestLMCache_ModesAndFaults(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p, d, proxy := startLMCache(t, c.change)
 			if c.fault != "" {
-				if err := p.SetFault(Fault{Kind: c.fault}); err != nil {
-					t.Fatal(err)
-				}
+				must(t, p.SetFault(Fault{Kind: c.fault}))
 			}
 			prompt := tokens(t, p, longText)
 			tok := first(t, push(t, p, prompt, spec(d, "a"), nil))
 			for _, want := range c.notices {
 				proxy.await(t, want)
 			}
-			eventually(t, "the hand-over ends", func() bool { return p.Stats().Pushing == 0 })
+			becomes(t, p, counts{"Pushing": 0})
 			decodeOf(t, d, prompt, tok)
-			if s := d.Stats(); s.CorruptReads != 0 || s.Loads != c.loads {
-				t.Errorf("decode counted %+v, want %d loads", s, c.loads)
-			}
+			expect(t, d, counts{"CorruptReads": 0, "Loads": c.loads})
 			if more := proxy.rest(); len(more) != 0 {
 				t.Errorf("notified %q, too", more)
 			}
@@ -123,25 +117,22 @@ func TestLMCache_ModesAndFaults(t *testing.T) {
 	}
 }
 
-func TestLMCache_EndTokenFirst(t *testing.T) {
-	p, d, proxy := startLMCache(t, nil)
-	got := push(t, p, tokens(t, p, "<|im_start|>user\nHUSH<|im_end|>\n<|im_start|>assistant\n"), spec(d, "a"), nil)
-	if first(t, got) != bpe.ImEnd || got.choice()["finish_reason"] != "stop" {
-		t.Errorf("answered %s, want the end token and stop", got.raw)
-	}
-	proxy.await(t, notice("a"))
-}
-
 func TestLMCache_StopsOnItsFirstToken(t *testing.T) {
 	p, d, proxy := startLMCache(t, nil)
 	prompt := tokens(t, p, longText)
 	tok := first(t, push(t, p, prompt, spec(d, "a"), nil))
 	proxy.await(t, notice("a"))
-	got := push(t, p, prompt, spec(d, "b"), object{"stop_token_ids": []int32{tok}})
-	if first(t, got) != tok || got.choice()["finish_reason"] != "stop" {
-		t.Errorf("answered %s, want %d and stop", got.raw, tok)
+	hush := tokens(t, p, "<|im_start|>user\nHUSH<|im_end|>\n<|im_start|>assistant\n")
+	for id, c := range map[string]struct {
+		prompt, stops []int32
+		want          int32
+	}{"b": {prompt, []int32{tok}, tok}, "c": {hush, nil, bpe.ImEnd}} {
+		got := push(t, p, c.prompt, spec(d, id), object{"stop_token_ids": c.stops})
+		if first(t, got) != c.want || got.choice()["finish_reason"] != "stop" {
+			t.Errorf("answered %s, want %d and stop", got.raw, c.want)
+		}
+		proxy.await(t, notice(id))
 	}
-	proxy.await(t, notice("b"))
 }
 
 func TestLMCache_QueuesWhileTheProxyIsAway(t *testing.T) {
@@ -162,9 +153,7 @@ func TestLMCache_QueuesWhileTheProxyIsAway(t *testing.T) {
 
 func TestLMCache_GarbageComesBeforeTheNotification(t *testing.T) {
 	p, d, proxy := startLMCache(t, nil)
-	if err := p.SetFault(Fault{Kind: FaultNoticeGarbage}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, p.SetFault(Fault{Kind: FaultNoticeGarbage}))
 	first(t, push(t, p, tokens(t, p, longText), spec(d, "a"), nil))
 	for _, frame := range connector.NoNotifications("a") {
 		proxy.await(t, string(frame))
@@ -174,8 +163,8 @@ func TestLMCache_GarbageComesBeforeTheNotification(t *testing.T) {
 
 func TestLMCache_PlainRequestsAtReceivers(t *testing.T) {
 	_, d, _ := startLMCache(t, nil)
-	alone := post(t, startInstance(t, nil), wire.PathChat, object{"model": "sim", "messages": []any{user("Hello.")}})
-	got := post(t, d, wire.PathChat, object{"model": "sim", "messages": []any{user("Hello.")}})
+	alone := post(t, startInstance(t, nil), wire.PathChat, asking("Hello."))
+	got := chat(t, d, asking("Hello."))
 	if got.text() != alone.text() || got.params() != nil {
 		t.Errorf("answered %s, alone %s", got.raw, alone.raw)
 	}

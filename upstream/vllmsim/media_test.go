@@ -8,7 +8,6 @@ import (
 
 	"carryover/upstream/vllmsim/bpe"
 	"carryover/upstream/vllmsim/template"
-	"carryover/upstream/vllmsim/wire"
 )
 
 func image(bytes string) object {
@@ -38,7 +37,7 @@ func TestMedia_EqualIDsForEveryImageAndForTextThatSpellsThem(t *testing.T) {
 	}
 	for n, part := range media {
 		ask := object{"model": "sim", "messages": []any{parts(textPart("What is"), part, textPart("here?"))}}
-		got := post(t, i, wire.PathChat, with(ask, object{"return_token_ids": true}))
+		got := chat(t, i, with(ask, object{"return_token_ids": true}))
 		prompt := ids(got.body["prompt_token_ids"])
 		if first == nil {
 			first = prompt
@@ -81,14 +80,10 @@ func TestMedia_TheSameImageIsReusedAndAnotherIsCorrupt(t *testing.T) {
 		next := []any{parts(c.then, question), assistant(reply.text()), user("And then? " + longText)}
 		// Prefill reads the KV of the first image by position, whatever the request says.
 		prefill := prefillWith(t, p, next, reply.params(), "s")
-		if prefill.status != http.StatusOK {
-			t.Fatalf("%s: prefill answered %d: %s", name, prefill.status, prefill.raw)
-		}
-		if s := p.Stats(); s.Loads != 1 || s.CorruptReads != c.corrupt {
-			t.Errorf("%s: %d loads, %d corrupt reads; want 1 and %d", name, s.Loads, s.CorruptReads, c.corrupt)
-		}
-		got := post(t, d, wire.PathChat, object{"model": "sim", "messages": next, "kv_transfer_params": prefill.params(), "cache_salt": "s"})
-		right := post(t, lone, wire.PathChat, object{"model": "sim", "messages": next})
+		prefill.answers(t, http.StatusOK)
+		expect(t, p, counts{"Loads": 1, "CorruptReads": c.corrupt})
+		got := chat(t, d, object{"model": "sim", "messages": next, "kv_transfer_params": prefill.params(), "cache_salt": "s"})
+		right := chat(t, lone, object{"model": "sim", "messages": next})
 		if (got.text() == right.text()) != (c.corrupt == 0) {
 			t.Errorf("%s: says %q, alone %q", name, got.text(), right.text())
 		}

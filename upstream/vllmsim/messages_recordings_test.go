@@ -2,7 +2,6 @@ package vllmsim
 
 import (
 	"encoding/json"
-	"fmt"
 	"regexp"
 	"slices"
 	"strings"
@@ -24,36 +23,6 @@ func frameObject(t *testing.T, e recordedtest.Frame) object {
 	return o
 }
 
-// messageNature are members that differ between two runs, or two tokenizers, as those of byNature do.
-var messageNature = regexp.MustCompile(`(^|\.)(request_id|input_tokens|original_input_tokens|output_tokens|cache_read_input_tokens|cache_creation_input_tokens|created_at|cache_write_tokens|reasoning_tokens|sequence_number)$`)
-
-// levelledMessage gives members that differ by nature the recorded value if the type is the same.
-func levelledMessage(t *testing.T, want, got []byte) []byte {
-	t.Helper()
-	var w, g any
-	if json.Unmarshal(want, &w) != nil || json.Unmarshal(got, &g) != nil {
-		t.Fatalf("no JSON: %s\n%s", want, got)
-	}
-	text := string(got)
-	for _, leaf := range flatten(t, got) {
-		if !messageNature.MatchString(leaf.path) {
-			continue
-		}
-		for _, recorded := range flatten(t, want) {
-			if recorded.path != leaf.path || recorded.kind != leaf.kind {
-				continue
-			}
-			key := leaf.path[strings.LastIndexByte(leaf.path, '.')+1:]
-			from, to := fmt.Sprintf("%q:%s", key, leaf.value), fmt.Sprintf("%q:%s", key, recorded.value)
-			if leaf.kind == "string" {
-				from, to = fmt.Sprintf("%q:%q", key, leaf.value), fmt.Sprintf("%q:%q", key, recorded.value)
-			}
-			text = strings.Replace(text, from, to, 1)
-		}
-	}
-	return []byte(text)
-}
-
 func startTinyPair(t *testing.T, change func(*Config)) (p, d *Instance) {
 	t.Helper()
 	return startPair(t, func(c *Config) {
@@ -66,12 +35,10 @@ func startTinyPair(t *testing.T, change func(*Config)) (p, d *Instance) {
 	})
 }
 
-func TestMessagesRecordings_SmallAnswers(t *testing.T) {
+func TestAgentsRecordings_SmallAnswers(t *testing.T) {
 	p, d := startTinyPair(t, nil)
-	var rec recording
-	recordedtest.Read(t, "../..", "01", &rec)
+	rec := readRecording(t, "vllm-0.32-agents", "01")
 	got := post(t, p, rec.Request.Path, rec.Request.Body)
-	got.raw = levelledMessage(t, rec.Response.JSON, got.raw)
 	compareExchange(t, "01", rec, got)
 
 	var list struct {
@@ -85,10 +52,10 @@ func TestMessagesRecordings_SmallAnswers(t *testing.T) {
 			} `json:"request"`
 		} `json:"exchanges"`
 	}
-	recordedtest.Read(t, "../..", "13", &list)
+	recordedtest.Read(t, "../..", "vllm-0.32-agents", "13", &list)
 	seen := 0
 	for _, x := range list.Exchanges {
-		if !strings.HasPrefix(x.Request.Path, wire.PathMessages) {
+		if !strings.HasPrefix(x.Request.Path, wire.PathMessages) && x.Request.Path != wire.PathResponses {
 			continue
 		}
 		seen++
@@ -98,19 +65,16 @@ func TestMessagesRecordings_SmallAnswers(t *testing.T) {
 			x.Request.Body["kv_transfer_params"] = with(x.Request.Body["kv_transfer_params"].(object), object{"remote_port": p.engines()[0].SidePort})
 		}
 		off := x.Name != "x-render-disabled"
-		if err := i.Switch(Switches{Render: &off}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, i.Switch(Switches{Render: &off}))
 		var body any = x.Request.Body
 		if x.Request.Raw != "" {
 			body = []byte(x.Request.Raw)
 		}
 		got := post(t, i, x.Request.Path, body)
-		got.raw = levelledMessage(t, x.Response.JSON, got.raw)
 		compareExchange(t, x.Name, x.recording, got)
 	}
-	if seen != 7 {
-		t.Errorf("%d small answers of /v1/messages, want 7", seen)
+	if seen != 9 {
+		t.Errorf("%d small answers of /v1/messages and /v1/responses, want 9", seen)
 	}
 }
 
@@ -120,8 +84,7 @@ func TestMessagesRecordings_Handover(t *testing.T) {
 	outputIDs := regexp.MustCompile(`"output_token_ids":\[[^]]+]`)
 	for _, name := range []string{"02", "04"} {
 		p, d := startTinyPair(t, func(c *Config) { c.MessageParams = name == "04" })
-		var rec recording
-		recordedtest.Read(t, "../..", name, &rec)
+		rec := readRecording(t, "vllm-0.32-agents", name)
 		forced := rec.Request.Body["kv_transfer_params"].(object)["prompt_token_ids"]
 		prefill := post(t, p, wire.PathCompletions, object{"model": "tiny", "prompt": forced, "max_tokens": 1, "return_token_ids": true,
 			"cache_salt": rec.Request.Body["cache_salt"], "kv_transfer_params": prefillTemplate()})
@@ -136,7 +99,7 @@ func TestMessagesRecordings_Handover(t *testing.T) {
 				}
 				return outputIDs.ReplaceAll([]byte(events[n].Data), []byte(`"output_token_ids":[1]`))
 			}
-			compareJSON(t, name+" "+event, at(want), levelledMessage(t, at(want), at(got)))
+			compareJSON(t, name+" "+event, at(want), at(got))
 		}
 		if s := d.Stats(); s.ComputedTokens > 1 || s.Loads != 1 {
 			t.Errorf("%s: decode computed %d prompt tokens after %d loads", name, s.ComputedTokens, s.Loads)
@@ -145,14 +108,16 @@ func TestMessagesRecordings_Handover(t *testing.T) {
 	}
 }
 
-func TestMessagesRecordings_LoadFailure(t *testing.T) {
-	p, d := startTinyPair(t, nil)
-	var rec recording
-	recordedtest.Read(t, "../..", "07", &rec)
-	rec.Request.Body["kv_transfer_params"] = with(rec.Request.Body["kv_transfer_params"].(object), object{"remote_port": p.engines()[0].SidePort})
-	got := post(t, d, wire.PathMessages, rec.Request.Body)
-	byRun := regexp.MustCompile(`"id":"[^"]*"|"input_tokens":\d+`)
-	if have, want := byRun.ReplaceAllString(string(got.raw), ""), byRun.ReplaceAllString(rec.Response.Text, ""); got.status != 200 || have != want {
-		t.Errorf("answered %d\n%s\nrecorded\n%s", got.status, have, want)
+// The Responses API has no event for an error: its connection is cut.
+func TestAgentsRecordings_LoadFailure(t *testing.T) {
+	byRun := regexp.MustCompile(`"id":"[^"]*"|"input_tokens":\d+|"created_at":\d+`)
+	for name, path := range map[string]string{"07": wire.PathMessages, "11": wire.PathResponses} {
+		p, d := startTinyPair(t, nil)
+		rec := readRecording(t, "vllm-0.32-agents", name)
+		body := with(rec.Request.Body, object{"kv_transfer_params": with(rec.Request.Body["kv_transfer_params"].(object), object{"remote_port": p.engines()[0].SidePort})})
+		status, _, got, err := attemptAt(t, d, path, body)
+		if have, want := byRun.ReplaceAllString(got, ""), byRun.ReplaceAllString(rec.Response.Text, ""); status != 200 || (err == nil) != (path == wire.PathMessages) || have != want {
+			t.Errorf("%s: answered %d, error %v\n%s\nrecorded\n%s", name, status, err, have, want)
+		}
 	}
 }

@@ -3,6 +3,7 @@ package vllmsim
 import (
 	"net/http"
 	"slices"
+	"strings"
 	"testing"
 
 	"carryover/upstream/vllmsim/recordedtest"
@@ -18,18 +19,14 @@ func messageBody(members object, messages ...any) object {
 func renderedIDs(t *testing.T, i *Instance, path string, body object) []int32 {
 	t.Helper()
 	got := post(t, i, path+"/render", body)
-	if got.status != http.StatusOK {
-		t.Fatalf("%s/render answered %d: %s", path, got.status, got.raw)
-	}
+	got.answers(t, http.StatusOK)
 	return ids(got.body["token_ids"])
 }
 
 // contentText joins the text blocks of a whole answer.
 func contentText(t *testing.T, got answer) string {
 	t.Helper()
-	if got.status != http.StatusOK {
-		t.Fatalf("answered %d: %s", got.status, got.raw)
-	}
+	got.answers(t, http.StatusOK)
 	text := ""
 	for _, block := range got.body["content"].([]any) {
 		if s, ok := block.(object)["text"].(string); ok {
@@ -117,33 +114,25 @@ func shortTicket(ticket object, held, next []int32, size int) object {
 	return with(ticket, object{"remote_num_tokens": count * size, "remote_block_ids": []any{group[:count]}})
 }
 
-func TestMessages_WrongTicketIsCorrupt(t *testing.T) {
-	p, d := startPair(t, func(c *Config) { c.Render = true })
-	other := renderedIDs(t, p, wire.PathMessages, messageBody(nil, user("X"+longText[1:])))
-	params := prefilledByIDs(t, p, other, prefillTemplate())
-	delete(params, "prompt_token_ids")
-	body := messageBody(nil, user(longText))
-	got := contentText(t, post(t, d, wire.PathMessages, with(body, object{"kv_transfer_params": params})))
-	if s := d.Stats(); s.CorruptReads != 1 {
-		t.Errorf("corrupt reads %d, want 1", s.CorruptReads)
-	}
-	if lone := contentText(t, post(t, startInstance(t, nil), wire.PathMessages, body)); got == lone {
-		t.Errorf("wrong KV answers %q as right KV does", got)
-	}
-}
-
-func TestMessages_ForcedIDsWinOverTheMessages(t *testing.T) {
+func TestForcedIDs_WinOverTheRequest(t *testing.T) {
 	i := startInstance(t, func(c *Config) { c.Render = true })
-	prompt := renderedIDs(t, i, wire.PathMessages, messageBody(nil, user("SAY forwarded")))
-	forced := object{"kv_transfer_params": object{"prompt_token_ids": prompt}}
-	if got := contentText(t, post(t, i, wire.PathMessages, messageBody(forced, user("SAY rendered")))); got != "forwarded" {
-		t.Errorf("says %q", got)
-	}
-	if got := renderedIDs(t, i, wire.PathMessages, messageBody(forced, user("SAY rendered"))); !slices.Equal(got, prompt) {
-		t.Error("render ignores forced ids")
-	}
-	count := post(t, i, wire.PathMessagesCount, messageBody(forced, user("SAY rendered and a lot more than that")))
-	if n, _ := count.body["input_tokens"].(float64); int(n) <= len(prompt) {
-		t.Errorf("count_tokens says %s, which knows no params", count.raw)
+	message := func(members object, text string) object { return messageBody(members, user(text)) }
+	for path, body := range map[string]func(members object, text string) object{
+		wire.PathMessages:  message,
+		wire.PathResponses: func(members object, text string) object { return responseBody(members, text) },
+	} {
+		prompt := renderedIDs(t, i, path, body(nil, "SAY forwarded"))
+		forced := object{"kv_transfer_params": object{"prompt_token_ids": prompt}, "enable_response_messages": true}
+		got := string(post(t, i, path, body(forced, "SAY rendered")).raw)
+		if !strings.Contains(got, `"text":"forwarded"`) || path == wire.PathResponses && !strings.Contains(got, `"input_messages":[{"message":"",`) {
+			t.Errorf("%s: says %s", path, got)
+		}
+		if got := renderedIDs(t, i, path, body(forced, "SAY rendered")); !slices.Equal(got, prompt) {
+			t.Errorf("%s: render ignores forced ids", path)
+		}
+		count := post(t, i, wire.PathMessagesCount, message(forced, "SAY rendered and a lot more than that"))
+		if n, _ := count.body["input_tokens"].(float64); int(n) <= len(prompt) {
+			t.Errorf("count_tokens says %s, which knows no params", count.raw)
+		}
 	}
 }

@@ -28,11 +28,9 @@ func TestAdapters_HaveKVOfTheirOwn(t *testing.T) {
 	assertClean(t, p, d)
 
 	_, reply := turn(t, p, d, messages, nil, object{"model": "french"})
-	next := append(messages, assistant(reply.text()), user("And then?"))
+	next := then(messages, reply)
 	turn(t, p, d, next, reply.params(), object{"model": "terse", "cache_salt": "fresh"})
-	if s := p.Stats(); s.CorruptReads != 1 {
-		t.Errorf("an adapter read the KV of another: %d corrupt reads, want 1", s.CorruptReads)
-	}
+	expect(t, p, counts{"CorruptReads": 1})
 }
 
 func TestDataParallel_EachRankHasItsOwnState(t *testing.T) {
@@ -40,15 +38,11 @@ func TestDataParallel_EachRankHasItsOwnState(t *testing.T) {
 	d := startInstance(t, nil)
 	ask := func(i *Instance, rank string, body object) answer {
 		t.Helper()
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, i.URL()+wire.PathChat, strings.NewReader(string(wire.RawJSON(body))))
-		if err != nil {
-			t.Fatal(err)
-		}
-		req.Header.Set("Content-Type", "application/json")
+		req := newRequest(t, i, wire.PathChat, body)
 		req.Header.Set("X-Data-Parallel-Rank", rank)
 		return do(t, req)
 	}
-	body := object{"model": "sim", "messages": []any{user(longText)}, "max_tokens": 1}
+	body := with(asking(longText), object{"max_tokens": 1})
 	params := map[int]object{}
 	ports := map[any]bool{}
 	for _, rank := range []int{2, 0} {
@@ -65,9 +59,7 @@ func TestDataParallel_EachRankHasItsOwnState(t *testing.T) {
 	if usage(0) == "0.0" || usage(1) != "0.0" || usage(2) != usage(0) {
 		t.Errorf("usage of the ranks: %s, %s, %s; want pins on the first and the last", usage(0), usage(1), usage(2))
 	}
-	if got := ask(d, "", with(body, object{"kv_transfer_params": params[2]})); got.status != http.StatusOK {
-		t.Errorf("decode from rank 2: %d", got.status)
-	}
+	ask(d, "", with(body, object{"kv_transfer_params": params[2]})).answers(t, http.StatusOK)
 	eventually(t, "only rank 0 has a pin", func() bool { return usage(2) == "0.0" && usage(0) != "0.0" && p.Stats().Pins == 1 })
 	for _, rank := range []string{"-1", "3"} {
 		got := ask(p, rank, body)

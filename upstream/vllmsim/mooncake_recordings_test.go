@@ -1,10 +1,7 @@
 package vllmsim
 
 import (
-	"encoding/json"
 	"net/http"
-	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -12,25 +9,6 @@ import (
 
 	"carryover/upstream/vllmsim/wire"
 )
-
-// readExchange reads a recording of another connector.
-func readExchange(t *testing.T, connector, name string) (rec recording) {
-	t.Helper()
-	files, err := filepath.Glob(filepath.Join("../../testdata/exchanges", connector, name+"-*.json"))
-	if err != nil || len(files) != 1 {
-		t.Fatalf("recording %s: %v %v", name, files, err)
-	}
-	raw, err := os.ReadFile(files[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	// The fingerprint is that of the engine's configuration.
-	raw = regexp.MustCompile(`vllm-0\.32\.0-[0-9a-f]{8}`).ReplaceAll(raw, []byte((&Config{Version: VLLM032}).Fingerprint()))
-	if err := json.Unmarshal(raw, &rec); err != nil {
-		t.Fatalf("recording %s: %v", name, err)
-	}
-	return rec
-}
 
 // The recorded requests, with this pair's engine id and bootstrap server in them.
 func TestMooncake_AnswersAsRecorded(t *testing.T) {
@@ -49,34 +27,32 @@ func TestMooncake_AnswersAsRecorded(t *testing.T) {
 		})})
 	}
 
-	query := readExchange(t, "mooncake", "01")
+	query := readRecording(t, "mooncake", "01")
 	req, err := http.NewRequestWithContext(t.Context(), query.Request.Method, p.Addresses().Bootstrap+query.Request.Path, http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	told := do(t, req)
 	ofOne := regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|:[0-9]{4,5}\b`)
 	compareJSON(t, "01", ofOne.ReplaceAll(query.Response.JSON, nil), ofOne.ReplaceAll(told.raw, nil))
 
-	prefill, decode := readExchange(t, "mooncake", "02"), readExchange(t, "mooncake", "03")
+	prefill, decode := readRecording(t, "mooncake", "02"), readRecording(t, "mooncake", "03")
 	answered := later(t, d, adapted(decode))
-	compareExchange(t, "02", prefill, post(t, p, wire.PathChat, adapted(prefill)))
+	compareExchange(t, "02", prefill, chat(t, p, adapted(prefill)))
 	compareExchange(t, "03", decode, answered())
 
-	stream := readExchange(t, "mooncake", "04")
+	stream := readRecording(t, "mooncake", "04")
 	transfer := stream.Request.Body["kv_transfer_params"].(object)["transfer_id"]
 	answered = later(t, d, adapted(stream))
-	post(t, p, wire.PathChat, with(prefill.Request.Body, object{"cache_salt": stream.Request.Body["cache_salt"], "kv_transfer_params": object{
+	chat(t, p, with(prefill.Request.Body, object{"cache_salt": stream.Request.Body["cache_salt"], "kv_transfer_params": object{
 		"do_remote_decode": true, "do_remote_prefill": false, "transfer_id": transfer,
 	}}))
 	compareExchange(t, "04", stream, answered())
 
-	stopped := readExchange(t, "mooncake", "05")
-	first := ids(post(t, d, wire.PathChat, with(prefill.Request.Body, object{"kv_transfer_params": nil})).choice()["token_ids"])[0]
+	stopped := readRecording(t, "mooncake", "05")
+	first := ids(chat(t, d, with(prefill.Request.Body, object{"kv_transfer_params": nil})).choice()["token_ids"])[0]
 	body := with(adapted(stopped), object{"stop_token_ids": []any{first}})
 	stopped.Response.JSON = []byte(strings.Replace(string(stopped.Response.JSON), "1991", string(wire.RawJSON(first)), 1)) // another tokenizer's
-	compareExchange(t, "05", stopped, post(t, p, wire.PathChat, body))
-	waits := readExchange(t, "mooncake", "06")
-	compareExchange(t, "06", waits, post(t, d, wire.PathChat, adapted(waits)))
+	compareExchange(t, "05", stopped, chat(t, p, body))
+	waits := readRecording(t, "mooncake", "06")
+	compareExchange(t, "06", waits, chat(t, d, adapted(waits)))
 	assertClean(t, p, d)
 }

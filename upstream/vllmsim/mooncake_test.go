@@ -37,12 +37,10 @@ func mooncakeLegs(p *Instance, transfer string, body object) (prefill, decode ob
 		}})
 }
 
-func asking(text string) object { return object{"model": "sim", "messages": []any{user(text)}} }
-
 // waiting returns when an instance waits for KV.
 func waiting(t *testing.T, d *Instance) {
 	t.Helper()
-	eventually(t, "a decode leg waits for KV", func() bool { return d.Stats().Loading == 1 })
+	becomes(t, d, counts{"Loading": 1})
 }
 
 // later sends a request and returns its answer when it is asked for.
@@ -50,14 +48,14 @@ func later(t *testing.T, i *Instance, body object) (result func() answer) {
 	t.Helper()
 	var a answer
 	var group sync.WaitGroup
-	group.Go(func() { a = post(t, i, wire.PathChat, body) })
+	group.Go(func() { a = chat(t, i, body) })
 	return func() answer { group.Wait(); return a }
 }
 
 func TestMooncake_PrefillFirstOrLast(t *testing.T) {
 	p, d := startMooncake(t, nil)
 	lone := startInstance(t, nil)
-	right := post(t, lone, wire.PathChat, asking(longText)).text()
+	right := chat(t, lone, asking(longText)).text()
 	check := func(decode answer) {
 		t.Helper()
 		usage := decode.body["usage"].(object)
@@ -67,18 +65,16 @@ func TestMooncake_PrefillFirstOrLast(t *testing.T) {
 		}
 	}
 	prefill, decode := mooncakeLegs(p, "first", asking(longText))
-	if a := post(t, p, wire.PathChat, prefill); a.params() != nil || p.Stats().Pins != 1 {
+	if a := chat(t, p, prefill); a.params() != nil || p.Stats().Pins != 1 {
 		t.Errorf("prefill answered %s with %d pins, want no params and its KV kept", a.raw, p.Stats().Pins)
 	}
-	check(post(t, d, wire.PathChat, decode))
+	check(chat(t, d, decode))
 	prefill, decode = mooncakeLegs(p, "last", with(asking(longText), object{"cache_salt": "s"}))
 	answered := later(t, d, decode)
 	waiting(t, d)
-	post(t, p, wire.PathChat, prefill)
+	chat(t, p, prefill)
 	check(answered())
-	if s := p.Stats(); s.Pins != 0 || s.Reads != 2 || s.FreeBlocks != p.config().Blocks {
-		t.Errorf("prefill has %d pins after %d reads, want 0 after 2", s.Pins, s.Reads)
-	}
+	expect(t, p, counts{"Pins": 0, "Reads": 2, "FreeBlocks": p.config().Blocks})
 	assertClean(t, p, d)
 }
 
@@ -96,8 +92,8 @@ func TestMooncake_OtherPrompts(t *testing.T) {
 		before := d.Stats().CorruptReads
 		prefill, _ := mooncakeLegs(p, name, with(asking("SAY yes. "+longText), object{"cache_salt": name}))
 		_, decode := mooncakeLegs(p, name, with(asking(row.prompt), object{"cache_salt": name}))
-		post(t, p, wire.PathChat, prefill)
-		a := post(t, d, wire.PathChat, decode)
+		chat(t, p, prefill)
+		a := chat(t, d, decode)
 		if got := d.Stats().CorruptReads - before; a.status != row.status || got != row.corrupt || a.status == http.StatusOK && strings.HasPrefix(a.text(), "no!") {
 			t.Errorf("%s: answered %d %s with %d corrupt reads, want %d and %d", name, a.status, a.raw, got, row.status, row.corrupt)
 		}
@@ -107,28 +103,22 @@ func TestMooncake_OtherPrompts(t *testing.T) {
 func TestMooncake_StopOnTheFirstTokenDropsTheKV(t *testing.T) {
 	p, d := startMooncake(t, func(c *Config) { c.TimeScale = mooncakeTime })
 	prefill, decode := mooncakeLegs(p, "t", asking(longText))
-	first := ids(post(t, d, wire.PathChat, with(asking(longText), object{"return_token_ids": true})).choice()["token_ids"])[0]
-	a := post(t, p, wire.PathChat, with(prefill, object{"stop_token_ids": []any{first}}))
+	first := ids(chat(t, d, with(asking(longText), object{"return_token_ids": true})).choice()["token_ids"])[0]
+	a := chat(t, p, with(prefill, object{"stop_token_ids": []any{first}}))
 	if a.choice()["finish_reason"] != "stop" || p.Stats().Pins != 0 {
 		t.Errorf("prefill answered %s with %d pins, want stop and none", a.raw, p.Stats().Pins)
 	}
 	began := time.Now()
-	if got := post(t, d, wire.PathChat, decode); got.status != http.StatusInternalServerError || time.Since(began)*mooncakeTime < d.config().Mooncake.AbortTimeout {
+	if got := chat(t, d, decode); got.status != http.StatusInternalServerError || time.Since(began)*mooncakeTime < d.config().Mooncake.AbortTimeout {
 		t.Errorf("decode answered %d after %v, want 500 after the whole limit", got.status, time.Since(began)*mooncakeTime)
 	}
-	if s := d.Stats(); s.FreeBlocks != d.config().Blocks {
-		t.Errorf("%d of %d blocks are free", s.FreeBlocks, d.config().Blocks)
-	}
+	expect(t, d, counts{"FreeBlocks": d.config().Blocks})
 }
 
 func TestMooncake_FailuresOfATransfer(t *testing.T) {
 	dead, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := dead.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, dead.Close())
 	for name, row := range map[string]struct {
 		spoil func(t *testing.T, p, d *Instance, params object)
 		wait  time.Duration // of engine time, at least
@@ -141,15 +131,13 @@ func TestMooncake_FailuresOfATransfer(t *testing.T) {
 		}, connector.MooncakeUnreachable, 480 * time.Second, 1},
 		"expired": {func(_ *testing.T, p, _ *Instance, _ object) { p.Advance(481 * time.Second) }, 480 * time.Second, 0, 0},
 		"second decode leg": {func(t *testing.T, p, d *Instance, params object) {
-			if a := post(t, d, wire.PathChat, with(asking(longText), object{"kv_transfer_params": params})); a.status != http.StatusOK {
-				t.Errorf("the first leg answered %d", a.status)
-			}
+			chat(t, d, with(asking(longText), object{"kv_transfer_params": params})).answers(t, http.StatusOK)
 		}, 480 * time.Second, 0, 0},
 		"restarted, decode knew it": {func(t *testing.T, p, d *Instance, params object) {
 			_, other := mooncakeLegs(p, "other", asking("Hello."))
 			first, _ := mooncakeLegs(p, "other", asking("Hello."))
-			post(t, p, wire.PathChat, first)
-			post(t, d, wire.PathChat, other)
+			chat(t, p, first)
+			chat(t, d, other)
 			p.Restart()
 		}, 540 * time.Second, 0, 0},
 		"restarted": {func(_ *testing.T, p, _ *Instance, _ object) { p.Restart() }, connector.MooncakeUnknown, 480 * time.Second, 0},
@@ -161,10 +149,10 @@ func TestMooncake_FailuresOfATransfer(t *testing.T) {
 			}
 			p, d := startMooncake(t, func(c *Config) { c.TimeScale = float64(scale) })
 			prefill, decode := mooncakeLegs(p, "t", asking(longText))
-			post(t, p, wire.PathChat, prefill)
+			chat(t, p, prefill)
 			row.spoil(t, p, d, decode["kv_transfer_params"].(object))
 			began := time.Now()
-			a := post(t, d, wire.PathChat, with(decode, object{"cache_salt": "s", "stream": true}))
+			a := chat(t, d, with(decode, object{"cache_salt": "s", "stream": true}))
 			took := time.Since(began) * scale
 			if events := a.events(t); a.status != http.StatusOK || len(events) != 3 || !strings.HasPrefix(events[1], `{"error"`) || events[2] != "[DONE]" {
 				t.Errorf("answered %d %s, want the role, an error and the end", a.status, a.raw)
@@ -172,12 +160,8 @@ func TestMooncake_FailuresOfATransfer(t *testing.T) {
 			if took < row.wait || row.limit > 0 && took > row.limit {
 				t.Errorf("answered after %v, want between %v and %v", took, row.wait, row.limit)
 			}
-			if s := d.Stats(); s.FreeBlocks != d.config().Blocks || s.LoadFailures != 1 {
-				t.Errorf("%d blocks are free after %d failures, want all after 1", s.FreeBlocks, s.LoadFailures)
-			}
-			if s := p.Stats(); s.Pins != row.pins {
-				t.Errorf("prefill still has %d pins, want %d", s.Pins, row.pins)
-			}
+			expect(t, d, counts{"FreeBlocks": d.config().Blocks, "LoadFailures": 1})
+			expect(t, p, counts{"Pins": row.pins})
 			assertClean(t, p, d)
 		})
 	}
@@ -189,14 +173,12 @@ func TestMooncake_ClientLeavesWhileDecodeWaits(t *testing.T) {
 	prefill, decode := mooncakeLegs(p, "t", asking(longText))
 	cancel := begin(t, d, wire.PathChat, decode)
 	waiting(t, d)
-	_ = cancel() // its error says that it was taken back
-	eventually(t, "the request ends", func() bool { return d.Stats().Running == 0 })
+	cancel()
+	becomes(t, d, counts{"Running": 0})
 	if s := d.Stats(); s.FreeBlocks == d.config().Blocks {
 		t.Error("its blocks are free while prefill may write to them")
 	}
-	if a := post(t, p, wire.PathChat, prefill); a.status != http.StatusOK {
-		t.Errorf("prefill answered %d", a.status)
-	}
+	chat(t, p, prefill).answers(t, http.StatusOK)
 	eventually(t, "all blocks are free", func() bool {
 		return d.Stats().FreeBlocks == d.config().Blocks && p.Stats().FreeBlocks == p.config().Blocks
 	})
@@ -207,30 +189,24 @@ func TestMooncake_ClientLeavesWhileDecodeWaits(t *testing.T) {
 func TestMooncake_ClientLeavesBeforeItIsScheduled(t *testing.T) {
 	p, d := startMooncake(t, nil)
 	slow := time.Hour
-	if err := d.Switch(Switches{Timing: &Timing{Overhead: slow}}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, d.Switch(Switches{Timing: &Timing{Overhead: slow}}))
 	prefill, decode := mooncakeLegs(p, "t", asking(longText))
-	post(t, p, wire.PathChat, prefill)
+	chat(t, p, prefill)
 	cancel := begin(t, d, wire.PathChat, decode)
-	eventually(t, "the request is there", func() bool { return d.Stats().Running == 1 })
-	_ = cancel() // its error says that it was taken back
-	eventually(t, "prefill is told", func() bool { return p.Stats().Releases == 1 && p.Stats().Pins == 0 })
+	becomes(t, d, counts{"Running": 1})
+	cancel()
+	becomes(t, p, counts{"Releases": 1, "Pins": 0})
 	// A request that decode refuses does so too.
 	prefill, decode = mooncakeLegs(p, "u", asking(longText))
-	post(t, p, wire.PathChat, prefill)
-	if a := post(t, d, wire.PathChat, with(decode, object{"model": "other"})); a.status != http.StatusNotFound {
-		t.Errorf("answered %d", a.status)
-	}
-	eventually(t, "prefill is told", func() bool { return p.Stats().Releases == 2 && p.Stats().Pins == 0 })
+	chat(t, p, prefill)
+	chat(t, d, with(decode, object{"model": "other"})).answers(t, http.StatusNotFound)
+	becomes(t, p, counts{"Releases": 2, "Pins": 0})
 }
 
 func TestMooncake_TwoPrefillsOfOneTransferAreCounted(t *testing.T) {
 	p, _ := startMooncake(t, nil)
 	prefill, _ := mooncakeLegs(p, "t", asking(longText))
-	post(t, p, wire.PathChat, prefill)
-	post(t, p, wire.PathChat, prefill)
-	if s := p.Stats(); s.DoubleReads != 1 || s.Pins != 1 {
-		t.Errorf("double reads %d, pins %d; want 1, 1", s.DoubleReads, s.Pins)
-	}
+	chat(t, p, prefill)
+	chat(t, p, prefill)
+	expect(t, p, counts{"DoubleReads": 1, "Pins": 1})
 }

@@ -2,7 +2,6 @@ package vllmsim
 
 import (
 	"testing"
-	"time"
 
 	"carryover/upstream/vllmsim/bpe"
 	"carryover/upstream/vllmsim/engine"
@@ -56,9 +55,7 @@ func TestParams_NullAndNot(t *testing.T) {
 			if c.null {
 				pins = 0
 			}
-			if s := i.Stats(); s.Pins != pins || s.Running != 0 {
-				t.Errorf("pins %d, running %d; want %d, 0", s.Pins, s.Running, pins)
-			}
+			expect(t, i, counts{"Pins": pins, "Running": 0})
 		})
 	}
 }
@@ -82,26 +79,13 @@ func lettersAndSpace() []string {
 func TestParams_RemoteTokensAreWhatIsComputed(t *testing.T) {
 	i := startInstance(t, nil)
 	for _, limit := range []int{1, 2, 17} {
-		got := post(t, i, wire.PathChat, object{"model": "sim", "messages": []any{user(longText)}, "max_tokens": limit, "return_token_ids": true,
-			"kv_transfer_params": object{"x": 1}})
+		got := chat(t, i, with(asking(longText), object{"max_tokens": limit, "return_token_ids": true,
+			"kv_transfer_params": object{"x": 1}}))
 		prompt := len(ids(got.body["prompt_token_ids"]))
 		tokens := int(got.params()["remote_num_tokens"].(float64))
 		blocks := len(got.params()["remote_block_ids"].([]any)[0].([]any))
 		if want := prompt + limit - 1; tokens != want || blocks != engine.CeilDiv(want, 16) {
 			t.Errorf("limit %d: %d tokens in %d blocks, want %d in %d", limit, tokens, blocks, want, engine.CeilDiv(want, 16))
 		}
-	}
-}
-
-func TestAbort_ClientGoneFreesBlocks(t *testing.T) {
-	d := startInstance(t, func(c *Config) { c.Timing.InterToken = time.Hour })
-	takeBack := begin(t, d, wire.PathChat, object{"model": "sim", "messages": []any{user(longText)}, "stream": true, "kv_transfer_params": object{"x": 1}})
-	eventually(t, "decode generates", func() bool { return d.Stats().GeneratedTokens == 1 })
-	if err := takeBack(); err == nil {
-		t.Error("the stream ended in order")
-	}
-	eventually(t, "decode aborts", func() bool { return d.Stats().Aborts == 1 })
-	if s := d.Stats(); s.Pins != 0 || s.FreeBlocks != d.config().Blocks || s.Running != 0 {
-		t.Errorf("pins %d, free blocks %d, running %d; want 0, all, 0", s.Pins, s.FreeBlocks, s.Running)
 	}
 }

@@ -12,25 +12,17 @@ import (
 // Whole answers are refused with 503, streams by their first event; health and the rest are as ever (measured on 0.33).
 func TestPause_RefusesAsMeasured(t *testing.T) {
 	i, err := Start(DefaultConfig())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer func() {
-		if err := i.Close(); err != nil {
-			t.Error(err)
-		}
+		must(t, i.Close())
 	}()
 	ask := func(method, path, body string) (status int, answer string) {
 		t.Helper()
 		req, err := http.NewRequestWithContext(t.Context(), method, i.URL()+path, strings.NewReader(body))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		req.Header.Set("Content-Type", "application/json")
 		resp, err := http.DefaultClient.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer resp.Body.Close()
 		var b strings.Builder
 		if _, err := io.Copy(&b, resp.Body); err != nil {

@@ -20,18 +20,12 @@ func TestPins_EndWithLeaseAndTTL(t *testing.T) {
 
 	p.Advance(29 * time.Second)
 	d.Advance(479 * time.Second)
-	if ps, ds := p.Stats(), d.Stats(); ps.Pins != 1 || ds.Pins != 1 {
-		t.Errorf("a second early: pins %d and %d, want 1 and 1", ps.Pins, ds.Pins)
-	}
+	expect(t, p, counts{"Pins": 1})
+	expect(t, d, counts{"Pins": 1})
 	p.Advance(time.Second)
 	d.Advance(time.Second)
-	ps, ds := p.Stats(), d.Stats()
-	if ps.Pins != 0 || ps.LeasesExpired != 1 || ps.TTLExpired != 0 {
-		t.Errorf("prefill after its lease: pins %d, leases expired %d, TTLs expired %d; want 0, 1, 0", ps.Pins, ps.LeasesExpired, ps.TTLExpired)
-	}
-	if ds.Pins != 0 || ds.TTLExpired != 1 || ds.FreeBlocks != d.config().Blocks {
-		t.Errorf("decode after its TTL: pins %d, TTLs expired %d, free blocks %d; want 0, 1, all", ds.Pins, ds.TTLExpired, ds.FreeBlocks)
-	}
+	expect(t, p, counts{"Pins": 0, "LeasesExpired": 1, "TTLExpired": 0})
+	expect(t, d, counts{"Pins": 0, "TTLExpired": 1, "FreeBlocks": d.config().Blocks})
 }
 
 func TestPins_ReadAfterLeaseIsCounted(t *testing.T) {
@@ -39,10 +33,9 @@ func TestPins_ReadAfterLeaseIsCounted(t *testing.T) {
 	messages := []any{user(longText)}
 	prefill := prefillWith(t, p, messages, prefillTemplate(), "s")
 	p.Advance(31 * time.Second)
-	got := post(t, d, wire.PathChat, object{"model": "sim", "messages": messages, "kv_transfer_params": prefill.params()})
-	if s := p.Stats(); got.status != http.StatusOK || s.ExpiredReads != 1 || s.LateNotifications != 1 {
-		t.Errorf("answered %d with %d expired reads and %d late notifications, want 200 with 1 and 1", got.status, s.ExpiredReads, s.LateNotifications)
-	}
+	got := chat(t, d, object{"model": "sim", "messages": messages, "kv_transfer_params": prefill.params()})
+	got.answers(t, http.StatusOK)
+	expect(t, p, counts{"ExpiredReads": 1, "LateNotifications": 1})
 }
 
 func TestPins_HeartbeatProlongsTheLeaseOnly(t *testing.T) {
@@ -53,22 +46,16 @@ func TestPins_HeartbeatProlongsTheLeaseOnly(t *testing.T) {
 	p.Advance(25 * time.Second)
 	e.Heartbeat(id)
 	p.Advance(19 * time.Second)
-	if s := p.Stats(); s.Pins != 1 {
-		t.Fatalf("19 s after a heartbeat: pins %d, want 1", s.Pins)
-	}
+	expect(t, p, counts{"Pins": 1})
 	p.Advance(2 * time.Second)
-	if s := p.Stats(); s.Pins != 0 || s.LeasesExpired != 1 {
-		t.Errorf("21 s after a heartbeat: pins %d, leases expired %d; want 0, 1", s.Pins, s.LeasesExpired)
-	}
+	expect(t, p, counts{"Pins": 0, "LeasesExpired": 1})
 
 	d := startInstance(t, nil)
-	decode := post(t, d, wire.PathChat, object{"model": "sim", "messages": []any{user("hi")}, "kv_transfer_params": object{"x": 1}})
+	decode := chat(t, d, with(asking("hi"), object{"kv_transfer_params": object{"x": 1}}))
 	d.Advance(479 * time.Second)
 	d.engines()[0].Heartbeat(decode.params()["remote_request_id"].(string))
 	d.Advance(2 * time.Second)
-	if s := d.Stats(); s.Pins != 0 {
-		t.Errorf("decode's pin after its TTL and a heartbeat: pins %d, want 0", s.Pins)
-	}
+	expect(t, d, counts{"Pins": 0})
 }
 
 func TestPins_WaitingReaderSendsHeartbeats(t *testing.T) {
@@ -90,53 +77,6 @@ func TestPins_WaitingReaderSendsHeartbeats(t *testing.T) {
 	assertClean(t, p, d)
 }
 
-func TestTicket_DeclinedNearItsExpiry(t *testing.T) {
-	p, d := startPair(t, nil)
-	messages, reply := firstTurn(t, p, d)
-	next := append(messages, assistant(reply.text()), user("And then?"))
-	d.Advance(476 * time.Second)
-	if got := prefillWith(t, p, next, reply.params(), "s"); got.status != http.StatusInternalServerError {
-		t.Errorf("4 s before the expiry: answered %d, want 500", got.status)
-	}
-	if s := p.Stats(); s.DeclinedReads != 1 || s.LoadFailures != 1 {
-		t.Errorf("declined %d, load failures %d; want 1, 1", s.DeclinedReads, s.LoadFailures)
-	}
-	without := with(reply.params(), object{"remote_blocks_expiry_time": nil})
-	if got := prefillWith(t, p, next, without, "s"); got.status != http.StatusOK {
-		t.Errorf("without an expiry time: answered %d, want 200, for nothing is checked then", got.status)
-	}
-	assertClean(t, p, d)
-}
-
-func TestTicket_ReleaseFreesDecodeAndCostsNothing(t *testing.T) {
-	p, d := startPair(t, nil)
-	lone := startInstance(t, nil)
-	messages, reply := firstTurn(t, p, d)
-	other := []any{user("Something else. " + longText)}
-	got := prefillWith(t, p, other, with(reply.params(), object{"remote_num_tokens": 0}), "s")
-	if want := prefillWith(t, lone, other, prefillTemplate(), "s").text(); got.text() != want {
-		t.Errorf("the carrying request says %q, alone %q", got.text(), want)
-	}
-	eventually(t, "decode frees the released pin", func() bool { return d.Stats().Pins == 0 })
-	if s := d.Stats(); s.Releases != 1 || s.Reads != 0 {
-		t.Errorf("releases %d, reads %d; want 1, 0", s.Releases, s.Reads)
-	}
-	_ = messages
-	assertClean(t, p, d)
-}
-
-func TestTicket_ReleaseToAnOwnerThatIsGoneIsHarmless(t *testing.T) {
-	p, d := startPair(t, func(c *Config) { c.TimeScale = 50 })
-	messages, reply := firstTurn(t, p, d)
-	if err := d.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if got := prefillWith(t, p, messages, with(reply.params(), object{"remote_num_tokens": 0}), "s"); got.status != http.StatusOK {
-		t.Errorf("answered %d, want 200", got.status)
-	}
-	eventually(t, "the failed notification is counted", func() bool { return p.Stats().FailedNotices == 1 })
-}
-
 func TestTicket_BelowThresholdIsComputedAndReleased(t *testing.T) {
 	p, d := startPair(t, nil)
 	_, reply := turn(t, p, d, []any{user("Hi.")}, nil, object{"max_tokens": 4})
@@ -145,7 +85,7 @@ func TestTicket_BelowThresholdIsComputedAndReleased(t *testing.T) {
 	if cached := got.params()["remote_prefill_cached_tokens"]; cached != 0.0 {
 		t.Errorf("reused %v tokens, want 0: fewer than 64 are missing", cached)
 	}
-	eventually(t, "decode frees the pin", func() bool { return d.Stats().Releases == 1 })
+	becomes(t, d, counts{"Releases": 1})
 }
 
 func TestTicket_NeverAnswered(t *testing.T) {
@@ -161,33 +101,15 @@ func TestTicket_NeverAnswered(t *testing.T) {
 			p := startInstance(t, func(cfg *Config) { cfg.TimeScale = 100; c.change(cfg) })
 			d := startInstance(t, nil)
 			messages, reply := firstTurn(t, p, d)
-			next := append(messages, assistant(reply.text()), user("And then?"))
+			next := then(messages, reply)
 			takeBack := begin(t, p, wire.PathChat, object{"model": "sim", "messages": next, "max_tokens": 1, "cache_salt": "s",
 				"kv_transfer_params": with(reply.params(), c.spoil)})
-			eventually(t, "the request is parked", func() bool { return p.Stats().Parked == 1 })
-			if got := prefillWith(t, p, next, prefillTemplate(), "other"); got.status != http.StatusOK {
-				t.Errorf("another request meanwhile: %d, want 200", got.status)
-			}
-			if err := takeBack(); err == nil {
-				t.Error("the request was answered")
-			}
+			becomes(t, p, counts{"Parked": 1})
+			prefillWith(t, p, next, prefillTemplate(), "other").answers(t, http.StatusOK)
+			takeBack()
 			eventually(t, "the engine drops the request", func() bool { s := p.Stats(); return s.Parked == 0 && s.Running == 0 && s.Aborts == 1 })
-			if s := d.Stats(); s.Pins != 1 {
-				t.Errorf("decode's pins %d, want 1: it has not been told", s.Pins)
-			}
+			expect(t, d, counts{"Pins": 1})
 		})
-	}
-}
-
-func TestTicket_ReleaseToPrefillWithoutBidirectionalFreesNothing(t *testing.T) {
-	p := startInstance(t, func(c *Config) { c.Bidirectional = false })
-	d := startInstance(t, nil)
-	messages, reply := firstTurn(t, p, d)
-	if got := prefillWith(t, p, messages, with(reply.params(), object{"remote_num_tokens": 0}), "s"); got.status != http.StatusOK {
-		t.Errorf("answered %d, want 200", got.status)
-	}
-	if s := d.Stats(); s.Pins != 1 || s.Releases != 0 {
-		t.Errorf("decode: pins %d, releases %d; want 1, 0", s.Pins, s.Releases)
 	}
 }
 
@@ -197,24 +119,18 @@ func TestDecode_GoneBeforeReadingFreesPrefill(t *testing.T) {
 	messages := []any{user(longText)}
 	prefill := prefillWith(t, p, messages, prefillTemplate(), "s")
 	takeBack := begin(t, d, wire.PathChat, object{"model": "sim", "messages": messages, "kv_transfer_params": prefill.params()})
-	eventually(t, "decode has the request", func() bool { return d.Stats().Running == 1 })
-	if err := takeBack(); err == nil {
-		t.Error("the request was answered")
-	}
-	eventually(t, "prefill is told", func() bool { return p.Stats().Releases == 1 })
-	if s := d.Stats(); s.Pins != 0 || s.FreeBlocks != d.config().Blocks {
-		t.Errorf("decode: pins %d, free blocks %d; want 0 and all", s.Pins, s.FreeBlocks)
-	}
+	becomes(t, d, counts{"Running": 1})
+	takeBack()
+	becomes(t, p, counts{"Releases": 1})
+	expect(t, d, counts{"Pins": 0, "FreeBlocks": d.config().Blocks})
 }
 
 func TestDecode_RefusedRequestFreesPrefill(t *testing.T) {
 	p, d := startPair(t, nil)
 	prefill := prefillWith(t, p, []any{user(longText)}, prefillTemplate(), "s")
-	got := post(t, d, wire.PathChat, object{"model": "other", "messages": []any{user(longText)}, "kv_transfer_params": prefill.params()})
-	if got.status != http.StatusNotFound {
-		t.Errorf("answered %d, want 404", got.status)
-	}
-	eventually(t, "prefill is told", func() bool { return p.Stats().Releases == 1 })
+	got := chat(t, d, object{"model": "other", "messages": []any{user(longText)}, "kv_transfer_params": prefill.params()})
+	got.answers(t, http.StatusNotFound)
+	becomes(t, p, counts{"Releases": 1})
 }
 
 func TestPins_TwoReadersAtOnceAreADoubleRead(t *testing.T) {
@@ -229,9 +145,7 @@ func TestPins_TwoReadersAtOnceAreADoubleRead(t *testing.T) {
 		}
 	}
 	e.Notified(engine.SideRequest{RequestID: id})
-	if s := p.Stats(); s.DoubleReads != 1 || s.Reads != 1 || s.Pins != 0 {
-		t.Errorf("double reads %d, reads %d, pins %d; want 1, 1, 0", s.DoubleReads, s.Reads, s.Pins)
-	}
+	expect(t, p, counts{"DoubleReads": 1, "Reads": 1, "Pins": 0})
 	if _, _, err := e.ReadBlocks(engine.SideRequest{RequestID: "chatcmpl-never-seen", Blocks: blocks}); err != nil || p.Stats().UnknownReads != 1 {
 		t.Errorf("a read for a request never pinned: error %v, unknown reads %d; want none and 1", err, p.Stats().UnknownReads)
 	}

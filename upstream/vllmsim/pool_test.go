@@ -13,9 +13,7 @@ func TestPool_ExhaustedByPinsServesAgainWhenTheyExpire(t *testing.T) {
 	i := startInstance(t, func(c *Config) { c.Blocks, c.TimeScale = 16, 500 })
 	for _, salt := range []string{"a", "b", "c", "d", "e"} {
 		// Five prompts of about six blocks each do not fit into sixteen: the later ones wait for a lease to end.
-		if got := prefillWith(t, i, []any{user(longText)}, prefillTemplate(), salt); got.status != http.StatusOK {
-			t.Fatalf("salt %s answered %d, want 200", salt, got.status)
-		}
+		prefillWith(t, i, []any{user(longText)}, prefillTemplate(), salt).answers(t, http.StatusOK)
 	}
 	if s := i.Stats(); s.LeasesExpired == 0 {
 		t.Error("no lease expired, so nothing waited")
@@ -23,20 +21,20 @@ func TestPool_ExhaustedByPinsServesAgainWhenTheyExpire(t *testing.T) {
 }
 
 func TestPool_PreemptedRunSaysTheSame(t *testing.T) {
-	ask := object{"model": "sim", "messages": []any{user(longText)}, "max_tokens": 80, "ignore_eos": true}
+	ask := with(asking(longText), object{"max_tokens": 80, "ignore_eos": true})
 	want := post(t, startInstance(t, nil), wire.PathChat, ask).text()
 	tight := startInstance(t, func(c *Config) { c.Blocks = 14 })
 	prefillWith(t, tight, []any{user(longText)}, prefillTemplate(), "pinned")
 	said := make(chan string, 1) // room for the answer of the one goroutine
-	go func() { said <- post(t, tight, wire.PathChat, ask).text() }()
-	eventually(t, "the request runs out of blocks", func() bool { return tight.Stats().Preemptions == 1 })
+	go func() { said <- chat(t, tight, ask).text() }()
+	becomes(t, tight, counts{"Preemptions": 1})
 	tight.Advance(31 * time.Second) // ends the lease
 	got := <-said
 	if got != want {
 		t.Errorf("under memory pressure %q, want %q", got, want)
 	}
 	// The next turn finds the recomputed blocks in the prefix cache.
-	post(t, tight, wire.PathChat, object{"model": "sim", "messages": []any{user(longText), assistant(got), user("And then?")}, "max_tokens": 1})
+	chat(t, tight, object{"model": "sim", "messages": []any{user(longText), assistant(got), user("And then?")}, "max_tokens": 1})
 	if s := tight.Stats(); s.LocalHitTokens == 0 {
 		t.Error("the next turn found nothing")
 	}
@@ -46,8 +44,8 @@ func TestPool_PreemptedRunSaysTheSame(t *testing.T) {
 func TestPool_EvictedPrefixIsNotHit(t *testing.T) {
 	roomy, tight := startInstance(t, nil), startInstance(t, func(c *Config) { c.Blocks = 12 })
 	for n := range 12 {
-		ask := object{"model": "sim", "messages": []any{user(fmt.Sprint(n%4, longText))}, "max_tokens": 2 + n}
-		if got, want := post(t, tight, wire.PathChat, ask).text(), post(t, roomy, wire.PathChat, ask).text(); got != want {
+		ask := with(asking(fmt.Sprint(n%4, longText)), object{"max_tokens": 2 + n})
+		if got, want := chat(t, tight, ask).text(), chat(t, roomy, ask).text(); got != want {
 			t.Errorf("request %d: %q, want %q", n, got, want)
 		}
 	}
@@ -60,8 +58,8 @@ func TestPool_EvictedPrefixIsNotHit(t *testing.T) {
 func TestPool_ReaderThatWaitsForBlocksKeepsTheLease(t *testing.T) {
 	p := startInstance(t, func(c *Config) { c.TimeScale = 50 })
 	d := startInstance(t, func(c *Config) { c.Blocks, c.TimeScale, c.KVTTL = 12, 50, 50*time.Second })
-	post(t, d, wire.PathChat, object{"model": "sim", "messages": []any{user("First. " + longText)}, "max_tokens": 1, "kv_transfer_params": object{"x": 1}})
-	post(t, d, wire.PathChat, object{"model": "sim", "messages": []any{user("Second. " + longText)}, "max_tokens": 1, "kv_transfer_params": object{"x": 1}})
+	chat(t, d, with(asking("First. "+longText), object{"max_tokens": 1, "kv_transfer_params": object{"x": 1}}))
+	chat(t, d, with(asking("Second. "+longText), object{"max_tokens": 1, "kv_transfer_params": object{"x": 1}}))
 	// Both pins together leave no room until their 50 s are over; prefill's lease is 30 s.
 	turn(t, p, d, []any{user(longText)}, nil, object{"max_tokens": 2})
 	if s := p.Stats(); s.Heartbeats == 0 || s.LeasesExpired != 0 || s.Reads != 1 {
@@ -74,16 +72,14 @@ func TestPool_ReaderThatWaitsForBlocksKeepsTheLease(t *testing.T) {
 // is found by the next turn as well (vllm/v1/core/kv_cache_manager.py, allocate_slots: cache_blocks).
 func TestPool_AnswersThatWereAbortedAreCached(t *testing.T) {
 	i := startInstance(t, nil)
-	first := post(t, i, wire.PathChat, object{"model": "sim", "messages": []any{user("SAY " + longText + " STOP and more")}, "max_tokens": 400, "stop": []string{" STOP"}})
+	first := chat(t, i, with(asking("SAY "+longText+" STOP and more"), object{"max_tokens": 400, "stop": []string{" STOP"}}))
 	if first.choice()["stop_reason"] != " STOP" {
 		t.Fatalf("got %v, want an answer that the stop string ends", first.choice())
 	}
 	before := i.Stats()
-	if before.Aborts != 1 {
-		t.Fatalf("got %d aborts, want 1", before.Aborts)
-	}
+	expect(t, i, counts{"Aborts": 1})
 	messages := []any{user("SAY " + longText + " STOP and more"), assistant(first.text()), user("And then?")}
-	post(t, i, wire.PathChat, object{"model": "sim", "messages": messages, "max_tokens": 1})
+	chat(t, i, object{"model": "sim", "messages": messages, "max_tokens": 1})
 	after := i.Stats()
 	prompt, hits := after.PromptTokens-before.PromptTokens, after.LocalHitTokens-before.LocalHitTokens
 	if prompt-hits > 48 {

@@ -1,17 +1,13 @@
 package vllmsim
 
 import (
-	"context"
 	"net"
-	"net/http"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"carryover/upstream/vllmsim/engine"
-	"carryover/upstream/vllmsim/wire"
 	"carryover/upstream/vllmsim/zmtp"
 )
 
@@ -29,9 +25,7 @@ type puller struct {
 func startPuller(t *testing.T, address string) *puller {
 	t.Helper()
 	l, err := net.Listen("tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	p := &puller{listener: l, frames: make(chan string, 256)}
 	p.served.Spawn(func() {
 		for {
@@ -121,34 +115,4 @@ func (p *puller) closedByPeer() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.ended == len(p.conns)
-}
-
-// abandonedRequest sends a completion whose client leaves when done is called.
-func abandonedRequest(t *testing.T, i *Instance, body object) (done func()) {
-	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	raw, err := wire.Marshal(body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, i.URL()+wire.PathCompletions, strings.NewReader(string(raw)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	req.Header.Set("Content-Type", "application/json")
-	ended := make(chan error, 1) // one result
-	go func() {
-		resp, err := client().Do(req)
-		if err == nil {
-			_ = resp.Body.Close() // reported below
-		}
-		ended <- err
-	}()
-	return func() {
-		t.Helper()
-		cancel()
-		if err := <-ended; err == nil {
-			t.Error("the request was answered")
-		}
-	}
 }

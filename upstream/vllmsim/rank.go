@@ -61,7 +61,9 @@ func (r *rank) listenEvents(host string, port int) (net.Listener, error) {
 
 // serve answers peers of all sockets until they are closed. Errors mean that a peer went away, which does not matter.
 func (r *rank) serve(n *network) {
-	n.accept(r.side, func(conn net.Conn) { _ = engine.ServeSide(conn, r.engine.Load) })
+	n.accept(r.side, func(conn net.Conn) {
+		_ = engine.ServeSide(conn, r.engine.Load, func(engine.SideRequest) bool { return true })
+	})
 	if r.events != nil {
 		n.accept(r.events, func(conn net.Conn) { _ = r.engine.Load().Events.Publish(conn) })
 	}

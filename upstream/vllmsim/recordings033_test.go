@@ -17,9 +17,7 @@ import (
 func excerpts033(t *testing.T, file string) map[string][]string {
 	t.Helper()
 	raw, err := os.ReadFile("../../testdata/exchanges/vllm-0.33/" + file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	list, title := map[string][]string{}, ""
 	for line := range strings.Lines(string(raw)) {
 		line = strings.TrimSuffix(line, "\n")
@@ -45,23 +43,20 @@ func excerpts033(t *testing.T, file string) map[string][]string {
 // event033 is the recorded event that has text, the last of several.
 func event033(t *testing.T, events []string, text string) string {
 	t.Helper()
-	at := slices.IndexFunc(events, func(e string) bool { return strings.Contains(e, text) })
-	if at < 0 {
-		t.Fatalf("no event with %s in %q", text, events)
-	}
-	for n, e := range events {
+	for _, e := range slices.Backward(events) {
 		if strings.Contains(e, text) {
-			at = n
+			return e
 		}
 	}
-	return events[at]
+	t.Fatalf("no event with %s in %q", text, events)
+	return ""
 }
 
 // compareCut compares a document with a recorded one whose end may be cut off. Members that differ by nature count by type.
 func compareCut(t *testing.T, name, want, got string) {
 	t.Helper()
 	if json.Valid([]byte(want)) {
-		compareJSON(t, name, []byte(want), levelledMessage(t, []byte(want), []byte(got)))
+		compareJSON(t, name, []byte(want), []byte(got))
 		return
 	}
 	byNature := regexp.MustCompile(`"(id|model|created_at|created)":("[^"]*"|\d+)|"output":\[.*\],"parallel|"(prompt_token_ids|remote_block_ids)":\[[^"]*\]|"(input_tokens|cached_tokens)":\d+`)
@@ -141,19 +136,13 @@ var outputIDs = regexp.MustCompile(`"output_token_ids":\[[^]]+]`)
 
 func TestRecordings033_PrefillParams(t *testing.T) {
 	p, _ := startPair033(t, func(c *Config) { c.OutputTokenIDs = true })
-	prefill := post(t, p, wire.PathChat, object{"model": "tiny", "messages": []any{user(longText)}, "max_tokens": 1, "kv_transfer_params": prefillTemplate()})
+	prefill := chat(t, p, object{"model": "tiny", "messages": []any{user(longText)}, "max_tokens": 1, "kv_transfer_params": prefillTemplate()})
 	raw, err := wire.Marshal(prefill.params())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	// A map has lost the order, which the streams show.
 	have, want := object{}, object{}
-	if err := json.Unmarshal(raw, &have); err != nil {
-		t.Fatal(err)
-	}
-	if err := json.Unmarshal([]byte(excerpts033(t, "excerpts-stock.txt")["prefill's params"][0]), &want); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal(raw, &have))
+	must(t, json.Unmarshal([]byte(excerpts033(t, "excerpts-stock.txt")["prefill's params"][0]), &want))
 	for name := range want {
 		if _, ok := have[name]; !ok {
 			t.Errorf("prefill's params lack %s", name)
@@ -167,12 +156,7 @@ func TestRecordings033_PrefillParams(t *testing.T) {
 func TestRecordings033_Messages(t *testing.T) {
 	recorded := excerpts033(t, "excerpts-stock.txt")
 	p, d := startPair033(t, nil)
-	events := func() (data []string) {
-		for _, e := range recordedtest.Frames(t, string(messages033(t, p, d, true).raw)) {
-			data = append(data, e.Data)
-		}
-		return data
-	}()
+	_, events := frames033(t, messages033(t, p, d, true))
 	for _, part := range []string{`"message_start"`, `"message_delta"`, `"message_stop"`} {
 		compareCut(t, part, event033(t, recorded["messages stream"], part), event033(t, events, part))
 	}
@@ -186,6 +170,15 @@ func TestRecordings033_Messages(t *testing.T) {
 	}
 }
 
+// frames033 are the names and the data of the events of a stream.
+func frames033(t *testing.T, got answer) (names, data []string) {
+	t.Helper()
+	for _, e := range recordedtest.Frames(t, string(got.raw)) {
+		names, data = append(names, e.Name), append(data, e.Data)
+	}
+	return names, data
+}
+
 func messages033(t *testing.T, p, d *Instance, stream bool) answer {
 	t.Helper()
 	body := object{"model": "tiny", "messages": []any{user(longText)}, "max_tokens": 4}
@@ -196,16 +189,12 @@ func messages033(t *testing.T, p, d *Instance, stream bool) answer {
 func TestRecordings033_ResponsesStreamCutByItsLimit(t *testing.T) {
 	recorded := excerpts033(t, "excerpts-stock.txt")["responses stream"]
 	_, d := startPair033(t, nil)
-	got := recordedtest.Frames(t, string(post(t, d, wire.PathResponses, object{"model": "tiny", "input": longText, "max_output_tokens": 4, "stream": true, "temperature": 0}).raw))
-	data := make([]string, len(got))
-	for n, e := range got {
-		data[n] = e.Data
-	}
+	names, data := frames033(t, post(t, d, wire.PathResponses, object{"model": "tiny", "input": longText, "max_output_tokens": 4, "stream": true, "temperature": 0}))
 	for _, part := range []string{`"type":"response.output_item.done"`, `"reason":"max_output_tokens"`} {
 		compareCut(t, part, event033(t, recorded, part), event033(t, data, part))
 	}
 	compareCut(t, "response.created", recorded[0], data[0])
-	if last := got[len(got)-1].Name; last != "response.incomplete" {
+	if last := names[len(names)-1]; last != "response.incomplete" {
 		t.Errorf("the stream ends with %s, recorded response.incomplete", last)
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -12,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"carryover/upstream/vllmsim/recordedtest"
 	"carryover/upstream/vllmsim/wire"
 )
 
@@ -33,20 +33,9 @@ type recording struct {
 	} `json:"response"`
 }
 
-func readRecording(t *testing.T, name string) recording {
+func readRecording(t *testing.T, folder, name string) (r recording) {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join(exchanges, name+"-*.json"))
-	if err != nil || len(files) != 1 {
-		t.Fatalf("recording %s: %v %v", name, files, err)
-	}
-	raw, err := os.ReadFile(files[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	var r recording
-	if err := json.Unmarshal(raw, &r); err != nil {
-		t.Fatalf("recording %s: %v", name, err)
-	}
+	recordedtest.Read(t, "../..", folder, name, &r)
 	return r
 }
 
@@ -102,15 +91,8 @@ func (r *replayer) shortened(t *testing.T) object {
 	t.Helper()
 	first := r.answers["02"]
 	held := slices.Concat(ids(first.body["prompt_token_ids"]), ids(first.choice()["token_ids"]))
-	prompt := ids(r.answers["03"].body["tokens"])
-	n := 0
-	for n < len(held) && n < len(prompt) && held[n] == prompt[n] {
-		n++
-	}
-	blocks := n / 32
-	ticket := r.ticket(t, "02", r.answers["03"].body["tokens"])
-	group := ticket["remote_block_ids"].([]any)[0].([]any)
-	return with(ticket, object{"remote_num_tokens": blocks * 32, "remote_block_ids": []any{group[:blocks]}})
+	next := r.answers["03"].body["tokens"]
+	return shortTicket(r.ticket(t, "02", next), held, ids(next), 32)
 }
 
 func TestRecordings_SimulatorAnswersLikeVLLM(t *testing.T) {
@@ -125,12 +107,10 @@ func TestRecordings_SimulatorAnswersLikeVLLM(t *testing.T) {
 		if name == "19" {
 			continue // metrics have a test of their own
 		}
-		rec := readRecording(t, name)
+		rec := readRecording(t, "vllm-0.32", name)
 		if name == "20" {
 			separate := ParamsSeparate
-			if err := d.Switch(Switches{Params: &separate}); err != nil {
-				t.Fatal(err)
-			}
+			must(t, d.Switch(Switches{Params: &separate}))
 		}
 		got := r.send(t, name, rec)
 		r.answers[name] = got
@@ -150,18 +130,12 @@ func (r *replayer) send(t *testing.T, name string, rec recording) answer {
 	if rec.Server == "decode" {
 		i = r.d
 	}
-	var body []byte
+	var body any
 	if rec.Request.Body != nil {
-		var err error
-		if body, err = json.Marshal(r.adapt(t, name, rec.Request.Body)); err != nil {
-			t.Fatal(err)
-		}
+		body = r.adapt(t, name, rec.Request.Body)
 	}
-	req, err := http.NewRequestWithContext(t.Context(), rec.Request.Method, i.URL()+rec.Request.Path, bytes.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
-	req.Header.Set("Content-Type", "application/json")
+	req := newRequest(t, i, rec.Request.Path, body)
+	req.Method = rec.Request.Method
 	for k, v := range rec.Request.Headers {
 		req.Header.Set(k, v)
 	}
@@ -209,7 +183,8 @@ func compareExchange(t *testing.T, name string, rec recording, got answer) {
 // byNature are members whose values differ between any two runs or any two tokenizers: only their JSON types count.
 var byNature = regexp.MustCompile(`(^|\.)(id|created|content|text|token_ids|prompt_token_ids|tokens|count|remote_engine_id|` +
 	`remote_request_id|remote_block_ids|remote_port|remote_num_tokens|remote_blocks_expiry_time|` +
-	`remote_prefill_cached_tokens|prompt_tokens|total_tokens|completion_tokens|cached_tokens|created_cache_tokens)$`)
+	`remote_prefill_cached_tokens|prompt_tokens|total_tokens|completion_tokens|cached_tokens|created_cache_tokens|request_id|input_tokens|original_input_tokens|output_tokens|` +
+	`cache_read_input_tokens|cache_creation_input_tokens|created_at|cache_write_tokens|reasoning_tokens|sequence_number)$`)
 
 func compareJSON(t *testing.T, name string, want, got []byte) {
 	t.Helper()
@@ -274,15 +249,9 @@ func flatten(t *testing.T, raw []byte) []leaf {
 func TestRecordings_Metrics(t *testing.T) {
 	i := startInstance(t, func(c *Config) { c.Model, c.BlockSize, c.MaxModelLen = "tiny", 32, 8192 })
 	recorded, err := os.ReadFile(filepath.Join(exchanges, "19-metrics-prefill.txt"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, i.URL()+"/metrics", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	have := map[string]bool{}
-	for line := range strings.Lines(string(do(t, req).raw)) {
+	for line := range strings.Lines(string(get(t, i, "/metrics").raw)) {
 		have[metricName(line)] = true
 	}
 	for name := range have {

@@ -20,9 +20,7 @@ func TestSleepAndWake_RaisesTheGeneration(t *testing.T) {
 		if got := [2]any{before["remote_registration_generation"], after["remote_registration_generation"]}; got != want {
 			t.Errorf("%s: generations %v, want %v", version, got, want)
 		}
-		if s := d.Stats(); s.Pins != 1 {
-			t.Errorf("%s: %d pins, want that of the last turn", version, s.Pins)
-		}
+		expect(t, d, counts{"Pins": 1})
 		assertClean(t, p, d)
 	}
 }
@@ -31,9 +29,8 @@ func TestSleepAndWake_RaisesTheGeneration(t *testing.T) {
 func TestSleepAndWake_OlderTicketsAreGarbage(t *testing.T) {
 	p, d, messages, ticket := wokenPair(t, VLLM033)
 	turn(t, p, d, messages, ticket, object{"cache_salt": "s"})
-	if reader, owner := p.Stats(), d.Stats(); reader.CorruptReads != 1 || owner.ExpiredReads != 1 {
-		t.Errorf("%d corrupt reads and %d expired, want 1 and 1", reader.CorruptReads, owner.ExpiredReads)
-	}
+	expect(t, p, counts{"CorruptReads": 1})
+	expect(t, d, counts{"ExpiredReads": 1})
 }
 
 // The number makes the reader shake hands again. Without it, it reads by the registration that it knows.
@@ -58,9 +55,8 @@ func TestSleepAndWake_ReadersNeedTheNumber(t *testing.T) {
 			if keep {
 				corrupt = 0
 			}
-			if reader, owner := p.Stats(), d.Stats(); reader.CorruptReads != corrupt || owner.StaleReads != corrupt || reader.Loads != 3 {
-				t.Errorf("%d loads, %d corrupt and %d stale reads, want 3, %d and %d", reader.Loads, reader.CorruptReads, owner.StaleReads, corrupt, corrupt)
-			}
+			expect(t, p, counts{"CorruptReads": corrupt, "Loads": 3})
+			expect(t, d, counts{"StaleReads": corrupt})
 		})
 	}
 }

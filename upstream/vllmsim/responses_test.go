@@ -32,9 +32,7 @@ func outputText(t *testing.T, response object) string {
 // responded is a whole response with status 200.
 func responded(t *testing.T, got answer) object {
 	t.Helper()
-	if got.status != http.StatusOK {
-		t.Fatalf("answered %d: %s", got.status, got.raw)
-	}
+	got.answers(t, http.StatusOK)
 	return got.body
 }
 
@@ -96,21 +94,5 @@ func TestResponses_AnyPrefillServesThem(t *testing.T) {
 			}
 			assertClean(t, p, d)
 		}
-	}
-}
-
-func TestResponses_ForcedIDsWinOverTheInput(t *testing.T) {
-	i := startInstance(t, func(c *Config) { c.Render = true })
-	prompt := renderedIDs(t, i, wire.PathResponses, responseBody(nil, "SAY forwarded"))
-	forced := object{"kv_transfer_params": object{"prompt_token_ids": prompt}, "enable_response_messages": true}
-	got := responded(t, post(t, i, wire.PathResponses, responseBody(forced, "SAY rendered")))
-	if text := outputText(t, got); text != "forwarded" {
-		t.Errorf("says %q", text)
-	}
-	if message := got["input_messages"].([]any)[0].(object)["message"]; message != "" {
-		t.Errorf("tells the text %q of ids that were forced", message)
-	}
-	if got := renderedIDs(t, i, wire.PathResponses, responseBody(forced, "SAY rendered")); !slices.Equal(got, prompt) {
-		t.Error("render ignores forced ids")
 	}
 }

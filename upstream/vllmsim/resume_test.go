@@ -35,9 +35,7 @@ func TestReply_GoesOnBehindItsFirstToken(t *testing.T) {
 				body["max_tokens"] = 4096
 			}
 			alone := post(t, i, path, body)
-			if alone.status != http.StatusOK {
-				t.Fatalf("answered %d: %s", alone.status, alone.raw)
-			}
+			alone.answers(t, http.StatusOK)
 			prompt, said := alone.body["prompt_token_ids"], ids(alone.choice()["token_ids"])
 			if prompt == nil {
 				prompt = alone.choice()["prompt_token_ids"]
@@ -51,12 +49,5 @@ func TestReply_GoesOnBehindItsFirstToken(t *testing.T) {
 				t.Errorf("went on with %v, want %v", rest, said[1:])
 			}
 		})
-	}
-}
-
-func TestReply_HushEndsAtOnce(t *testing.T) {
-	got := post(t, startInstance(t, nil), wire.PathChat, object{"model": "sim", "messages": []any{user("HUSH")}})
-	if got.choice()["finish_reason"] != "stop" || got.body["usage"].(object)["completion_tokens"] != 1.0 {
-		t.Errorf("answered %s, want one token and stop", got.raw)
 	}
 }

@@ -35,13 +35,9 @@ func inEngine(t *testing.T, change func(*Config), f func(t *testing.T, e *engine
 	synctest.Test(t, func(t *testing.T) {
 		cfg := DefaultConfig()
 		change(&cfg)
-		tok, err := bpe.New()
-		if err != nil {
-			t.Fatal(err)
-		}
 		var live atomic.Pointer[Config]
 		live.Store(&cfg)
-		e := engine.New(&live, 0, 0, tok, engine.NewClock(cfg.TimeScale), connector.New)
+		e := engine.New(&live, 0, 0, bpe.New(), engine.NewClock(cfg.TimeScale), connector.New)
 		defer e.Stop(engine.ErrRestarted)
 		f(t, e)
 	})
@@ -51,7 +47,7 @@ func inEngine(t *testing.T, change func(*Config), f func(t *testing.T, e *engine
 func prompted(first int32, length int) *engine.Request {
 	ids := make([]int32, length)
 	ids[0] = first
-	return &engine.Request{Prompt: ids, Computed: ids, Sampling: engine.Sampling{MaxTokens: 1}, Simulated: engine.Simulated{Slowness: 1}}
+	return &engine.Request{Prompt: ids, Computed: ids, MaxTokens: 1, Slowness: 1}
 }
 
 func TestPrompts_ShareTheSpeedOfTheEngine(t *testing.T) {

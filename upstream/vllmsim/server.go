@@ -6,43 +6,22 @@ import (
 	"io"
 	"net/http"
 	"strings"
-	"sync/atomic"
 
-	"carryover/upstream/vllmsim/api"
-	"carryover/upstream/vllmsim/engine"
-	"carryover/upstream/vllmsim/fault"
-	"carryover/upstream/vllmsim/ops"
 	"carryover/upstream/vllmsim/wire"
 )
 
 // maxBody bounds the body of a request.
 const maxBody = 64 << 20
 
-// handler answers HTTP as vLLM's API server does.
-type handler struct {
-	instance *Instance
-	api      *api.Endpoints
-	ops      *ops.Endpoints
-	underWay engine.Gate
-	requests atomic.Int64
-}
-
-func newHandler(i *Instance) *handler {
-	return &handler{instance: i, api: api.New(i.config, i.engines, i.tok, &i.holds), ops: ops.New(i.config, i.engines)}
-}
-
-// ServeHTTP answers as vLLM's API server does.
-func (i *Instance) ServeHTTP(w http.ResponseWriter, req *http.Request) { i.handler.ServeHTTP(w, req) }
-
-// ServeHTTP answers a request, or closes its connection.
-func (h *handler) ServeHTTP(w http.ResponseWriter, req *http.Request) {
-	if !h.underWay.Enter() {
+// ServeHTTP answers a request as vLLM's API server does, or closes its connection.
+func (i *Instance) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	if !i.underWay.Enter() {
 		wire.Kill(w)
 		return
 	}
-	defer h.underWay.Leave()
+	defer i.underWay.Leave()
 	w.Header().Set("Server", "uvicorn")
-	err := h.serve(w, req)
+	err := i.answer(w, req)
 	switch {
 	case err == nil:
 	case errors.Is(err, wire.ErrConnectionGone) || req.Context().Err() != nil:
@@ -50,16 +29,15 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	default:
 		refusal := wire.AsError(err)
 		// The status line is already out only if the connection failed in the middle, and then nobody reads this.
-		_ = wire.WriteJSON(w, refusal.Status, wire.ErrorAnswer(refusal, req.URL.Path, h.instance.config()))
+		_ = wire.WriteJSON(w, refusal.Status, wire.ErrorAnswer(refusal, req.URL.Path, i.config()))
 	}
 }
 
-func (h *handler) serve(w http.ResponseWriter, req *http.Request) error {
-	i := h.instance
+func (i *Instance) answer(w http.ResponseWriter, req *http.Request) error {
 	if strings.HasPrefix(req.URL.Path, "/_sim/") {
-		return h.serveControl(w, req)
+		return i.serveControl(w, req)
 	}
-	h.requests.Add(1)
+	i.requests.Add(1)
 	body, err := io.ReadAll(http.MaxBytesReader(w, req.Body, maxBody))
 	if err != nil {
 		return wire.ErrConnectionGone
@@ -78,30 +56,26 @@ func (h *handler) serve(w http.ResponseWriter, req *http.Request) error {
 	if f != nil {
 		w = wire.NewFaultWriter(w, f, i.clock, req)
 	}
-	if done, err := h.faulty(f, w, req, body); done {
+	if done, err := i.faulty(f, w, req, body); done {
 		return err
 	}
-	if h.unauthorized(req) {
+	if i.unauthorized(req) {
 		return wire.WriteJSON(w, http.StatusUnauthorized, map[string]string{"error": "Unauthorized"})
 	}
-	if done, err := h.ops.HoldBack(w, req, body); done {
+	if done, err := i.ops.HoldBack(w, req, body); done {
 		return err
 	}
-	return h.route(w, req, f)
-}
-
-func (h *handler) route(w http.ResponseWriter, req *http.Request, f *fault.Active) error {
-	if done, err := h.ops.Serve(w, req, f); done {
+	if done, err := i.ops.Serve(w, req, f); done {
 		return err
 	}
-	if done, err := h.api.Serve(w, req, f); done {
+	if done, err := i.api.Serve(w, req, f); done {
 		return err
 	}
-	return wire.WriteJSON(w, http.StatusNotFound, map[string]string{"detail": "Not Found"})
+	return wire.WriteNotFound(w)
 }
 
 // unauthorized checks the bearer token, which protects only /v1.
-func (h *handler) unauthorized(req *http.Request) bool {
-	key := h.instance.config().APIKey
+func (i *Instance) unauthorized(req *http.Request) bool {
+	key := i.config().APIKey
 	return key != "" && strings.HasPrefix(req.URL.Path, "/v1") && req.Header.Get("Authorization") != "Bearer "+key
 }

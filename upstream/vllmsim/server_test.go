@@ -4,21 +4,10 @@ import (
 	"net/http"
 	"slices"
 	"testing"
-
-	"carryover/upstream/vllmsim/wire"
 )
 
-func get(t *testing.T, i *Instance, path string) answer {
-	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, i.URL()+path, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return do(t, req)
-}
-
 func TestPromptTokenIDs_ReplaceTheTemplate(t *testing.T) {
-	forwarded := ids(post(t, startInstance(t, nil), "/tokenize", object{"model": "sim", "messages": []any{user("SAY forwarded")}}).body["tokens"])
+	forwarded := ids(post(t, startInstance(t, nil), "/tokenize", asking("SAY forwarded")).body["tokens"])
 	for _, c := range []struct {
 		name  string
 		old   bool
@@ -32,15 +21,15 @@ func TestPromptTokenIDs_ReplaceTheTemplate(t *testing.T) {
 			object{"type": "image_url", "image_url": object{"url": "data:,"}}, object{"type": "text", "text": "SAY rendered"}}}}}, false},
 	} {
 		i := startInstance(t, func(cfg *Config) { cfg.PromptTokenIDs = !c.old })
-		got := post(t, i, wire.PathChat, with(object{"model": "sim", "messages": []any{user("SAY rendered")}, "return_token_ids": true,
-			"kv_transfer_params": with(prefillTemplate(), object{"prompt_token_ids": forwarded})}, c.extra))
+		got := chat(t, i, with(with(asking("SAY rendered"), object{"return_token_ids": true,
+			"kv_transfer_params": with(prefillTemplate(), object{"prompt_token_ids": forwarded})}), c.extra))
 		if used := got.text() == "forwarded"; used != c.used || used != slices.Equal(ids(got.body["prompt_token_ids"]), forwarded) {
 			t.Errorf("%s: said %q", c.name, got.text())
 		}
 	}
 	old := startInstance(t, func(cfg *Config) { cfg.PromptTokenIDs = false })
-	probe := post(t, old, wire.PathChat, object{"model": "sim", "messages": []any{user("hi")}, "max_tokens": 1,
-		"kv_transfer_params": object{"do_remote_decode": true, "prompt_token_ids": []int{1, -1}}})
+	probe := chat(t, old, with(asking("hi"), object{"max_tokens": 1,
+		"kv_transfer_params": object{"do_remote_decode": true, "prompt_token_ids": []int{1, -1}}}))
 	if probe.status != http.StatusOK || old.Stats().Pins != 1 {
 		t.Errorf("an old engine answers the probe %d with %d pins, want 200 with 1", probe.status, old.Stats().Pins)
 	}

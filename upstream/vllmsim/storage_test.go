@@ -5,8 +5,6 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-
-	"carryover/upstream/vllmsim/wire"
 )
 
 func startStorage(t *testing.T) (p, d *Instance, folder string) {
@@ -22,7 +20,7 @@ func startStorage(t *testing.T) (p, d *Instance, folder string) {
 // ask sends a chat as either leg of a turn: no params in, none out.
 func ask(t *testing.T, i *Instance, messages []any, extra object) answer {
 	t.Helper()
-	got := post(t, i, wire.PathChat, with(object{"model": "sim", "messages": messages, "return_token_ids": true}, extra))
+	got := chat(t, i, with(object{"model": "sim", "messages": messages, "return_token_ids": true}, extra))
 	if got.status != http.StatusOK || got.params() != nil {
 		t.Fatalf("answered %d, want 200 without params: %s", got.status, got.raw)
 	}
@@ -47,51 +45,32 @@ func TestStorage_DecodeLoadsWholeChunks(t *testing.T) {
 		}
 		messages = append(messages, assistant(got.text()), user("And then? "+longText))
 	}
-	if s := d.Stats(); s.CorruptReads != 0 || s.Loads != 3 {
-		t.Errorf("decode counted %+v, want 3 loads and nothing wrong", s)
-	}
-	if s := p.Stats(); s.CorruptReads != 0 || s.Loads != 0 {
-		t.Errorf("prefill counted %+v, want nothing wrong and no loads, for its own cache has more", s)
-	}
+	expect(t, d, counts{"CorruptReads": 0, "Loads": 3})
+	expect(t, p, counts{"CorruptReads": 0, "Loads": 0})
 }
 
-// cache_salt is not part of LMCache's keys (measured on 0.5.6).
-func TestStorage_SaltIsolatesNobody(t *testing.T) {
-	p, d, _ := startStorage(t)
-	ask(t, p, []any{user(longText)}, object{"max_tokens": 1, "cache_salt": "a"})
-	ask(t, d, []any{user(longText)}, object{"cache_salt": "b"})
-	if s := d.Stats(); s.Loads != 1 || s.CorruptReads != 0 {
-		t.Errorf("decode counted %+v, want a load", s)
-	}
-}
-
-func TestStorage_WhatIsNotThereIsComputed(t *testing.T) {
-	for name, spoil := range map[string]func(t *testing.T, chunk string){
-		"lost": func(t *testing.T, chunk string) {
-			if err := os.Remove(chunk); err != nil {
-				t.Error(err)
-			}
-		},
-		"cut": func(t *testing.T, chunk string) {
-			if err := os.Truncate(chunk, 20); err != nil {
-				t.Error(err)
-			}
-		},
+// cache_salt is not part of LMCache's keys (measured on 0.5.6). What is not there, or not whole, is computed.
+func TestStorage_LoadsWhatIsThere(t *testing.T) {
+	for name, c := range map[string]struct {
+		spoil func(chunk string) error
+		loads int
+	}{
+		"all":  {func(string) error { return nil }, 1},
+		"lost": {os.Remove, 0},
+		"cut":  {func(chunk string) error { return os.Truncate(chunk, 20) }, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p, d, folder := startStorage(t)
-			ask(t, p, []any{user(longText + longText)}, object{"max_tokens": 1})
+			ask(t, p, []any{user(longText + longText)}, object{"max_tokens": 1, "cache_salt": "a"})
 			chunks, err := filepath.Glob(folder + "/*")
 			if err != nil || len(chunks) == 0 {
 				t.Fatalf("chunks: %v (%v)", chunks, err)
 			}
 			for _, chunk := range chunks {
-				spoil(t, chunk)
+				must(t, c.spoil(chunk))
 			}
-			ask(t, d, []any{user(longText + longText)}, nil)
-			if s := d.Stats(); s.Loads != 0 || s.CorruptReads != 0 {
-				t.Errorf("decode counted %+v, want nothing loaded", s)
-			}
+			ask(t, d, []any{user(longText + longText)}, object{"cache_salt": "b"})
+			expect(t, d, counts{"Loads": c.loads, "CorruptReads": 0})
 		})
 	}
 }
@@ -101,7 +80,5 @@ func TestStorage_FolderThatIsGone(t *testing.T) {
 		c.Connector, c.Storage.Folder = ConnectorLMCacheStorage, filepath.Join(t.TempDir(), "gone")
 	})
 	ask(t, i, []any{user(longText)}, nil)
-	if s := i.Stats(); s.ChunksPushed != 0 {
-		t.Errorf("counted %+v, want nothing saved", s)
-	}
+	expect(t, i, counts{"ChunksPushed": 0})
 }

@@ -24,14 +24,13 @@ import (
 	"carryover/server/record"
 )
 
-// Bounds of the listener for operators.
 const (
 	adminHeaderLimit = 5 * time.Second
 	adminLimit       = 30 * time.Second
 	adminHeaderBytes = 16 << 10
 )
 
-// OpenAdmin opens the listener for operators. It returns nil if the configuration has none.
+// OpenAdmin opens the listener for operators; nil if the configuration has none.
 func OpenAdmin(ctx context.Context, cfg config.AdminConfig) (net.Listener, error) {
 	if cfg.Listen == config.AdminOff {
 		return nil, nil
@@ -43,7 +42,7 @@ func OpenAdmin(ctx context.Context, cfg config.AdminConfig) (net.Listener, error
 	return listener, nil
 }
 
-// ServeAdmin answers operators until ctx ends.
+// ServeAdmin serves operators until ctx ends.
 func (p *Proxy) ServeAdmin(ctx context.Context, listener net.Listener, token config.Secret, reload func() error, logger *slog.Logger) error {
 	p.own.add(listener.Addr())
 	deps := admin.Deps{
@@ -73,7 +72,7 @@ func (p *Proxy) ServeAdmin(ctx context.Context, listener net.Listener, token con
 // PageAt returns the URL of the page for operators.
 func PageAt(listener net.Listener) string { return "http://" + listener.Addr().String() + "/" }
 
-// tickets lists the tickets of a conversation that this replica knows to be in the store.
+// tickets lists a conversation's tickets in the store, as far as this replica knows.
 func (p *Proxy) tickets(conversation string) []admin.Ticket {
 	out := []admin.Ticket{}
 	for _, t := range p.Server.TicketsOut(conversation) {
@@ -82,9 +81,8 @@ func (p *Proxy) tickets(conversation string) []admin.Ticket {
 	return out
 }
 
-// identity says which program this is.
 func identity() admin.Identity {
-	host, _ := os.Hostname() // "" where it is not known
+	host, _ := os.Hostname() // "" if unknown
 	reasons := map[string]string{}
 	for _, term := range slices.Concat(record.MissReasons(), record.EmptyHits()) {
 		reasons[term.Name] = sentence(term)
@@ -95,7 +93,6 @@ func identity() admin.Identity {
 	return admin.Identity{Version: command.Version, Replica: host, Reasons: reasons}
 }
 
-// sentence says what a term means, and what to do, in plain text.
 func sentence(term record.Term) string {
 	text := term.Means
 	if term.Do != "" {
@@ -104,7 +101,7 @@ func sentence(term record.Term) string {
 	return strings.ReplaceAll(text, "`", "")
 }
 
-// ListenAt listens on an address. If the address is taken, the error names the flag that chooses another one, and a port that is free.
+// ListenAt listens on an address. If that is taken, the error names the flag that chooses another one, and a free port.
 func ListenAt(ctx context.Context, address, choose string) (net.Listener, error) {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	if errors.Is(err, syscall.EADDRINUSE) {
@@ -113,7 +110,7 @@ func ListenAt(ctx context.Context, address, choose string) (net.Listener, error)
 	return listener, err
 }
 
-// freePort names the first port above that of an address that nobody listens on, "" if there is none near.
+// freePort names a free port a little above the address, "" if there is none.
 func freePort(ctx context.Context, address string) string {
 	host, port, _ := net.SplitHostPort(address)
 	taken, _ := strconv.Atoi(port)
@@ -126,16 +123,14 @@ func freePort(ctx context.Context, address string) string {
 	return ""
 }
 
-// ownLookup bounds the look-up of a name that may be this program's.
 const ownLookup = 2 * time.Second
 
-// ownAddresses are the addresses of this program's listeners. An instance there would be the program itself, and turns would run in a circle.
+// ownAddresses are the addresses of this program's listeners. An instance there would send turns in a circle.
 type ownAddresses struct {
 	mu  sync.Mutex // guards all
 	all []netip.AddrPort
 }
 
-// add tells of a listener.
 func (o *ownAddresses) add(listener net.Addr) {
 	tcp, ok := listener.(*net.TCPAddr)
 	if !ok {
@@ -146,7 +141,7 @@ func (o *ownAddresses) add(listener net.Addr) {
 	o.all = append(o.all, tcp.AddrPort())
 }
 
-// has reports whether host:port is one of them. It looks names up; a name that is not found is none of them.
+// has reports whether host:port is one of them. It looks names up; an unknown name is not.
 func (o *ownAddresses) has(ctx context.Context, authority string) bool {
 	host, port, err := net.SplitHostPort(authority)
 	if err != nil {
@@ -172,7 +167,6 @@ func (o *ownAddresses) has(ctx context.Context, authority string) bool {
 	return false
 }
 
-// at returns the addresses of listeners at a port.
 func (o *ownAddresses) at(port uint16) (addrs []netip.Addr) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -184,14 +178,12 @@ func (o *ownAddresses) at(port uint16) (addrs []netip.Addr) {
 	return addrs
 }
 
-// reaches reports whether a connection to addr reaches a listener of this machine. The dialer takes an unspecified address for this
-// machine's.
+// reaches reports whether a dial to addr reaches a listener of this machine. The dialer takes an unspecified address as this machine.
 func reaches(addr, listens netip.Addr) bool {
 	return listens == addr || addr.IsUnspecified() && (listens.IsLoopback() || listens.IsUnspecified()) ||
 		listens.IsUnspecified() && (addr.IsLoopback() || isInterface(addr))
 }
 
-// isInterface reports whether an address is one of this machine.
 func isInterface(addr netip.Addr) bool {
 	all, err := net.InterfaceAddrs()
 	if err != nil {

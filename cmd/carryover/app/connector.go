@@ -18,11 +18,11 @@ import (
 	"carryover/upstream/zmq/kvready"
 )
 
-// OpenConnector makes the connector that is configured, and adds what it needs to what runs beside the server.
+// OpenConnector makes the configured connector, and adds its background work.
 func (p *Proxy) OpenConnector(cfg config.Config, client *upstream.Client, logger *slog.Logger) (server.Connector, error) {
 	switch cfg.Connector.Name {
 	case config.ConnectorNIXL, config.ConnectorMulti:
-		// MultiConnector merges its children's params into one object (multi_connector.py), so that of NIXL is all there is.
+		// MultiConnector merges its children's params into one object (multi_connector.py), so NIXL's params are the whole.
 		return nixl.Connector{Among: cfg.Connector.Name == config.ConnectorMulti}, nil
 	case config.ConnectorLMCache:
 		return p.openLMCache(cfg.LMCache, logger)
@@ -36,7 +36,6 @@ func (p *Proxy) OpenConnector(cfg config.Config, client *upstream.Client, logger
 	return nil, fmt.Errorf("connector %q: unknown", cfg.Connector.Name)
 }
 
-// openLMCache makes the connector of LMCache's P/D mode, and has the notifications of prefill instances read beside the server.
 func (p *Proxy) openLMCache(cfg config.LMCacheConfig, logger *slog.Logger) (server.Connector, error) {
 	named, err := cfg.Receivers()
 	if err != nil {
@@ -44,7 +43,7 @@ func (p *Proxy) openLMCache(cfg config.LMCacheConfig, logger *slog.Logger) (serv
 	}
 	heard := kvready.Config{Logger: logger}
 	if p.Tickets.Redis != nil {
-		heard.Relay = p.Tickets.Redis.Channel() // a worker may be connected to another replica than that of the turn
+		heard.Relay = p.Tickets.Redis.Channel() // a worker may be connected to another replica than the turn's
 	}
 	waits := kvready.New(heard)
 	if p.Tickets.Redis != nil {
@@ -66,7 +65,7 @@ func (p *Proxy) openLMCache(cfg config.LMCacheConfig, logger *slog.Logger) (serv
 	}, nil
 }
 
-// toTheEnd is work that ends with the program, which is no failure.
+// toTheEnd returns no error if the program's end has ended the work.
 func toTheEnd(work func(context.Context) error) func(context.Context) error {
 	return func(ctx context.Context) error {
 		err := work(ctx)

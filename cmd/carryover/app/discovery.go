@@ -17,18 +17,16 @@ import (
 	"carryover/upstream/discovery/kubernetes"
 )
 
-// sources are where instances come from.
 type sources struct {
-	All      upstream.Source     // of all the others and of what the configuration has looked for
-	listed   *discovery.Listed   // those of the configuration, which a reload replaces
-	registry *discovery.Registry // those that are added at run time, nil if none may be
-	named    *discovery.Named    // prefill instances that requests name, nil where they name none
-	kvHost   string              // of instances whose source says none
-	kvTTL    time.Duration       // of decode instances whose source says none
+	All      upstream.Source     // the union of the others and of what discovery finds
+	listed   *discovery.Listed   // the configuration's lists, which a reload replaces
+	registry *discovery.Registry // instances added at run time; nil if that is off
+	named    *discovery.Named    // prefill instances that requests name; nil if that is off
+	kvHost   string              // for instances whose source has none
+	kvTTL    time.Duration       // for decode instances whose source has none
 }
 
-// openSources makes all sources of instances. If two sources name the same instance, the first one counts. The order is: the
-// configuration's lists, found instances, instances added at run time.
+// openSources orders the sources: requests, the configuration's lists, discovery, registration. The first source of an instance counts.
 func openSources(cfg config.Config, logger *slog.Logger) (sources, error) {
 	instances, err := newInstances(cfg)
 	if err != nil {
@@ -55,13 +53,12 @@ func openSources(cfg config.Config, logger *slog.Logger) (sources, error) {
 			allow = append(allow, pattern)
 		}
 		s.named = discovery.NewNamed(allow)
-		all = append([]upstream.Source{s.named}, all...) // its names are what requests are told
+		all = append([]upstream.Source{s.named}, all...) // first, because its instances must keep their names
 	}
 	s.All = discovery.Together{Sources: all, Logger: logger}
 	return s, nil
 }
 
-// newInstances are the instances of the configuration's lists.
 func newInstances(cfg config.Config) ([]upstream.Instance, error) {
 	var all []upstream.Instance
 	for _, role := range []upstream.Role{upstream.RolePrefill, upstream.RoleDecode} {
@@ -78,7 +75,6 @@ func newInstances(cfg config.Config) ([]upstream.Instance, error) {
 	return all, nil
 }
 
-// newFinders makes the sources that look for instances.
 func newFinders(d config.DiscoveryConfig, logger *slog.Logger) (found []upstream.Source, err error) {
 	if d.File != "" {
 		found = append(found, &discovery.File{Path: d.File, Logger: logger})
@@ -103,7 +99,7 @@ func newFinders(d config.DiscoveryConfig, logger *slog.Logger) (found []upstream
 	return found, nil
 }
 
-// NewKubernetes says which pods of the cluster that the program runs in are instances.
+// NewKubernetes configures the search for pods in the program's own cluster.
 func NewKubernetes(d config.DiscoveryConfig, logger *slog.Logger) kubernetes.Config {
 	return kubernetes.Config{
 		APIHost: os.Getenv("KUBERNETES_SERVICE_HOST"), APIPort: os.Getenv("KUBERNETES_SERVICE_PORT"),
@@ -112,7 +108,7 @@ func NewKubernetes(d config.DiscoveryConfig, logger *slog.Logger) kubernetes.Con
 	}
 }
 
-// completed returns the instances with what every source leaves empty; the source keeps its own list.
+// completed fills in what a source leaves empty; the source keeps its own list.
 func (s *sources) completed(instances []upstream.Instance) []upstream.Instance {
 	all := slices.Clone(instances)
 	for n := range all {
@@ -124,8 +120,8 @@ func (s *sources) completed(instances []upstream.Instance) []upstream.Instance {
 	return all
 }
 
-// watch keeps the fleet as the source says until ctx ends, and closes known with the first list. It fails if the source does,
-// and if the source ends by itself without having given a list.
+// watch keeps the fleet equal to the source until ctx ends, and closes known with the first list. It fails if the source fails, or ends
+// without a list.
 func (p *Proxy) watch(ctx context.Context, known chan struct{}) error {
 	first := sync.OnceFunc(func() { close(known) })
 	err := p.Sources.All.Watch(ctx, func(instances []upstream.Instance) {
@@ -134,7 +130,7 @@ func (p *Proxy) watch(ctx context.Context, known chan struct{}) error {
 		first()
 	})
 	if ctx.Err() != nil {
-		return nil // what a source says at its end is of no use any more
+		return nil // an error during shutdown has no use
 	}
 	if err != nil {
 		return fmt.Errorf("discovery: %w", err)

@@ -14,35 +14,31 @@ import (
 	"carryover/upstream/zmq/zmtp"
 )
 
-// kvEvents are the subscriptions to the KV events of prefill instances, one for each engine that publishes them. They follow the fleet as instances
-// come and go.
 type kvEvents struct {
 	cfg     config.KVEventsConfig
 	fleet   *fleet.Fleet
 	logger  *slog.Logger
-	changed chan struct{} // room for one word: the fleet has other instances
+	changed chan struct{} // capacity 1: the fleet has changed
 }
 
 func newKVEvents(cfg config.KVEventsConfig, f *fleet.Fleet, logger *slog.Logger) *kvEvents {
 	return &kvEvents{cfg: cfg, fleet: f, logger: logger, changed: make(chan struct{}, 1)}
 }
 
-// follow makes run look which instances the fleet has.
+// follow makes run look at the fleet again.
 func (e *kvEvents) follow() {
 	select {
 	case e.changed <- struct{}{}:
-	default: // it is about to look
+	default: // run is about to look
 	}
 }
 
-// subscribed is a subscription that runs, and where it listens.
 type subscribed struct {
 	at, replay string
 	end        func()
 }
 
-// run keeps a subscription to each prefill engine of the fleet that publishes, until ctx ends. One whose endpoints are configured anew is
-// subscribed to anew.
+// run follows the fleet until ctx ends. It renews a subscription whose endpoints change.
 func (e *kvEvents) run(ctx context.Context) error {
 	all := map[*fleet.Engine]subscribed{}
 	defer func() {
@@ -66,7 +62,7 @@ func (e *kvEvents) run(ctx context.Context) error {
 			if one.at != at || one.replay != replay {
 				if one.end != nil {
 					one.end()
-					engine.Cache.Lost() // what it holds was told by the publisher of before
+					engine.Cache.Lost() // it came from the old publisher
 				}
 				one = subscribed{at, replay, e.subscribe(ctx, engine, at, replay)}
 			}
@@ -81,7 +77,7 @@ func (e *kvEvents) run(ctx context.Context) error {
 	}
 }
 
-// subscribe runs a subscription until the returned function has ended it: the engine may be followed anew then.
+// subscribe runs a subscription. end returns after it has stopped, so that the engine can get another one.
 func (e *kvEvents) subscribe(ctx context.Context, engine *fleet.Engine, at, replay string) (end func()) {
 	s := kvevents.Subscription{
 		Endpoint: at, Replay: replay, Sink: heardOf{engine.Cache}, Logger: e.logger.With("instance", engine.Name),
@@ -100,8 +96,8 @@ func (e *kvEvents) subscribe(ctx context.Context, engine *fleet.Engine, at, repl
 	}
 }
 
-// endpoints are where an instance publishes its events and replays them, "" for nowhere. Data-parallel ranks have ports behind one
-// another (vLLM kv_events.py, offset_endpoint_port); that of an instance's own address is its rank's already.
+// endpoints returns where an instance publishes and replays events, "" for nowhere. Data-parallel ranks have consecutive ports (vLLM
+// kv_events.py, offset_endpoint_port); an instance's own address already includes its rank.
 func (e *kvEvents) endpoints(instance *upstream.Instance) (at, replay string) {
 	host := instance.Host()
 	endpoint := func(port int) string {
@@ -118,8 +114,6 @@ func (e *kvEvents) endpoints(instance *upstream.Instance) (at, replay string) {
 	return at, endpoint(e.cfg.ReplayPort)
 }
 
-// heardOf tells the fleet what an engine holds.
 type heardOf struct{ *prefixindex.Cache }
 
-// Stored implements kvevents.Sink.
 func (h heardOf) Stored(b kvevents.Blocks) { h.Cache.Stored(prefixindex.Blocks(b)) }

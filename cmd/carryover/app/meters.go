@@ -23,22 +23,21 @@ import (
 	"carryover/server/telemetry"
 )
 
-// meters are the destinations of metrics: always scrapers of /metrics, and over OTLP the collector that the environment names.
 type meters struct {
 	*telemetry.Metrics
 	provider *sdkmetric.MeterProvider
 	Scraped  http.Handler // answers GET /metrics
-	running  atomic.Bool  // the server is made; before, exports have nothing of it
+	running  atomic.Bool  // the server exists; before, exports have none of its metrics
 	end      func()
 }
 
 // MetricsEndLimit is how long the last export may delay the end of the program.
 const MetricsEndLimit = time.Second
 
-// maxScrapes bounds the scrapes at a time; each has the metrics once in memory.
+// maxScrapes bounds scrapes at once; each holds all metrics in memory.
 const maxScrapes = 4
 
-// newMeters makes the metrics. The registry is our own: nothing that a library adds to the default one is served.
+// newMeters has a registry of its own, so that no library adds metrics.
 func newMeters(cfg telemetryConfig) (*meters, error) {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -49,7 +48,7 @@ func newMeters(cfg telemetryConfig) (*meters, error) {
 	}
 	options := []sdkmetric.Option{
 		sdkmetric.WithReader(exporter), sdkmetric.WithResource(cfg.resource),
-		sdkmetric.WithCardinalityLimit(0), // package telemetry bounds its labels, by more than the 2,000 of the SDK
+		sdkmetric.WithCardinalityLimit(0), // package telemetry bounds its labels, by more than the SDK's 2,000
 	}
 	if cfg.metrics != "" {
 		push, err := newMetricExporter(cfg.metrics)
@@ -63,7 +62,7 @@ func newMeters(cfg telemetryConfig) (*meters, error) {
 	m.end = sync.OnceFunc(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), MetricsEndLimit)
 		defer cancel()
-		_ = m.provider.Shutdown(ctx) // a collector that is not there is no fault of the program
+		_ = m.provider.Shutdown(ctx) // an absent collector is no fault of the program
 	})
 	if m.Metrics, err = telemetry.NewMetrics(m.provider); err != nil {
 		m.end()
@@ -79,7 +78,6 @@ func newMetricExporter(protocol string) (sdkmetric.Exporter, error) {
 	return otlpmetrichttp.New(context.Background(), otlpmetrichttp.WithProxy(withoutRedirects))
 }
 
-// measure measures turns, operations of the store and the state of the program.
 func (p *Proxy) measure(cfg telemetryConfig, deps *server.Deps, logger *slog.Logger) (err error) {
 	if cfg.traces != "" || cfg.metrics != "" {
 		logSDK(logger)

@@ -23,11 +23,11 @@ type Configured struct {
 	config.Config
 	Telemetry telemetryConfig
 	Again     func() (config.Config, error)
-	// AskLimit bounds one question to an engine: a prompt's tokens, or its metrics. 0 is usualAskLimit; a test on a busy machine allows more.
+	// AskLimit bounds one question to an engine: a prompt's tokens, or its metrics. 0 is usualAskLimit; tests on busy machines allow more.
 	AskLimit time.Duration
 }
 
-// usualAskLimit is some hundred times as long as vLLM takes.
+// usualAskLimit is some hundred times what vLLM takes.
 const usualAskLimit = 2 * time.Second
 
 // Reloader applies new configurations while the program serves.
@@ -36,12 +36,12 @@ type Reloader struct {
 	Proxy  *Proxy
 	Logger *slog.Logger
 
-	mu  sync.Mutex    // one reload at a time; guards cfg
+	mu  sync.Mutex    // one reload at a time; guards Cfg
 	Cfg config.Config // in force
 }
 
-// Reload reads flags, environment and file again and applies the settings that can change. If there is a fault, or if any other setting
-// has changed, it applies nothing; the error names each.
+// Reload reads all sources again and applies the settings that can change. A fault, or a change of any other setting, applies nothing; the
+// error names each.
 func (r *Reloader) Reload() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -65,7 +65,7 @@ func (r *Reloader) Reload() error {
 	return nil
 }
 
-// compared says which settings differ. Those that take a restart to change are an error.
+// compared lists the settings that differ. A setting that needs a restart is an error.
 func compared(old, next *config.Config) (changed string, err error) {
 	var all []string
 	var faults []error
@@ -75,7 +75,7 @@ func compared(old, next *config.Config) (changed string, err error) {
 			continue
 		}
 		differs := fmt.Sprintf("%s: %s instead of %s", s.Key, config.Quoted(config.FormatValue(s.To)), config.Quoted(config.FormatValue(before[i].To)))
-		if _, instances := s.To.(*[]config.InstanceConfig); instances { // which the fleet tells by name
+		if _, instances := s.To.(*[]config.InstanceConfig); instances { // the fleet logs them by name
 			differs = s.Key
 		}
 		if all = append(all, differs); !s.Live {
@@ -85,7 +85,7 @@ func compared(old, next *config.Config) (changed string, err error) {
 	return cmp.Or(strings.Join(all, ", "), "nothing"), errors.Join(faults...)
 }
 
-// apply applies the settings that can change while the program serves. A turn keeps the routing that it began with.
+// apply changes settings while the program serves. A running turn keeps its routing.
 func (p *Proxy) apply(cfg config.Config) error {
 	instances, err := newInstances(cfg)
 	if err != nil {
@@ -100,10 +100,9 @@ func (p *Proxy) apply(cfg config.Config) error {
 	return nil
 }
 
-// onHangup returns what reloads at each SIGHUP until its context ends. The signal is caught from here on: before, it would
-// end the process.
+// onHangup catches SIGHUP from now on, because an earlier one would end the process. The result reloads at each signal.
 func (r *Reloader) onHangup() func(context.Context) error {
-	hangups := make(chan os.Signal, 1) // a second one while the first is handled is the same wish
+	hangups := make(chan os.Signal, 1) // a second one during a reload means the same
 	signal.Notify(hangups, syscall.SIGHUP)
 	return func(ctx context.Context) error {
 		defer signal.Stop(hangups)
@@ -112,7 +111,7 @@ func (r *Reloader) onHangup() func(context.Context) error {
 			case <-ctx.Done():
 				return nil
 			case <-hangups:
-				_ = r.Reload() // it has logged why
+				_ = r.Reload() // it logs its error
 			}
 		}
 	}

@@ -14,21 +14,21 @@ import (
 	"carryover/server/turn"
 )
 
-// What no operator has to choose.
+// Values that no operator has to choose.
 const (
-	ReuseMinTokens    = 64               // fewer are not worth a hand-over from decode to prefill
-	reuseMinShare     = 0.5              // of a ticket; a smaller share leaves it to a turn that uses more
+	ReuseMinTokens    = 64               // fewer are not worth a transfer from decode to prefill
+	reuseMinShare     = 0.5              // of a ticket; a smaller share leaves the ticket to a turn that uses more
 	ReuseTrialTimeout = 10 * time.Second // for prefill's first answer to a ticket; pins.MaxReuseTrial bounds it
-	releaseBacklog    = 8                // of one decode instance
+	releaseBacklog    = 8                // per decode instance
 	branchKeep        = 300 * time.Second
-	handBackMemory    = 16 << 20 // 4 bytes for each token id
+	handBackMemory    = 16 << 20 // 4 bytes per token id
 
 	clientHeaderTimeout = 10 * time.Second
 	clientBodyTimeout   = time.Minute
-	clientWriteTimeout  = 30 * time.Second // of one write
+	clientWriteTimeout  = 30 * time.Second // per write
 )
 
-// NewServerConfig is what the server is told of the configuration.
+// NewServerConfig returns the server's part of the configuration.
 func NewServerConfig(cfg config.Config, logger *slog.Logger) server.Config {
 	files := openFiles()
 	connections := max(16, (files-reservedFiles)/2)
@@ -70,11 +70,10 @@ func NewServerConfig(cfg config.Config, logger *slog.Logger) server.Config {
 	}
 }
 
-// firstEvent is how long decode's first event waits for the next one. vLLM reports a failed load of KV at once behind it.
+// firstEvent is how long decode's first event waits for the second. vLLM reports a failed load of KV right after the first.
 const firstEvent = 250 * time.Millisecond
 
-// NewHandBack is when tickets are handed back. Where the configuration rules that out, ids are not kept for it either,
-// and the choice is between keeping a ticket and releasing it.
+// NewHandBack returns when tickets are handed back. With HandBackOff no ids are kept for it, and a ticket is only kept or released.
 func NewHandBack(cfg config.Config) pins.HandBackConfig {
 	back := pins.HandBackConfig{HandBack: pins.HandBackOff, HandBackAuto: cfg.HandBack.After == config.WaitAuto}
 	if cfg.HandsBack() {
@@ -83,16 +82,14 @@ func NewHandBack(cfg config.Config) pins.HandBackConfig {
 	return back
 }
 
-// A turn holds one client connection and one upstream connection at a time; a
-// third of a file is left for connections that wait in the pools. Some files are
+// A turn holds one client connection and one upstream connection. A third file per turn is for idle connections in the pools, and 256 are
 // reserved for listeners, logs and probes.
 const (
 	reservedFiles = 256
 	filesPerTurn  = 3
 )
 
-// openFiles is the limit of open files; the Go runtime has raised it to the hard
-// limit at start.
+// openFiles returns the limit of open files; the Go runtime has raised it to the hard limit.
 func openFiles() int {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
@@ -101,12 +98,10 @@ func openFiles() int {
 	return int(min(limit.Cur, 1<<20))
 }
 
-// newRouting is which way turns go, which a reload changes.
 func newRouting(cfg config.Config) turn.RoutingConfig {
 	return turn.RoutingConfig{DisaggThreshold: cfg.Routing.DisaggThreshold, PrefillFailure: turn.PrefillFailure(cfg.Routing.PrefillFailure)}
 }
 
-// newQueue bounds what waits, which a reload changes.
 func newQueue(cfg config.Config) admission.QueueConfig {
 	return admission.QueueConfig{MaxQueue: cfg.Limits.MaxQueue, QueueTimeout: cfg.Limits.QueueTimeout, MaxPerTenant: cfg.Limits.MaxPerTenant}
 }

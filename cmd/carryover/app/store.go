@@ -14,21 +14,19 @@ import (
 	"carryover/server"
 )
 
-// ticketStore is a store with work of its own to do beside the turns.
 type ticketStore interface {
 	server.Store
 	// Run returns the cause of the end of ctx.
 	Run(ctx context.Context) error
 }
 
-// tickets are where tickets are stored.
 type tickets struct {
 	Store  ticketStore
-	Shared *convcache.Shared // the store, if replicas share it; else nil
-	Redis  *redisstore.Store // what is shared then; else nil
+	Shared *convcache.Shared // Store, if replicas share it; else nil
+	Redis  *redisstore.Store // the store below Shared; nil without it
 }
 
-// openTickets makes the store, which connects to nothing yet. tell is told of its outages.
+// openTickets makes the store without connecting. tell gets a sentence for each outage.
 func openTickets(cfg config.Config, secret convcache.Secret, logger *slog.Logger, tell func(sentence string)) (tickets, error) {
 	if cfg.Redis.URL == "" {
 		return tickets{Store: convcache.NewMemory(memoryBounds(cfg.Store))}, nil
@@ -48,7 +46,7 @@ func openTickets(cfg config.Config, secret convcache.Secret, logger *slog.Logger
 	return tickets{Store: shared, Shared: shared, Redis: redis}, nil
 }
 
-// redisConnection is all that Redis' store is told. Load has found no fault, but a file may have changed since.
+// redisConnection can fail although Load found no fault: a file may have changed since.
 func redisConnection(cfg config.Config, secret convcache.Secret, logger *slog.Logger) (redisstore.Config, error) {
 	var faults []error
 	conn := cfg.Redis.Connection(func(key, _, want string) {
@@ -59,21 +57,20 @@ func redisConnection(cfg config.Config, secret convcache.Secret, logger *slog.Lo
 	return conn, errors.Join(faults...)
 }
 
-// maxTickets bounds the index of the store, beside the bytes of its tickets.
 const maxTickets = 100_000
 
-// memoryBounds hold for the tickets of this process, with Redis too: there they are kept while it does not answer.
+// memoryBounds also hold with Redis: tickets stay in this process while Redis does not answer.
 func memoryBounds(cfg config.StoreConfig) convcache.MemoryConfig {
 	return convcache.MemoryConfig{MaxEntries: maxTickets, MaxBytes: int64(cfg.MaxBytes)}
 }
 
 func (t tickets) close() {
 	if t.Redis != nil {
-		_ = t.Redis.Close() // a second Close is its only error
+		_ = t.Redis.Close() // fails only the second time
 	}
 }
 
-// redisState is what /readyz shows of Redis, nil where there is none.
+// redisState returns what /readyz shows of Redis, nil without Redis.
 func (t tickets) redisState() func() string {
 	if t.Shared == nil {
 		return nil
@@ -81,17 +78,16 @@ func (t tickets) redisState() func() string {
 	return func() string { return t.Shared.State().String() }
 }
 
-// StoreCheckTimeout is how long a Redis that does not answer may hold up the start.
+// StoreCheckTimeout is how long a Redis without an answer may delay the start.
 const StoreCheckTimeout = 2 * time.Second
 
-// late reports whether an error is a time limit's.
 func late(err error) bool {
 	timeout, ok := errors.AsType[net.Error](err)
 	return ok && timeout.Timeout()
 }
 
-// check finds out whether Redis can share tickets. If Redis refuses, it would refuse always, and every replica would keep its tickets
-// to itself unnoticed. If it does not answer, it may do so later.
+// check asks whether Redis can share tickets. A refusal is final: every replica would keep its tickets to itself unnoticed. A Redis that
+// does not answer may do so later.
 func (t tickets) check(ctx context.Context, logger *slog.Logger) error {
 	if t.Shared == nil {
 		return nil
@@ -99,7 +95,7 @@ func (t tickets) check(ctx context.Context, logger *slog.Logger) error {
 	ctx, cancel := context.WithTimeout(ctx, StoreCheckTimeout)
 	defer cancel()
 	err := t.Shared.Check(ctx)
-	for late(err) && ctx.Err() == nil { // the limit of one operation is milliseconds, and this process has only just begun
+	for late(err) && ctx.Err() == nil { // one operation has milliseconds, and this process has just begun
 		err = t.Shared.Check(ctx)
 	}
 	if errors.Is(err, convcache.ErrRemoteForbids) {

@@ -30,22 +30,20 @@ import (
 	"carryover/server/telemetry"
 )
 
-// telemetryConfig says which signals are exported by OTLP. The zero value exports nothing.
 type telemetryConfig struct {
-	traces, metrics string // the protocol; "" for a signal that is not exported
+	traces, metrics string // protocol of the signal, "" for no export
 	resource        *resource.Resource
 }
 
-// LoadTelemetry reads those of OpenTelemetry's standard variables that switch exports on, since nothing is exported unless one asks for it.
-// The SDK and its exporters read the others, all from the environment of the process. The package autoexport of contrib 0.72 would read
-// these too, but it makes exporters that follow redirects. The error is a UsageError that joins all faults.
+// LoadTelemetry reads the standard variables that turn exports on; without them nothing is exported. The SDK reads the others. Package
+// autoexport of contrib 0.72 makes exporters that follow redirects. The error is a UsageError that joins all faults.
 func LoadTelemetry() (telemetryConfig, error) {
 	if _, disabled := variable("OTEL_SDK_DISABLED"); strings.EqualFold(disabled, "true") {
 		return telemetryConfig{}, nil
 	}
 	traces, noTraces := protocol("TRACES", "otlp", "none")
-	metrics, noMetrics := protocol("METRICS", "otlp", "none", "prometheus") // which they always are
-	// The resource is made once, so that all signals have the same instance id.
+	metrics, noMetrics := protocol("METRICS", "otlp", "none", "prometheus") // /metrics is always there
+	// All signals need the same instance id.
 	made, err := resource.New(context.Background(), resource.WithTelemetrySDK(), resource.WithAttributes(
 		attribute.String("service.name", "carryover"), attribute.String("service.version", command.Version),
 		attribute.String("service.instance.id", rand.Text()),
@@ -59,14 +57,14 @@ func LoadTelemetry() (telemetryConfig, error) {
 	return telemetryConfig{traces, metrics, made}, nil
 }
 
-// Load returns the configuration of the program and of its telemetry. Its error names the faults of both.
+// Load returns the configurations of the program and of its telemetry. Its error has the faults of both.
 func Load(l *config.Loader, env map[string]string, flags *config.Flags) (config.Config, telemetryConfig, error) {
 	cfg, err := l.Load(env, flags)
 	telemetry, also := LoadTelemetry()
 	return cfg, telemetry, errors.Join(err, also)
 }
 
-// variable returns the first of these variables that has a value. An empty one counts as unset, by the specification.
+// variable returns the first variable with a value. The specification counts an empty one as unset.
 func variable(names ...string) (name, value string) {
 	for _, name = range names {
 		if value = strings.TrimSpace(os.Getenv(name)); value != "" {
@@ -76,10 +74,9 @@ func variable(names ...string) (name, value string) {
 	return name, value
 }
 
-// overGRPC is the one protocol that is not HTTP.
 const overGRPC = "grpc"
 
-// protocol returns how a signal is exported, "" if it is not. It is if its exporter is otlp, or if none is named and a collector is.
+// protocol returns the protocol of a signal's export, "" if there is none: the exporter is otlp, or a collector is named and no exporter.
 func protocol(signal string, exporters ...string) (string, error) {
 	name, exporter := variable("OTEL_" + signal + "_EXPORTER")
 	if _, endpoint := variable("OTEL_EXPORTER_OTLP_"+signal+"_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"); exporter == "" && endpoint != "" {
@@ -105,7 +102,7 @@ func refused(name, value string, oneOf []string) error {
 	return config.Fault{Key: name, Value: config.Quoted(value), Origin: "environment", Want: config.Choice(oneOf)}
 }
 
-// withoutRedirects is the proxy of an exporter's request. It refuses to follow a redirect, which would carry credentials elsewhere.
+// withoutRedirects is an exporter's Proxy function. It refuses redirects, which would carry credentials elsewhere.
 func withoutRedirects(r *http.Request) (*url.URL, error) {
 	if r.Response != nil {
 		return nil, errors.New("a redirect is not followed")
@@ -113,13 +110,12 @@ func withoutRedirects(r *http.Request) (*url.URL, error) {
 	return http.ProxyFromEnvironment(r)
 }
 
-// exportErrorEvery is the least time between two log lines about failures of exporters.
 const exportErrorEvery = time.Minute
 
-// MaxExportError bounds the logged text of a failure, because it may contain the collector's answer.
+// MaxExportError bounds the logged text, which may contain the collector's answer.
 const MaxExportError = 300
 
-// exportErrors logs failures of the SDK and of its exporters, which go on for as long as a collector is away.
+// exportErrors logs export failures, which repeat while a collector is away.
 type exportErrors struct {
 	logger *slog.Logger
 	mu     sync.Mutex // guards the rest
@@ -127,7 +123,6 @@ type exportErrors struct {
 	unsaid int
 }
 
-// Handle implements otel.ErrorHandler.
 func (e *exportErrors) Handle(err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -141,21 +136,19 @@ func (e *exportErrors) Handle(err error) {
 	e.unsaid++
 }
 
-// withoutValues logs what the SDK says of variables that it can't use. Their values may be credentials.
+// withoutValues drops the attributes of the SDK's records: values of variables, which may be credentials.
 type withoutValues struct{ slog.Handler }
 
-// Handle implements slog.Handler.
 func (w withoutValues) Handle(ctx context.Context, r slog.Record) error {
 	return w.Handler.Handle(ctx, slog.NewRecord(r.Time, r.Level, "OpenTelemetry: "+r.Message, r.PC))
 }
 
-// logSDK has the SDK report to the log. These settings are global, because the SDK has no others.
+// logSDK is global, because the SDK has no other settings.
 func logSDK(logger *slog.Logger) {
 	otel.SetErrorHandler(&exportErrors{logger: logger})
 	otel.SetLogger(logr.FromSlogHandler(withoutValues{logger.Handler()}))
 }
 
-// tracing exports the spans of turns.
 type tracing struct {
 	provider *sdktrace.TracerProvider
 	exporter *otlptrace.Exporter
@@ -169,7 +162,7 @@ func newSpanExporter(protocol string) (*otlptrace.Exporter, error) {
 	return otlptracehttp.New(context.Background(), otlptracehttp.WithProxy(withoutRedirects))
 }
 
-// openTracing makes the exporter of spans. It connects to no collector before there are spans.
+// openTracing does not connect before there are spans.
 func openTracing(cfg telemetryConfig, logger *slog.Logger) (*tracing, error) {
 	t := &tracing{logger: logger}
 	var err error
@@ -187,12 +180,11 @@ func (t *tracing) tracer() trace.Tracer {
 // FlushLimit bounds how long the end of the program waits for the collector.
 const FlushLimit = 5 * time.Second
 
-// close sends the spans that wait, within its limit.
 func (t *tracing) close() {
 	ctx, cancel := context.WithTimeout(context.Background(), FlushLimit)
 	defer cancel()
 	if err := t.provider.Shutdown(ctx); err != nil {
 		t.logger.Warn("spans of the last turns are lost", "error", err)
 	}
-	_ = t.exporter.Shutdown(ctx) // ends a request that goes on; without one it has ended
+	_ = t.exporter.Shutdown(ctx) // cancels a request that still runs
 }

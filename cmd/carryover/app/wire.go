@@ -1,16 +1,9 @@
-// Package app is the composition root: it picks implementations, puts the program together and runs it.
+// Package app is the composition root: it chooses implementations, wires the program (wire.go) and runs it.
 //
-// wire.go puts the parts together: discovery.go makes the sources of instances, store.go the ticket store and server.go the server.
-// Operators have a listener of their own (admin.go).
+// OpenTelemetry's SDK reads its standard variables, except for those that turn exports on (telemetry.go). telemetry.go and meters.go make
+// the exporters; package telemetry defines spans and metrics.
 //
-// OpenTelemetry's standard variables are read by its SDK, but for those that switch exports on (telemetry.go). meters.go and
-// telemetry.go make the exporters of metrics and spans; package telemetry defines both.
-//
-// # Reload
-//
-// The rows with Live in the table of settings can change while turns run: lists of instances, policies and thresholds, limits, the log's
-// level. SIGHUP and POST /admin/reload read flags, environment and file anew. A fault, or a change of any other setting, changes nothing and
-// is named (reload.go). A turn keeps the routing that it began with.
+// A reload by SIGHUP or POST /admin/reload changes only settings with Live in the table (reload.go).
 package app
 
 import (
@@ -53,22 +46,22 @@ func Serve(ctx context.Context, cfg Configured, stderr io.Writer) error {
 // Proxy is a wired server with everything that runs beside it.
 type Proxy struct {
 	Server    *server.Server
-	Journal   *journal.Journal // of the last turns
-	Events    *events.List     // the last, for operators
+	Journal   *journal.Journal // the last turns
+	Events    *events.List     // the last events, for operators
 	HashID    func(id string) [8]byte
 	Telemetry exporters
 	Fleet     *fleet.Fleet
-	kvEvents  *kvEvents                   // what instances publish of their KV caches
+	kvEvents  *kvEvents                   // KV events of instances
 	Probe     func(context.Context) error // keeps the fleet up to date
 	Sources   sources
-	own       ownAddresses   // where it listens
+	own       ownAddresses   // of its listeners
 	Level     *slog.LevelVar // of the log
 	Alongside []func(context.Context) error
 	Client    *upstream.Client
 	Tickets   tickets
 }
 
-// NewProxy puts the program together from a configuration. Observers hear of each finished turn.
+// NewProxy wires the program. Observers get each finished turn.
 func NewProxy(cfg Configured, logger *slog.Logger, observers ...record.Observer) (*Proxy, error) {
 	p, deps, err := NewParts(cfg, logger)
 	if err != nil {
@@ -88,7 +81,6 @@ func NewProxy(cfg Configured, logger *slog.Logger, observers ...record.Observer)
 	return p, nil
 }
 
-// exporters are where metrics and spans go.
 type exporters struct {
 	Meters  *meters
 	tracing *tracing // nil if no traces are exported
@@ -101,7 +93,6 @@ func (e exporters) close() {
 	e.Meters.end()
 }
 
-// trace traces turns if traces are exported.
 func (p *Proxy) trace(cfg telemetryConfig, deps *server.Deps, logger *slog.Logger) (err error) {
 	if cfg.traces == "" {
 		return nil
@@ -114,7 +105,7 @@ func (p *Proxy) trace(cfg telemetryConfig, deps *server.Deps, logger *slog.Logge
 	return nil
 }
 
-// Serve checks the store and runs on the configured address until ctx ends.
+// Serve checks the store and serves the configured address until ctx ends.
 func (p *Proxy) Serve(ctx context.Context, cfg Configured, logger *slog.Logger) error {
 	defer p.Close()
 	if err := p.Tickets.check(ctx, logger); err != nil {
@@ -142,7 +133,7 @@ func (p *Proxy) Serve(ctx context.Context, cfg Configured, logger *slog.Logger) 
 	return p.Run(ctx, listener)
 }
 
-// NewParts makes everything except the server, and the dependencies of the server.
+// NewParts makes everything except the server, and returns the server's dependencies.
 func NewParts(all Configured, logger *slog.Logger) (*Proxy, server.Deps, error) {
 	cfg := all.Config
 	secret, err := convcache.RandomSecret()
@@ -191,29 +182,28 @@ func NewParts(all Configured, logger *slog.Logger) (*Proxy, server.Deps, error) 
 	return p, deps, nil
 }
 
-// Close drops all connections. A second time it does nothing.
+// Close drops all connections. A second call does nothing.
 func (p *Proxy) Close() {
 	p.Client.Close()
 	p.Tickets.close()
 	p.Telemetry.close()
 }
 
-// Run serves on the listener until ctx ends and everything that was started has
-// stopped.
+// Run serves on the listener until ctx ends and all background work has stopped.
 func (p *Proxy) Run(ctx context.Context, listener net.Listener) error {
 	defer p.Close()
-	defer listener.Close() // the server has done so already, if it came to run
+	defer listener.Close() // a running server has already closed it
 	p.Telemetry.Meters.running.Store(true)
 	p.own.add(listener.Addr())
-	// Discovery and probing outlive ctx: turns go on while the server drains.
+	// Discovery and probes outlive ctx: turns go on while the server drains.
 	beside, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	group, beside := errgroup.WithContext(beside)
-	known := make(chan struct{}) // closed when the first list of instances is set
+	known := make(chan struct{}) // closed at the first list of instances
 	group.Go(func() error { return p.watch(beside, known) })
 	select {
 	case <-known:
-	case <-beside.Done(): // there will be none
+	case <-beside.Done(): // there will be no list
 		return group.Wait()
 	case <-ctx.Done():
 		stop()
@@ -221,13 +211,13 @@ func (p *Proxy) Run(ctx context.Context, listener net.Listener) error {
 	}
 	group.Go(func() error { return p.Probe(beside) })
 	group.Go(func() error {
-		_ = p.Tickets.Store.Run(beside) // returns the cause of the end, which is ours
+		_ = p.Tickets.Store.Run(beside) // returns the cause of ctx's end
 		return nil
 	})
 	for _, work := range p.Alongside {
 		group.Go(func() error { return work(beside) })
 	}
-	// Without these the server would use its last knowledge for ever.
+	// Without them the server would use its last knowledge for ever.
 	serving, end := context.WithCancel(ctx)
 	defer end()
 	context.AfterFunc(beside, end)
@@ -238,8 +228,7 @@ func (p *Proxy) Run(ctx context.Context, listener net.Listener) error {
 	return group.Wait()
 }
 
-// newDecodePolicy keeps a conversation at its home if no ticket says which decode instance holds it: the prefix cache of that instance has
-// the most of the next prompt.
+// newDecodePolicy keeps a conversation at its home if there are no tickets: the prefix cache there has the most of the next prompt.
 func newDecodePolicy(cfg config.Config) upstream.Policy {
 	if cfg.Routing.Decode == "auto" && !cfg.Connector.ReusesKV() {
 		return &routing.Prefix{}

@@ -18,13 +18,12 @@ import (
 	"carryover/cmd/carryover/config"
 )
 
-// printFlag makes check-config print the effective configuration.
 const printFlag = "print"
 
 func newCheckConfigCommand(env map[string]string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check-config",
-		Short: "Check flags, environment and configuration file without serving, and say what they come to",
+		Short: "Check flags, environment and configuration file without serving, and explain the result",
 		Args:  command.NoArgs,
 	}
 	flags := config.AddFlags(cmd)
@@ -65,7 +64,7 @@ func newProbeCommand() *cobra.Command {
 	}
 }
 
-// probe asks the address itself: no HTTP proxy from the environment, and a redirect is an answer that is not 2xx.
+// probe ignores HTTP proxies of the environment, and takes a redirect as a failure.
 func probe(ctx context.Context, target string, limit time.Duration) error {
 	u, err := url.Parse(target)
 	if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
@@ -101,11 +100,10 @@ func newVersionCommand() *cobra.Command {
 	}
 }
 
-// versionFlag prints the version; only the root command has it.
 const versionFlag = "version"
 
-// addVersionFlag lets the root command print the version instead of what it does. Cobra's own flag with a text of ours (SetVersionTemplate)
-// links text/template, which looks up methods by name: then the linker keeps every exported method of the program, 10 MB of them.
+// addVersionFlag does not use SetVersionTemplate of cobra: it links text/template, which looks up methods by name. Then the linker keeps
+// every exported method of the program, 10 MB.
 func addVersionFlag(root *cobra.Command) {
 	asked := root.Flags().BoolP(versionFlag, "v", false, "print the version")
 	run := root.RunE
@@ -124,7 +122,7 @@ func printVersion(cmd *cobra.Command) error {
 	return nil
 }
 
-// addCompletion adds cobra's command that prints completion scripts, with our own errors for wrong arguments.
+// addCompletion replaces cobra's errors for wrong arguments.
 func addCompletion(root *cobra.Command) {
 	root.InitDefaultCompletionCmd()
 	for _, cmd := range root.Commands() {
@@ -138,7 +136,6 @@ func addCompletion(root *cobra.Command) {
 	}
 }
 
-// newManCommand writes manual pages, for `make man` and packages.
 func newManCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:    "man FOLDER",
@@ -146,7 +143,7 @@ func newManCommand() *cobra.Command {
 		Hidden: true,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 {
-				return &command.UsageError{Err: errors.New("man takes a folder, into which it writes")}
+				return &command.UsageError{Err: errors.New("man takes one argument, the folder to write into")}
 			}
 			return nil
 		},
@@ -156,7 +153,7 @@ func newManCommand() *cobra.Command {
 			}
 			root := cmd.Root()
 			root.DisableAutoGenTag = true
-			// The date is that of SOURCE_DATE_EPOCH, or today.
+			// The date is SOURCE_DATE_EPOCH, or today.
 			header := &doc.GenManHeader{Title: "CARRYOVER", Section: "1", Source: "carryover " + command.Version, Manual: "Carryover"}
 			if err := doc.GenManTree(root, header, args[0]); err != nil {
 				return fmt.Errorf("man: %w", err)

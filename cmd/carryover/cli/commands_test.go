@@ -60,7 +60,7 @@ func TestCommands_Typos(t *testing.T) {
 		{"variable of a secret", "check-config", "CARRYOVER_ADMIN_TOKN=hunter2hunter2hunter2", `environment: CARRYOVER_ADMIN_TOKN is not a variable of Carryover; did you mean CARRYOVER_ADMIN_TOKEN?`},
 		{"variable at the start", "--host 127.0.0.1 --port 0 --admin-listen off", "CARRYOVER_CONFG=x", `environment: CARRYOVER_CONFG is not a variable of Carryover; did you mean CARRYOVER_CONFIG?`},
 		{"variable, doctor", "doctor", "CARRYOVER_DECODES=x", `environment: CARRYOVER_DECODES is not a variable of Carryover; did you mean CARRYOVER_DECODE?`},
-		{"variable, nothing near", "check-config", "CARRYOVER_FROBNICATE=1", "environment: CARRYOVER_FROBNICATE is not a variable of Carryover; carryover --help-all names the flags of which variables are made"},
+		{"variable, nothing near", "check-config", "CARRYOVER_FROBNICATE=1", "environment: CARRYOVER_FROBNICATE is not a variable of Carryover; variables are named after flags, see carryover --help-all"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			code, _, stderr := ranWith(t, []string{tc.env}, strings.Fields(tc.args)...)
@@ -135,7 +135,7 @@ func TestCommands_ManPages(t *testing.T) {
 			t.Errorf("%s lacks %s: %v, %.300s", name, want, err, page)
 		}
 	}
-	if code, _, stderr := runCommand(t, "man"); code != command.ExitUsage || !strings.Contains(stderr, "man takes a folder") {
+	if code, _, stderr := runCommand(t, "man"); code != command.ExitUsage || !strings.Contains(stderr, "man takes one argument") {
 		t.Errorf("without a folder: exit code %d, %s", code, stderr)
 	}
 }

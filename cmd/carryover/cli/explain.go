@@ -10,8 +10,6 @@ import (
 	"carryover/server/turn"
 )
 
-// explain says in words what a configuration comes to: where instances come from, which way turns go, what bounds them,
-// and what a reload can change.
 func explain(cfg config.Config) string {
 	var out bytes.Buffer
 	out.WriteString(summary(cfg))
@@ -29,7 +27,7 @@ func explain(cfg config.Config) string {
 		{"limits", explainLimits(cfg.Limits)},
 		{"tickets", explainStore(cfg)},
 		{"admin", explainAdmin(cfg)},
-		{"reload", []string{"SIGHUP or POST /admin/reload changes " + strings.Join(liveKeys(), ", ") + "; all else takes a restart"}},
+		{"reload", []string{"SIGHUP or POST /admin/reload changes " + strings.Join(liveKeys(), ", ") + "; all other settings take a restart"}},
 		{"beware", warnings(cfg)},
 	} {
 		for i, line := range topic.lines {
@@ -67,7 +65,7 @@ func explainInstances(cfg config.Config) (lines []string) {
 	}
 	d := cfg.Discovery
 	if d.File != "" {
-		lines = append(lines, "those of the file "+d.File+", which is watched")
+		lines = append(lines, "instances of the file "+d.File+", which is watched")
 	}
 	if d.K8sLabelSelector != "" {
 		namespace := d.K8sNamespace
@@ -78,18 +76,17 @@ func explainInstances(cfg config.Config) (lines []string) {
 			d.K8sLabelSelector, d.K8sPort, strings.Join(d.PrefillModelLabels, " or "), strings.Join(d.DecodeModelLabels, " or ")))
 	}
 	if cfg.KVEvents.Port > 0 {
-		lines = append(lines, fmt.Sprintf("their KV events are read at port %d", cfg.KVEvents.Port))
+		lines = append(lines, fmt.Sprintf("KV events of prefill instances are read at port %d", cfg.KVEvents.Port))
 	}
 	if d.Registration {
-		lines = append(lines, "those that are added at the admin listener")
+		lines = append(lines, "instances that are added at the admin listener")
 	}
 	if allow := cfg.Routing.PrefillerAllow; len(allow) > 0 {
-		lines = append(lines, "prefill is what x-prefiller-host-port names, if that is one of "+strings.Join(allow, ", "))
+		lines = append(lines, "x-prefiller-host-port names the prefill instance, one of "+strings.Join(allow, ", "))
 	}
 	return lines
 }
 
-// policyMeaning says how a policy picks an instance of a role.
 func policyMeaning(cfg config.Config, role string) string {
 	name := cfg.Routing.Prefill
 	if role == config.RoleDecode {
@@ -100,8 +97,8 @@ func policyMeaning(cfg config.Config, role string) string {
 		"auto":         "the instance that holds most of the conversation, unless it is busier than twice the mean; else the least loaded",
 		"affinity":     "the instance that holds most of the conversation, else its home; turns without a conversation go to each in turn",
 		"prefix":       prefix,
-		"least_loaded": "the one with the least to do, as its metrics and our turns tell",
-		"power_of_two": "the less loaded of two that are drawn",
+		"least_loaded": "the one with the least work, by its metrics and our turns",
+		"power_of_two": "the less loaded of two random ones",
 		"round_robin":  "each in turn",
 	}[name]
 	switch {
@@ -133,13 +130,13 @@ func explainPath(cfg config.Config) (lines []string) {
 
 func explainReuse(cfg config.Config) []string {
 	if !cfg.Connector.ReusesKV() {
-		return []string{"none from decode to prefill with this connector; what a turn finds is in the instances' own prefix caches"}
+		return []string{"none from decode to prefill with this connector; a turn finds KV only in the instances' own prefix caches"}
 	}
-	lines := []string{"of a ticket at least 64 tokens and half of it"}
+	lines := []string{"a turn reuses at least 64 tokens and half of a ticket"}
 	if cfg.Release.Mode == "on" {
-		line := "unused tickets are released, more than 8 of a decode instance at once"
+		line := "unused tickets are released with a later turn; if more than 8 of a decode instance wait, at once"
 		if cfg.Release.PinnedShare > 0 {
-			line += fmt.Sprintf("; so are the oldest tickets when they pin more than %g of its KV cache", cfg.Release.PinnedShare)
+			line += fmt.Sprintf("; the oldest tickets, too, while tickets pin more than %g of its KV cache", cfg.Release.PinnedShare)
 		}
 		lines = append(lines, line)
 	}
@@ -159,7 +156,7 @@ func explainLimits(l config.LimitsConfig) []string {
 	return []string{
 		fmt.Sprintf("turns at once: %s, per instance %s, per tenant %s", some(l.MaxStreams, "as the open-file limit allows"),
 			some(l.MaxPerInstance, "any number"), some(l.MaxPerTenant, "any number")),
-		fmt.Sprintf("%d turns wait for a place, in fair shares among tenants, %s at most; beyond that 503", l.MaxQueue, config.FormatDuration(l.QueueTimeout)),
+		fmt.Sprintf("%d turns wait for a slot, in fair shares among tenants, for %s at most; all others get 503", l.MaxQueue, config.FormatDuration(l.QueueTimeout)),
 	}
 }
 
@@ -184,7 +181,6 @@ func explainAdmin(cfg config.Config) []string {
 	return []string{cfg.Admin.Listen + ", with a bearer token"}
 }
 
-// liveKeys are the settings that a reload can change.
 func liveKeys() (keys []string) {
 	var cfg config.Config
 	for _, s := range config.Settings(&cfg) {
@@ -195,7 +191,7 @@ func liveKeys() (keys []string) {
 	return keys
 }
 
-// warnings are what is allowed and seldom meant.
+// warnings lists settings that are allowed and seldom meant.
 func warnings(cfg config.Config) (lines []string) {
 	lines = append(lines, connectorWarnings(cfg)...)
 	if cfg.Conversation.Secret == "" && cfg.Connector.ReusesKV() {
@@ -205,7 +201,7 @@ func warnings(cfg config.Config) (lines []string) {
 		lines = append(lines, "round_robin for both roles: prefill and decode compute again what another instance has in its prefix cache")
 	}
 	if len(cfg.Routing.PrefillerAllow) > 0 && len(cfg.Prefill)+len(cfg.Discovery.PrefillDNS) > 0 {
-		lines = append(lines, "routing.prefiller_allow: other prefill instances than those that requests name get nothing")
+		lines = append(lines, "routing.prefiller_allow: prefill instances that no request names get no turns")
 	}
 	if cfg.Limits.MaxPerInstance > 0 && cfg.Limits.MaxQueue == 0 {
 		lines = append(lines, "limits.max_per_instance without a queue: turns beyond it are refused at once")

@@ -9,14 +9,13 @@ import (
 	"carryover/cmd/carryover/config"
 )
 
-// explainConnector says what the connector does in a turn, and what it cannot do.
 func explainConnector(cfg config.Config) []string {
 	c := cfg.Connector
 	switch c.Name {
 	case config.ConnectorNIXL:
 		return []string{c.Name + ": decode reads prefill's KV, and prefill reads what decode has kept of the turn before"}
 	case config.ConnectorMulti:
-		return []string{c.Name + ": as nixl, whose params MultiConnector passes on; what its other children store is theirs"}
+		return []string{c.Name + ": as nixl, whose params MultiConnector passes on; its other children store what they like"}
 	case config.ConnectorOrchestrated:
 		what := "prefill's kv_transfer_params, with the host of prefill"
 		if c.OrchestratedForm == config.OrchestratedResponse {
@@ -29,7 +28,7 @@ func explainConnector(cfg config.Config) []string {
 		return []string{c.Name + ": prefill writes KV to storage that decode reads, in whole chunks; nothing waits for it, and decode computes what it does not find"}
 	case config.ConnectorMooncake:
 		return []string{
-			fmt.Sprintf("%s: both legs at once, decode waits for prefill's KV; prefill's engine id is asked for at port %d (VLLM_MOONCAKE_BOOTSTRAP_PORT)", c.Name, cfg.Mooncake.BootstrapPort),
+			fmt.Sprintf("%s: both legs at once, decode waits for prefill's KV; Carryover asks for prefill's engine id at port %d (VLLM_MOONCAKE_BOOTSTRAP_PORT)", c.Name, cfg.Mooncake.BootstrapPort),
 			"it compares nothing, so both legs carry the same token ids; decode whose prefill has failed is cancelled, or it would wait for 480s",
 		}
 	}
@@ -43,14 +42,14 @@ func explainLMCache(cfg config.Config) []string {
 		notices = fmt.Sprint(l.Notifications)
 	}
 	lines := []string{
-		fmt.Sprintf("%s: prefill sends KV to the receiver of the decode instance and says so at %s (pd_proxy_host, pd_proxy_port), %s for each prompt", cfg.Connector.Name, l.Listen, notices),
-		fmt.Sprintf("without that within %s prefill counts as failed (routing.prefill_failure)", config.FormatDuration(cfg.Timeouts.HandoverBudget)),
-		"chats go to decode as text completions; those with tools or grammars go there as they are",
+		fmt.Sprintf("%s: prefill sends KV to the receiver of the decode instance and notifies %s (pd_proxy_host, pd_proxy_port), %s for each prompt", cfg.Connector.Name, l.Listen, notices),
+		fmt.Sprintf("without a notification within %s prefill counts as failed (routing.prefill_failure)", config.FormatDuration(cfg.Timeouts.HandoverBudget)),
+		"chats go to decode as text completions; chats with tools or grammars go there unchanged",
 	}
 	if l.MaxPromptTokens > 0 {
 		lines = append(lines, fmt.Sprintf("prompts of more than %d tokens go to decode alone", l.MaxPromptTokens))
 	}
-	named, _ := l.Receivers() // has been checked
+	named, _ := l.Receivers() // Load has checked it
 	for _, at := range slices.Sorted(maps.Keys(named)) {
 		lines = append(lines, fmt.Sprintf("decode %s receives at %s, ports %s and %s", at, named[at].Host, ports(named[at].InitPorts), ports(named[at].AllocPorts)))
 	}
@@ -61,33 +60,33 @@ func ports(list []int) string {
 	return strings.ReplaceAll(strings.Trim(fmt.Sprint(list), "[]"), " ", ",")
 }
 
-// connectorWarnings are what a connector asks of the engines, and the settings of which nothing comes with it.
+// connectorWarnings lists what a connector demands of the engines, and settings that have no effect with it.
 func connectorWarnings(cfg config.Config) (lines []string) {
 	c := cfg.Connector
 	if idle := idleSettings(cfg); len(idle) > 0 {
-		lines = append(lines, fmt.Sprintf("connector %s leaves no tickets: nothing comes of %s", c.Name, strings.Join(idle, ", ")))
+		lines = append(lines, fmt.Sprintf("connector %s leaves no tickets: no effect of %s", c.Name, strings.Join(idle, ", ")))
 	}
 	switch c.Name {
 	case config.ConnectorLMCache:
-		lines = append(lines, "a request that reaches a prefill instance past Carryover ends that engine: LMCache's sender takes none without disagg_spec")
+		lines = append(lines, "a request that reaches a prefill instance without Carryover ends that engine: LMCache's sender needs disagg_spec")
 		if cfg.LMCache.MaxPromptTokens == 0 {
 			lines = append(lines, "lmcache.max_prompt_tokens is not set: prompts longer than prefill's --max-num-batched-tokens (2048 by default) are never announced")
 		}
-		lines = append(lines, "each decode leg has a cache_salt of its own, so that decode fetches all that it is sent: what it does not fetch stays in LMCache's receiver, and a full one stops prefill")
+		lines = append(lines, "each decode leg has a cache_salt of its own, so that decode fetches all KV that prefill sends: the rest would stay in LMCache's receiver, and a full one stops prefill")
 		if cfg.Finds(config.RoleDecode) {
-			lines = append(lines, "decode instances that are found and not in lmcache.decoder_registry get no KV")
+			lines = append(lines, "decode instances from discovery that are not in lmcache.decoder_registry get no KV")
 		}
-		lines = append(lines, "each hand-over has LMCache keys of its own, of which LMCache before 0.3.6 knows nothing: there tenants share keys, and KV that is not there yet can be found")
+		lines = append(lines, "each hand-over has LMCache keys of its own, which LMCache before 0.3.6 ignores: there tenants share keys, and decode can find KV that has not arrived yet")
 	case config.ConnectorLMCacheStorage:
-		lines = append(lines, "cache_salt keeps no tenants apart in LMCache: its keys are of token ids alone")
+		lines = append(lines, "cache_salt does not keep tenants apart in LMCache: its keys are made of token ids alone")
 		if cfg.Conversation.TenantSalt {
-			lines = append(lines, "conversation.tenant_salt keeps tenants apart in the engines' prefix caches, and not in LMCache")
+			lines = append(lines, "conversation.tenant_salt keeps tenants apart in the engines' prefix caches, but not in LMCache")
 		}
 	}
 	return lines
 }
 
-// idleSettings are the settings of tickets that are not as they are by default although the connector leaves none.
+// idleSettings lists the settings of tickets that differ from their defaults although the connector makes no tickets.
 func idleSettings(cfg config.Config) (keys []string) {
 	if cfg.Connector.ReusesKV() {
 		return nil

@@ -1,4 +1,4 @@
-// Package cli is the tree of the program's commands: serve, check-config, probe, version, sim, man, and those with a package of their own.
+// Package cli is the tree of the program's commands.
 package cli
 
 import (
@@ -18,25 +18,24 @@ import (
 	"carryover/cmd/carryover/doctor"
 )
 
-// serveFunc runs the proxy until ctx ends.
 type serveFunc func(ctx context.Context, cfg app.Configured, stderr io.Writer) error
 
-// Run is the whole program: args without the program's name, env in the form of os.Environ. It returns the exit code.
+// Run is the whole program. args has no program name, env is as os.Environ; the result is the exit code.
 func Run(ctx context.Context, args, env []string, stdout, stderr io.Writer) int {
 	return RunWithServe(ctx, args, env, stdout, stderr, app.Serve)
 }
 
-// RunWithServe is run with another way to serve.
+// RunWithServe is Run with another way to serve.
 func RunWithServe(ctx context.Context, args, env []string, stdout, stderr io.Writer, serve serveFunc) int {
 	root := NewRootCommand(config.Environment(env), serve)
 	root.SetArgs(config.ExpandLists(args))
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	addCompletion(root) // which takes the output of now
+	addCompletion(root) // after SetOut: cobra takes the writer now
 	return command.Execute(ctx, root, stderr)
 }
 
-// NewRootCommand builds the command tree. The root serves, so that the command line of vLLM's example works as it is.
+// NewRootCommand builds the command tree. The root serves, so that the command line of vLLM's example works unchanged.
 func NewRootCommand(env map[string]string, serve serveFunc) *cobra.Command {
 	root := newServeCommand("carryover [serve]", env, serve)
 	root.Short = "Multi-turn proxy for disaggregated vLLM"
@@ -88,8 +87,7 @@ func newServeCommand(use string, env map[string]string, serve serveFunc) *cobra.
 	return cmd
 }
 
-// printUsage lists the settings of a command by section, in the order of the settings table; a command that takes no
-// configuration gets its flags as pflag prints them.
+// printUsage lists settings by section; a command without configuration gets pflag's list.
 func printUsage(cmd *cobra.Command) error {
 	out := cmd.OutOrStderr()
 	fmt.Fprintf(out, "Usage:\n  %s\n", cmd.UseLine())
@@ -125,8 +123,7 @@ type flagGroup struct {
 	flags []string
 }
 
-// flagGroups gives the flags in the order in which they are shown: all, or those of the command itself and of the settings that most people
-// need. The plural spellings of the example's flags are left out: they are synonyms.
+// flagGroups lists all flags in order, or the command's own and the common ones. It omits the plural spellings of the example's flags.
 func flagGroups(all bool) []flagGroup {
 	groups := []flagGroup{{title: "general", flags: append([]string{config.FileFlag, printFlag, "help", command.HelpAllFlag, versionFlag}, doctor.Flags()...)}}
 	cfg := config.Default()
@@ -168,7 +165,6 @@ func printFlags(out io.Writer, cmd *cobra.Command, names []string) error {
 	return w.Flush()
 }
 
-// commonFlags are the settings that most people need.
 func commonFlags() []string {
 	return []string{
 		"host", "port", "admin-listen", "admin-token-file", "prefill", "decode", "connector", "routing-prefill", "routing-decode", "discovery-file",

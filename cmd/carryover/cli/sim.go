@@ -15,8 +15,6 @@ import (
 	"carryover/upstream/vllmsim"
 )
 
-// newSimCommand runs one simulated vLLM instance as a process, for tests and
-// demonstrations over real sockets.
 func newSimCommand() *cobra.Command {
 	cfg := vllmsim.DefaultConfig()
 	var host, release string
@@ -44,12 +42,12 @@ func newSimCommand() *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&release, "vllm", "0.33", "release of vLLM whose answers it gives: 0.32 or 0.33")
-	flags.StringVar(&cfg.Role, "role", "both", "prefill, decode or both; what it is shown as, the requests decide")
+	flags.StringVar(&cfg.Role, "role", "both", "prefill, decode or both; only for display: each request decides")
 	flags.StringVar(&host, "host", "127.0.0.1", "address to listen on")
 	flags.IntVar(&port, "port", 8100, "port of the OpenAI API, 0 lets the system choose")
 	flags.IntVar(&sidePort, "side-port", 0, "port of the KV side channel, 0 lets the system choose")
 	flags.StringVar(&cfg.Model, "model", cfg.Model, "served model name")
-	flags.StringSliceVar(&cfg.Models, "models", nil, "served model names, the first of which answers say; in place of --model")
+	flags.StringSliceVar(&cfg.Models, "models", nil, "served model names in place of --model; answers have the first")
 	flags.StringSliceVar(&cfg.Adapters, "adapters", nil, "names of LoRA modules")
 	flags.IntVar(&cfg.DPRanks, "dp-ranks", cfg.DPRanks, "data-parallel engines behind the port, each with a side channel")
 	flags.IntVar(&cfg.MaxNumSeqs, "max-num-seqs", cfg.MaxNumSeqs, "requests that run at once; the others wait")
@@ -69,18 +67,16 @@ func newSimCommand() *cobra.Command {
 	flags.DurationVar(&cfg.Timing.PrefillPerToken, "prefill-per-token", 100*time.Microsecond, "modelled prefill time per computed token, a speed that all prompts share")
 	flags.DurationVar(&cfg.Timing.TransferPerBlock, "transfer-per-block", 20*time.Microsecond, "modelled time to read a KV block")
 	flags.DurationVar(&cfg.Timing.InterToken, "inter-token", 10*time.Millisecond, "modelled time between two tokens")
-	flags.Float64Var(&cfg.Slowness, "slowness", cfg.Slowness, "how many times as long all of this takes")
+	flags.Float64Var(&cfg.Slowness, "slowness", cfg.Slowness, "factor by which all of this takes longer")
 	flags.Float64Var(&cfg.TimeScale, "time-scale", cfg.TimeScale, "how much faster than the wall clock the engine's clock runs, leases and TTLs included")
 	addSimConnectorFlags(flags, &cfg)
 	return cmd
 }
 
-// simConnectors are the connectors that an instance can be simulated with, the default first.
 func simConnectors() []string {
 	return []string{vllmsim.ConnectorNIXL, vllmsim.ConnectorLMCache, vllmsim.ConnectorLMCacheStorage, vllmsim.ConnectorMooncake}
 }
 
-// addSimConnectorFlags adds the flags of connectors, named like the settings of the engines that they stand for.
 func addSimConnectorFlags(flags *pflag.FlagSet, cfg *vllmsim.Config) {
 	flags.StringVar(&cfg.Connector, "connector", cfg.Connector, "KV connector: "+strings.Join(simConnectors(), ", "))
 	l := &cfg.LMCache
@@ -94,7 +90,6 @@ func addSimConnectorFlags(flags *pflag.FlagSet, cfg *vllmsim.Config) {
 	flags.IntVar(&cfg.Mooncake.BootstrapPort, "mooncake-bootstrap-port", 8998, "VLLM_MOONCAKE_BOOTSTRAP_PORT of a prefill instance, 0 lets the system choose")
 }
 
-// tellPorts says where the connector of an instance listens, which those who set up a proxy need to know.
 func tellPorts(out io.Writer, cfg *vllmsim.Config, instance *vllmsim.Instance) {
 	if port := instance.Addresses().BootstrapPort; port > 0 {
 		fmt.Fprintf(out, "its bootstrap server listens at port %d\n", port)

@@ -27,23 +27,22 @@ type Answer struct {
 	Header       http.Header
 	Body         []byte // of an answer that is no stream
 	Text         string // of the first choice
-	PromptTokens int    // 0 if the answer does not tell
-	Done         bool   // the stream has ended as it should
+	PromptTokens int    // 0 if the answer has no usage
+	Done         bool   // the stream ended with [DONE]
 	Pace         Pace
 }
 
-// Pace is the timing of a stream's events that have text.
+// Pace is the timing of a stream's events with text.
 type Pace struct {
 	Events int
-	First  time.Duration // until the first
-	Spread time.Duration // from there to the last
-	Waits  int           // how many came a millisecond or more behind the one before
+	First  time.Duration // from the request to the first event
+	Spread time.Duration // from the first event to the last
+	Waits  int           // events at least 1 ms after the one before
 }
 
-// maxAnswer bounds an answer that is no stream.
 const maxAnswer = 4 << 20
 
-// Complete sends a request for a chat or a text completion, and reads the answer to its end.
+// Complete sends a chat or text completion, and reads the answer to its end.
 func Complete(ctx context.Context, client *http.Client, url string, body []byte, header http.Header) (answer Answer, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
 	if err != nil {
@@ -78,7 +77,7 @@ func Complete(ctx context.Context, client *http.Client, url string, body []byte,
 	}
 }
 
-// add takes in an event, or a whole answer, and reports whether it has text.
+// add reads an event or a whole answer, and reports whether it has text.
 func (a *Answer) add(data []byte) bool {
 	var said struct {
 		Choices []struct {
@@ -105,7 +104,6 @@ func (a *Answer) add(data []byte) bool {
 	return text != ""
 }
 
-// add takes in the moment of an event.
 func (p *Pace) add(at time.Duration) {
 	if p.Events++; p.Events == 1 {
 		p.First = at

@@ -1,7 +1,4 @@
-// Package command is what the commands of the program share: exit codes, the error of a caller who has something to correct, suggestions
-// for mistyped words, completion of values, and the version.
-//
-// Exit codes: 0 when a command did its work, 1 when it could not, 2 for wrong usage or configuration.
+// Package command has what all commands share: exit codes, UsageError, suggestions for mistyped words, shell completion and the version.
 package command
 
 import (
@@ -20,21 +17,21 @@ import (
 	"carryover/server/suggest"
 )
 
-// The exit codes of every command.
+// The exit codes of every command: done, failed, and wrong usage or configuration.
 const (
 	ExitOK      = 0
 	ExitRuntime = 1
 	ExitUsage   = 2
 )
 
-// UsageError marks what the caller of the program has to correct: a flag, a setting, an argument.
+// UsageError is an error that the caller can correct: a flag, a setting, an argument.
 type UsageError struct{ Err error }
 
 func (e *UsageError) Error() string { return e.Err.Error() }
 
 func (e *UsageError) Unwrap() error { return e.Err }
 
-// Execute runs a command tree. It reports the error on stderr, a line each, and returns the exit code.
+// Execute runs a command tree. It writes each line of the error to stderr, and returns the exit code.
 func Execute(ctx context.Context, root *cobra.Command, stderr io.Writer) int {
 	err := root.ExecuteContext(ctx)
 	if err == nil {
@@ -49,7 +46,7 @@ func Execute(ctx context.Context, root *cobra.Command, stderr io.Writer) int {
 	return ExitRuntime
 }
 
-// LookUntil waits, for a limited time, until holds returns true, and reports whether it has.
+// LookUntil polls every 20 ms until holds returns true, and reports whether it did within the limit.
 func LookUntil(ctx context.Context, limit time.Duration, holds func() bool) bool {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -65,7 +62,7 @@ func LookUntil(ctx context.Context, limit time.Duration, holds func() bool) bool
 	return true
 }
 
-// NoArgs refuses positional arguments; cobra's own check would be reported as a runtime error.
+// NoArgs refuses positional arguments with a UsageError; cobra's own check gives none.
 func NoArgs(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -73,10 +70,10 @@ func NoArgs(cmd *cobra.Command, args []string) error {
 	return unknownCommand(cmd, args[0])
 }
 
-// HelpAllFlag is --help with every setting.
+// HelpAllFlag is the flag for help with every setting.
 const HelpAllFlag = "help-all"
 
-// AddHelpAll gives a command the flag --help-all, which asks for help whatever else is on the command line.
+// AddHelpAll adds --help-all, which asks for help whatever else is on the command line.
 func AddHelpAll(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.BoolFunc(HelpAllFlag, "help with every setting", func(value string) error {
@@ -102,12 +99,11 @@ func FlagError(cmd *cobra.Command, err error) error {
 	return &UsageError{Err: fmt.Errorf("%w%s", err, suggest.DidYouMean(word, names, func(name string) string { return "--" + name }))}
 }
 
-// Meant returns a question that ends a message about a word, "" if no candidate is similar.
+// Meant returns a "did you mean" question to append to a message, "" if no candidate is similar.
 func Meant(word string, candidates []string) string {
 	return suggest.DidYouMean(word, candidates, func(name string) string { return name })
 }
 
-// unknownCommand is the error of a word that is no command.
 func unknownCommand(cmd *cobra.Command, word string) error {
 	var names []string
 	for _, sub := range cmd.Commands() {
@@ -129,14 +125,14 @@ func CompleteValues(cmd *cobra.Command, flag string, values []string) {
 		return
 	}
 	if err := cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)); err != nil {
-		panic(err) // there is no such flag
+		panic(err) // no such flag
 	}
 }
 
-// Version is the version of the program, which the linker sets: -ldflags "-X carryover/cmd/carryover/command.Version=v1.2.3".
+// Version is set by the linker: -ldflags "-X carryover/cmd/carryover/command.Version=v1.2.3".
 var Version = "dev" //nolint:gochecknoglobals // the linker sets variables only
 
-// VersionText is what is known of the program. `make build` records no revision, so that the binary is the same wherever it is built.
+// VersionText describes the build. `make build` records no revision, so that the binary is the same wherever it is built.
 func VersionText() string {
 	said := fmt.Sprintf("carryover %s\n%s %s/%s\n", Version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 	info, ok := debug.ReadBuildInfo()
@@ -146,7 +142,7 @@ func VersionText() string {
 	return said + "revision " + Revision(info.Settings) + "\n"
 }
 
-// Revision is the commit that the binary was built from, which the Go tool records when it builds inside a checkout, "" if it did not.
+// Revision returns the commit that the Go tool recorded, "" if the build was not inside a checkout.
 func Revision(settings []debug.BuildSetting) string {
 	var commit, modified string
 	for _, s := range settings {

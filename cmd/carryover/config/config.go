@@ -1,11 +1,10 @@
 // Package config reads the settings of the program: flags, environment and configuration file.
 //
-// The program never starts with a wrong configuration. One message names all faults of all sources, each with its key, its value, the
-// value's source and the accepted values (load.go, validate.go). Every setting has one row in one table: its key in the file, its flag, its
-// environment variable and its help text (settings.go). Secrets do not appear on the command line, in prints or in logs (secret.go).
+// The program never starts with a wrong configuration. One message names all faults of all sources, each with its key, value, source and
+// accepted values (load.go, validate.go). Unknown keys, flags and variables are faults, and so are two ways of saying one thing.
 //
-// Unknown keys, unknown flags, unknown variables, and two ways of saying the same thing at once are refused. The flags of vLLM's example
-// disagg_proxy_multiturn.py are accepted as argparse reads them (example.go).
+// Every setting is one row of a table: key, flag, environment variable and help text (settings.go). Secrets do not appear on the command
+// line, in prints or in logs (secret.go). Flags of vLLM's disagg_proxy_multiturn.py are read as argparse reads them (example.go).
 package config
 
 import (
@@ -17,8 +16,7 @@ import (
 	"carryover/server/turn"
 )
 
-// Config is everything that an operator can set. The table in settings.go names each field in the file, on the command
-// line and in the environment; Load fills and checks it.
+// Config is everything that an operator can set. settings.go names each field.
 type Config struct {
 	Listen       ListenConfig
 	Admin        AdminConfig
@@ -42,7 +40,7 @@ type Config struct {
 	Log          LogConfig
 }
 
-// ListenConfig is the address that clients connect to.
+// ListenConfig is the address for clients.
 type ListenConfig struct {
 	Host string
 	Port int // 0 lets the system choose
@@ -52,39 +50,39 @@ type ListenConfig struct {
 type AdminConfig struct {
 	Listen    string // host:port, or AdminOff
 	TokenFile string
-	Token     Secret // content of TokenFile; empty demands none
+	Token     Secret // content of TokenFile; empty demands no token
 }
 
-// AdminDefault is reachable only from this machine. Its port is not 9090, because Prometheus uses that one.
+// AdminDefault is reachable only from this machine. Its port is not 9090, because that is Prometheus'.
 const AdminDefault = "127.0.0.1:9480"
 
-// AdminOff is the value of AdminConfig.Listen for no listener.
+// AdminOff is AdminConfig.Listen without a listener.
 const AdminOff = "off"
 
-// InstanceConfig is one vLLM instance. Load fills every field, except KVTTL of a prefill instance and the fields that only some
-// connectors need. Instances of all sources inherit those in package app.
+// InstanceConfig is one vLLM instance. Load leaves KVTTL of a prefill instance and the fields of single connectors empty; package app
+// fills in these for instances of all sources.
 type InstanceConfig struct {
 	URL    string        // scheme://host[:port], no slash at the end
 	Name   string        // shown in logs and metrics; host[:port] of the URL unless given
 	KVHost string        // KVHostAuto, kvHostPin or a host; kv.host unless given
 	KVTTL  time.Duration // how long a decode instance keeps blocks; store.decoder_kv_ttl unless given
 	Weight int           // its share of the load, relative to others of its role
-	Ranks  int           // data-parallel ranks behind the address that the proxy picks one by one; 0 lets the engine pick
+	Ranks  int           // data-parallel ranks behind the address if the proxy picks the rank; 0 if the engine does
 
-	BootstrapPort int    // of a prefill instance with Mooncake; mooncake.bootstrap_port unless given
+	BootstrapPort int    // for Mooncake's prefill instances; mooncake.bootstrap_port unless given
 	KVEvents      string // where it publishes KV events, tcp://host:port; its host and kv_events.port unless given
 }
 
-// RoutingConfig says how turns are routed.
+// RoutingConfig says how the proxy picks instances.
 type RoutingConfig struct {
-	Prefill         string // the policy that picks an instance, per role
+	Prefill         string // policy
 	Decode          string
 	DisaggThreshold int
 	PrefillFailure  string
-	PrefillerAllow  []string // if not empty, requests name their prefill instance, and it must be one of these
+	PrefillerAllow  []string // if not empty, requests name their prefill instance, one of these
 }
 
-// DiscoveryConfig says where the proxy finds instances in addition to those of the configuration.
+// DiscoveryConfig names sources of instances besides the configuration.
 type DiscoveryConfig struct {
 	Registration       bool // instances can be added at the admin listener
 	File               string
@@ -97,29 +95,29 @@ type DiscoveryConfig struct {
 	DecodeModelLabels  []string
 }
 
-// ConversationConfig says how a request names its conversation and what keeps conversations apart.
+// ConversationConfig says how a request names its conversation, and what keeps conversations apart.
 type ConversationConfig struct {
-	Sources      []string // first that is present and valid wins
+	Sources      []string // the first that is present and valid wins
 	ByContent    string   // on or off
 	TenantHeader string   // empty: the tenant comes from the credential
 	TenantSalt   bool
 	SecretFile   string
-	Secret       Secret // content of SecretFile where that is given; empty asks for a random one
+	Secret       Secret // content of SecretFile if that is given; empty: a random one
 	TeachShapes  string // on or off
-	Render       string // address of a server that renders prompts for the fleet; empty: the prefill instances do
+	Render       string // address of a server that renders prompts; empty: the prefill instances render
 }
 
 // ReleaseConfig says what happens to tickets that no turn will use.
 type ReleaseConfig struct {
 	Mode string // on or off
-	// PinnedShare is the share of a decode instance's KV cache that tickets may hold, 0 to 1; 0 sets no bound.
+	// PinnedShare is the share of a decode instance's KV cache that tickets may pin, 0 to 1; 0 is no bound.
 	PinnedShare float64
 }
 
-// HandBackConfig says when the KV of tickets goes back to prefill.
+// HandBackConfig says when prefill gets the KV of tickets.
 type HandBackConfig struct {
 	Mode  string // idle, now or off
-	After Wait   // how long a ticket waits for a turn before its hand-back, with idle
+	After Wait   // with idle: how long a ticket waits for a turn
 }
 
 // StoreConfig bounds the ticket store.
@@ -129,7 +127,7 @@ type StoreConfig struct {
 	MaxBytes     ByteSize
 }
 
-// RedisConfig is the Redis or Valkey through which replicas share tickets. Without a URL, tickets live in this process.
+// RedisConfig is the Redis or Valkey of all replicas. Without a URL, tickets live in this process.
 type RedisConfig struct {
 	URL                  RedisURL
 	PasswordFile         string
@@ -141,12 +139,12 @@ type RedisConfig struct {
 	Insecure             bool
 }
 
-// KVConfig is the handling of kv_transfer_params.
+// KVConfig says what the proxy does to kv_transfer_params.
 type KVConfig struct {
 	Host string // KVHostAuto, kvHostPin or a host
 }
 
-// The values of KVConfig.Host and InstanceConfig.KVHost that are not host names.
+// The values of KVConfig.Host and InstanceConfig.KVHost that are no host names.
 const (
 	KVHostAuto = "auto"
 	kvHostPin  = "pin"
@@ -159,11 +157,11 @@ type LimitsConfig struct {
 	MaxStreams       int // 0: derived from the open-file limit
 	MaxPerInstance   int // attempts at once, 0 for no limit
 	MaxPerTenant     int // turns at once, 0 for no limit
-	MaxQueue         int // turns that wait for a place
+	MaxQueue         int // turns that wait for a slot
 	QueueTimeout     time.Duration
 }
 
-// DialTimeout bounds the set-up of a connection to an engine, TLS included.
+// DialTimeout bounds a dial to an engine, TLS included.
 const DialTimeout = 2 * time.Second
 
 // TimeoutsConfig bounds every wait of a turn. All but Heartbeat are positive.
@@ -190,14 +188,14 @@ const (
 	LogJSON = "json"
 )
 
-// LogConfig is the shape of the log on standard error.
+// LogConfig is the format of the log on standard error.
 type LogConfig struct {
 	Format  string // LogText or LogJSON
 	Level   string // debug, info, warn or error, as slog.Level reads it
 	Clients string // a request.ClientsMode
 }
 
-// Default returns what holds where nothing is set.
+// Default returns the defaults.
 func Default() Config {
 	return Config{
 		Listen:    ListenConfig{Host: "0.0.0.0", Port: 8000},
@@ -240,8 +238,7 @@ func Default() Config {
 // ConversationSources returns all places where a request can name its conversation.
 func ConversationSources() []string { return append(UsualSources(), "prompt_cache_key") }
 
-// UsualSources returns the places that the proxy looks at by default, the most explicit first. It leaves out prompt_cache_key, which
-// stands for a prefix that requests share: applications send one value for all of their users.
+// UsualSources returns the default places, the most explicit first. It omits prompt_cache_key, which is one value for all users of an application.
 func UsualSources() []string {
 	return []string{
 		"conversation_id", "conversation", "header:X-Conversation-Id", "session_id", "header:X-Session-Id",
@@ -254,8 +251,8 @@ func (c *Config) HandsBack() bool {
 	return c.Connector.HandsBack() && c.HandBack.Mode != string(pins.HandBackOff)
 }
 
-// HandBackAfter returns for how long a ticket waits for a turn; a wait that is learnt begins with 5 s. It halves the lifetime of tickets if that
-// is no longer.
+// HandBackAfter returns how long a ticket waits for a turn before its hand-back. WaitAuto begins with 5 s, or with
+// half of store.ttl if that is at most 5 s.
 func (c *Config) HandBackAfter() time.Duration {
 	if c.HandBack.After != WaitAuto {
 		return time.Duration(c.HandBack.After)
@@ -266,14 +263,14 @@ func (c *Config) HandBackAfter() time.Duration {
 	return continuation.Fixed
 }
 
-// HandBackWhen returns a phrase that says when tickets are handed back.
+// HandBackWhen returns HandBackAfter as a phrase.
 func (c *Config) HandBackWhen() string {
 	if c.HandBack.Mode == string(pins.HandBackNow) {
 		return "at the end of each turn"
 	}
 	idle := "when no turn has used it for " + FormatDuration(c.HandBackAfter())
 	if c.HandBack.After == WaitAuto {
-		return "or released as it costs least by what is learnt of its kind, and until then " + idle
+		return "or released after a wait that is learnt for its kind of answer; before it is learnt, " + idle
 	}
 	return idle
 }

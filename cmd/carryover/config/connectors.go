@@ -40,22 +40,21 @@ type ConnectorConfig struct {
 	OrchestratedForm string // the part of prefill's answer that decode gets
 }
 
-// ReusesKV reports whether prefill can read with this connector the KV that decode holds, so that there are tickets. With other
-// connectors the next turn finds only the instances' own prefix caches.
+// ReusesKV reports whether prefill can read decode's KV by tickets. Other connectors leave only the instances' own prefix caches.
 func (c ConnectorConfig) ReusesKV() bool { return c.Name == ConnectorNIXL || c.Name == ConnectorMulti }
 
-// HandsBack reports whether prefill can read all KV that decode holds into its prefix cache by a leg of the proxy's own. MultiConnector was
-// never measured: its other children may take that leg for a request of their own.
+// HandsBack reports whether a leg of the proxy's own can bring decode's KV into prefill's prefix cache. MultiConnector was never measured:
+// its other children may take that leg for a normal request.
 func (c ConnectorConfig) HandsBack() bool { return c.Name == ConnectorNIXL }
 
-// MooncakeConfig is what the Mooncake connector has to know about prefill instances.
+// MooncakeConfig has the settings of the Mooncake connector.
 type MooncakeConfig struct {
 	BootstrapPort int // port of instances that name none
 }
 
-// LMCacheConfig is what the LMCache connector has to know.
+// LMCacheConfig has the settings of the LMCache connector.
 type LMCacheConfig struct {
-	// DecoderRegistry says where the LMCache of each decode instance receives, by the instance's URL: JSON like disagg_spec without req_id.
+	// DecoderRegistry is JSON: from a decode instance's URL to its receiver, in the form of disagg_spec without req_id.
 	DecoderRegistry string
 	Listen          string // host:port where prefill instances send their notifications (pd_proxy_host, pd_proxy_port)
 	Notifications   int    // notifications for each prompt; 0 means one for each init port
@@ -63,8 +62,8 @@ type LMCacheConfig struct {
 	ChunkTokens     int    // chunk_size of the engines' LMCache, or a multiple of it
 }
 
-// Receivers returns the receivers of the decode instances in the registry, by upstream.Instance.Authority; nil without a registry. The
-// error joins all faults. Load checks them, so a configuration that it returned has no such error.
+// Receivers returns the receivers in the registry by upstream.Instance.Authority; nil without a registry. The error joins all faults; there
+// are none in a configuration that Load returned.
 func (c *LMCacheConfig) Receivers() (map[string]lmcache.Receiver, error) {
 	if c.DecoderRegistry == "" {
 		return nil, nil
@@ -86,17 +85,17 @@ func connectorSettings(c *Config) []Setting {
 		{Key: "connector.name", Flag: "connector", To: &c.Connector.Name, OneOf: Connectors(), Help: "KV connector of the instances"},
 		{Key: "connector.orchestrated_form", Flag: "orchestrated-form", To: &c.Connector.OrchestratedForm, OneOf: []string{OrchestratedParams, OrchestratedResponse}, Help: "what decode gets of prefill's answer: its kv_transfer_params, or all of it as disagg_prefill_resp"},
 		{Key: "mooncake.bootstrap_port", Flag: "mooncake-bootstrap-port", To: &c.Mooncake.BootstrapPort, min: 1, max: 65535, Help: "VLLM_MOONCAKE_BOOTSTRAP_PORT of the prefill instances"},
-		{Key: "lmcache.decoder_registry", Flag: "decoder-registry", To: &l.DecoderRegistry, Help: "JSON: by URL of a decode instance its receiver_host, receiver_init_port and receiver_alloc_port, lists with a port per tensor-parallel rank of prefill"},
-		{Key: "lmcache.listen", Flag: "lmcache-listen", To: &l.Listen, Help: "where prefill instances say that KV has arrived: their pd_proxy_host and pd_proxy_port"},
-		{Key: "lmcache.notifications", Flag: "lmcache-notifications", To: &l.Notifications, min: 0, Help: "how many notifications a prompt has, 1 for models with MLA; 0 for one per init port"},
+		{Key: "lmcache.decoder_registry", Flag: "decoder-registry", To: &l.DecoderRegistry, Help: "JSON object: from the URL of a decode instance to its receiver_host, receiver_init_port and receiver_alloc_port; ports are lists with one per tensor-parallel rank of prefill"},
+		{Key: "lmcache.listen", Flag: "lmcache-listen", To: &l.Listen, Help: "address where prefill instances report KV that has arrived: their pd_proxy_host and pd_proxy_port"},
+		{Key: "lmcache.notifications", Flag: "lmcache-notifications", To: &l.Notifications, min: 0, Help: "notifications per prompt, 1 for models with MLA; 0 for one per init port"},
 		{Key: "lmcache.max_prompt_tokens", Flag: "lmcache-max-prompt-tokens", To: &l.MaxPromptTokens, min: 0, Help: "max_num_batched_tokens of the prefill instances: longer prompts are never announced, and go to decode alone; 0 for no bound"},
-		{Key: "lmcache.chunk_tokens", Flag: "lmcache-chunk-tokens", To: &l.ChunkTokens, min: 1, Help: "chunk_size of the engines' LMCache: where decode begins the answer itself, prefill computes whole chunks"},
+		{Key: "lmcache.chunk_tokens", Flag: "lmcache-chunk-tokens", To: &l.ChunkTokens, min: 1, Help: "chunk_size of the engines' LMCache: if decode begins the answer itself, prefill computes only whole chunks"},
 		{Key: "kv_events.port", Flag: "kv-events-port", To: &c.KVEvents.Port, max: 65535, Help: "port where prefill instances publish KV events, 0 for none"},
-		{Key: "kv_events.replay_port", Flag: "kv-events-replay-port", To: &c.KVEvents.ReplayPort, max: 65535, Help: "port where they replay them, 0 for none"},
+		{Key: "kv_events.replay_port", Flag: "kv-events-replay-port", To: &c.KVEvents.ReplayPort, max: 65535, Help: "port where prefill instances replay KV events, 0 for none"},
 	}
 }
 
-// needs returns what a setting has no effect without, "" for one that always has: the key of another setting, or a connector.
+// needs returns the setting or the connector that a setting needs for any effect, "" if none.
 func needs(key string) string {
 	section, _, _ := strings.Cut(key, ".")
 	switch {
@@ -114,17 +113,16 @@ func needs(key string) string {
 	return ""
 }
 
-// The settings without which those of their kind have no effect.
+// The settings that others need.
 const (
 	redisURLKey = "redis.url"
 	selectorKey = "discovery.k8s_label_selector"
 )
 
-// refuseUseless reports settings that have no effect, so that an operator who sets one does not believe in it.
 func refuseUseless(v *validation, c *Config, rows []Setting) {
 	has := []string{""}
 	for _, name := range Connectors() {
-		if name == c.Connector.Name || !slices.Contains(Connectors(), c.Connector.Name) { // validateRow has refused one that is unknown
+		if name == c.Connector.Name || !slices.Contains(Connectors(), c.Connector.Name) { // validateRow refuses an unknown name
 			has = append(has, "connector.name "+name)
 		}
 	}
@@ -173,8 +171,8 @@ func validateLMCache(v *validation, c *Config) {
 	}
 }
 
-// validateReceivers keeps two decode instances from sharing a receiver: the KV of a turn could go to the instance that does not get the
-// turn, and would still be announced.
+// validateReceivers refuses two decode instances with one receiver: KV could go to the instance without the turn, and would still be
+// announced.
 func validateReceivers(v *validation, c *Config, receivers map[string]lmcache.Receiver) {
 	taken := map[string]int{}
 	for i, inst := range c.Decode {
@@ -215,9 +213,9 @@ func validateKVEvents(v *validation, c *Config) {
 	}
 }
 
-const wantListenAddress = "host:port, with a port from 1 to 65535 that engines are told"
+const wantListenAddress = "host:port, with a fixed port from 1 to 65535"
 
-// isListenAddress accepts the address of a listener that others are told about. An empty host, as in ":7500", means all addresses.
+// isListenAddress accepts an address that others can dial. An empty host, as in ":7500", means all addresses.
 func isListenAddress(text string) bool {
 	host, port, err := net.SplitHostPort(text)
 	return err == nil && (host == "" || upstream.IsHost(host)) && upstream.IsPort(port)

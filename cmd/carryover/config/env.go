@@ -10,7 +10,7 @@ import (
 	"carryover/server/suggest"
 )
 
-// Environment turns the result of os.Environ into a map. If a name occurs twice, the last entry wins, as in os/exec.
+// Environment turns os.Environ into a map. The last entry of a name wins, as in os/exec.
 func Environment(env []string) map[string]string {
 	m := make(map[string]string, len(env))
 	for _, entry := range env {
@@ -21,7 +21,7 @@ func Environment(env []string) map[string]string {
 	return m
 }
 
-// applyEnv reads the variable of every setting. An empty variable counts as unset, because `${TTL:-}` in a compose file makes one.
+// applyEnv counts an empty variable as unset, because `${TTL:-}` in a compose file makes one.
 func (l *Loader) applyEnv(env map[string]string) {
 	l.refuseUnknown(env)
 	for _, s := range l.rows {
@@ -32,9 +32,8 @@ func (l *Loader) applyEnv(env map[string]string) {
 	}
 }
 
-// isServiceLink recognises CARRYOVER_PORT=tcp://10.0.0.11:8000, which Kubernetes puts into every container of a namespace
-// that has a Service called carryover (documentation "Service", environment variables). vLLM trips over its own VLLM_PORT
-// in the same way (vllm/envs.py, get_vllm_port).
+// isServiceLink recognises CARRYOVER_PORT=tcp://10.0.0.11:8000. Kubernetes sets it in every container of a namespace with a Service
+// carryover (documentation "Service", environment variables). vLLM has the same problem with VLLM_PORT (vllm/envs.py, get_vllm_port).
 func isServiceLink(name, value string) bool {
 	scheme, _, ok := strings.Cut(value, "://")
 	return ok && strings.HasSuffix(name, "_PORT") && (scheme == "tcp" || scheme == "udp")
@@ -42,14 +41,13 @@ func isServiceLink(name, value string) bool {
 
 const ourVariables = "CARRYOVER_"
 
-// ofServices are the variables that Kubernetes sets for each Service of a namespace (documentation "Service", environment variables), and
-// Docker for links. A Service called carryover, or carryover-redis, makes some that begin like ours.
+// ofServices recognises other variables that Kubernetes sets for a Service (documentation "Service", environment variables), and Docker
+// for links. Services carryover and carryover-redis give names that begin like ours.
 func ofServices(name string) bool {
 	return regexp.MustCompile(`_SERVICE_HOST$|_SERVICE_PORT(_[A-Z0-9_]+)?$|_PORT_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?$`).MatchString(name)
 }
 
-// refuseUnknown notes variables that look like ours and are not: a mistyped one would leave a default in force. Their values, which may be
-// secrets, are not shown. An empty one counts as unset.
+// refuseUnknown reports mistyped variables, which would leave a default in force. It shows no value, because that may be a secret.
 func (l *Loader) refuseUnknown(env map[string]string) {
 	known := []string{strings.TrimPrefix(configVariable, ourVariables)}
 	for _, s := range l.rows {
@@ -68,14 +66,13 @@ func (l *Loader) refuseUnknown(env map[string]string) {
 	for _, name := range unknown {
 		question := suggest.DidYouMean(name, known, func(near string) string { return ourVariables + near })
 		if question == "" {
-			question = "; carryover --help-all names the flags of which variables are made"
+			question = "; variables are named after flags, see carryover --help-all"
 		}
 		l.faults = append(l.faults, fmt.Errorf("environment: %s is not a variable of Carryover%s", ourVariables+name, question))
 	}
 }
 
-// meantKey is the key that may be meant by one that is unknown in a section: one of its neighbours, or one of another section or a flag of
-// this name, which is shown in full.
+// meantKey suggests a neighbour of an unknown key, or the full key in another section with this name or flag.
 func (l *Loader) meantKey(name string, neighbours []string) string {
 	if question := command.Meant(name, neighbours); question != "" {
 		return question

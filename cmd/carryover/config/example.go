@@ -11,10 +11,9 @@ import (
 	"carryover/upstream"
 )
 
-// ExampleRole names the flags that vLLM's example disagg_proxy_multiturn.py has for the instances of one role. Each
-// flag also has a plural spelling with the same meaning.
+// ExampleRole names the flags of vLLM's disagg_proxy_multiturn.py for one role. Each flag also has a plural spelling.
 type ExampleRole struct {
-	Key          string // key of the setting that the flags fill
+	Key          string // key of the setting
 	Hosts, Ports string // flags
 	DefaultPort  string
 }
@@ -27,8 +26,7 @@ func ExampleRoles() []ExampleRole {
 	}
 }
 
-// addExampleFlags gives both spellings of a flag one value, so that the later one replaces the earlier, as with one
-// dest in argparse.
+// addExampleFlags gives both spellings one value, so that the later one wins, as with one dest in argparse.
 func addExampleFlags(cmd *cobra.Command, flags *Flags, r ExampleRole) {
 	hosts := &flagText{kind: "hosts", nargs: true}
 	ports := &flagText{kind: "ports", nargs: true}
@@ -39,7 +37,7 @@ func addExampleFlags(cmd *cobra.Command, flags *Flags, r ExampleRole) {
 	}
 }
 
-// applyExample turns the host and port lists into instances. A missing list has its default of one value.
+// applyExample turns hosts and ports into instances. A missing list has one default value.
 func (l *Loader) applyExample(r ExampleRole, flags *Flags) {
 	hosts, ports := flags.lists[r.Hosts], flags.lists[r.Ports]
 	if !hosts.given && !ports.given {
@@ -88,15 +86,13 @@ func (l *Loader) applyExample(r ExampleRole, flags *Flags) {
 	l.own(r.Key, origin)
 }
 
-// unbracket returns a host without the brackets of an IPv6 address.
 func unbracket(host string) string { return strings.TrimSuffix(strings.TrimPrefix(host, "["), "]") }
 
-// ExpandLists rewrites the list flags of vLLM's example, which argparse declares with nargs='+', for a parser that knows
-// only one value per flag: "--prefiller-host A B" becomes "--prefiller-host=A B", one argument. It leaves other arguments unchanged.
+// ExpandLists rewrites the list flags of vLLM's example (argparse: nargs='+') for a parser with one value per flag: "--prefiller-host A B"
+// becomes the one argument "--prefiller-host=A B".
 //
-// As in argparse, a list ends before the next flag, and "--flag=A" has exactly the value A. Unlike argparse, a command may follow a
-// list: a word that names a command ends the list. It does not if a command came before, or if the word would be the list's only
-// value, so that a host may be called "serve".
+// As in argparse, a list ends before the next flag, and "--flag=A" has exactly the value A. Unlike in argparse, the first command ends a
+// list, too, unless it is the list's only value: a host may be called "serve".
 func ExpandLists(args []string) []string {
 	out := make([]string, 0, len(args))
 	commandSeen := false
@@ -130,10 +126,9 @@ func isListFlag(arg string) bool {
 	})
 }
 
-// takesConfig reports whether a word is a command that takes the list flags.
 func takesConfig(word string) bool { return word == "serve" || word == "check-config" }
 
-// looksLikeFlag follows argparse, for which "-1" is a negative number and "-" a value.
+// looksLikeFlag follows argparse: "-1" is a number and "-" a value.
 func looksLikeFlag(arg string) bool {
 	return len(arg) > 1 && arg[0] == '-' && (arg[1] < '0' || arg[1] > '9')
 }

@@ -13,8 +13,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// configFile walks a YAML document along the settings table. It reads the nodes itself instead of decoding them into Config. So it finds
-// all faults of a file, with their lines, and reads values as flags and variables are read.
+// configFile reads YAML nodes along the settings table. So it finds all faults with their lines, and parses values like flags and variables.
 type configFile struct {
 	*Loader
 	path string
@@ -45,7 +44,7 @@ func (l *Loader) applyFile(path, origin string) {
 	f.mapping(doc.Content[0], "", l.rows)
 }
 
-// mapping reads the members of a section. prefix is empty for the whole document; otherwise it ends in a dot.
+// mapping reads a section. prefix is empty for the whole document; otherwise it ends in a dot.
 func (f configFile) mapping(n *yaml.Node, prefix string, rows []Setting) {
 	pairs, ok := f.pairs(n, prefix)
 	if !ok {
@@ -68,7 +67,6 @@ func (f configFile) mapping(n *yaml.Node, prefix string, rows []Setting) {
 	}
 }
 
-// memberNames lists the names that may follow prefix.
 func memberNames(prefix string, rows []Setting) []string {
 	var names []string
 	for _, s := range rows {
@@ -128,8 +126,8 @@ type pair struct {
 	value *yaml.Node
 }
 
-// pairs returns the members of a mapping, or false if n is something else. A section whose members are all commented out is empty. A key
-// that occurs twice is refused: YAML 1.2 section 3.2.1.1 forbids it, and one of the values would be lost.
+// pairs returns false if n is no mapping. It takes a section whose members are all commented out as empty. It refuses a repeated key: YAML
+// 1.2 section 3.2.1.1 forbids it, and one value would be lost.
 func (f configFile) pairs(n *yaml.Node, prefix string) ([]pair, bool) {
 	n = resolve(n)
 	if n.Kind == yaml.ScalarNode && n.Tag == "!!null" {
@@ -150,8 +148,7 @@ func (f configFile) pairs(n *yaml.Node, prefix string) ([]pair, bool) {
 	return list, true
 }
 
-// resolve follows an alias to its anchor. YAML has no alias to an alias, and the walk is never deeper than the settings table, so a
-// cycle cannot trap it.
+// resolve follows an alias. YAML has no alias to an alias, and the walk is at most as deep as the settings table, so cycles are harmless.
 func resolve(n *yaml.Node) *yaml.Node {
 	if n.Kind == yaml.AliasNode {
 		return n.Alias

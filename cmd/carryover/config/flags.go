@@ -15,20 +15,17 @@ const (
 	configVariable = "CARRYOVER_CONFIG"
 )
 
-// flagText is the text that the command line has for one setting, not yet parsed. An error from Set would end the search for further
-// faults at the first bad value. It implements pflag.Value.
+// flagText is the unparsed text of one flag, a pflag.Value. A parse error in Set would hide the faults of later flags.
 type flagText struct {
 	kind  string
 	text  string
 	list  bool // a repeated flag adds to the list; otherwise the last one wins
-	nargs bool // a list flag of the example; it has at least one value, even if a later flag replaces it
+	nargs bool // a list flag of the example: always at least one value, even if a later flag replaces it
 	given bool
 }
 
-// String returns the default in help texts and, after parsing, the given text.
 func (f *flagText) String() string { return f.text }
 
-// Type returns the word that stands for the value in help texts; pflag knows "bool".
 func (f *flagText) Type() string { return f.kind }
 
 // Set accepts any text, except an empty list.
@@ -43,14 +40,14 @@ func (f *flagText) Set(text string) error {
 	return nil
 }
 
-// Flags are the flags of a command that takes a configuration.
+// Flags are the flags of a command with a configuration.
 type Flags struct {
 	file     flagText
 	settings map[string]*flagText // by flag
 	lists    map[string]*flagText // of vLLM's example, by singular flag
 }
 
-// AddFlags gives a command the flags of all settings, and --help-all.
+// AddFlags adds the flags of all settings, and --help-all.
 func AddFlags(cmd *cobra.Command) *Flags {
 	flags := &Flags{
 		file:     flagText{kind: "file"},

@@ -9,7 +9,7 @@ import (
 	"carryover/upstream/discovery"
 )
 
-// The roles of instances, which are also the keys of their lists.
+// The roles of instances, and the keys of their lists.
 const (
 	RolePrefill = "prefill"
 	RoleDecode  = "decode"
@@ -23,7 +23,7 @@ func (c *Config) Instances(role string) *[]InstanceConfig {
 	return &c.Decode
 }
 
-// Names returns the DNS names of the instances of a role.
+// Names returns the DNS names of a role.
 func (d *DiscoveryConfig) Names(role string) []string {
 	if role == RolePrefill {
 		return d.PrefillDNS
@@ -31,14 +31,14 @@ func (d *DiscoveryConfig) Names(role string) []string {
 	return d.DecodeDNS
 }
 
-// Finds reports whether instances of a role can come from a source besides the lists of the configuration.
+// Finds reports whether a role has a source of instances besides its list.
 func (c *Config) Finds(role string) bool {
 	d := &c.Discovery
 	return d.Registration || d.File != "" || len(d.Names(role)) > 0 || d.K8sLabelSelector != "" ||
 		role == RolePrefill && len(c.Routing.PrefillerAllow) > 0
 }
 
-// RenderServer returns the server that renders for the fleet, nil if prefill instances do. Its work counts as prefill's.
+// RenderServer returns the server that renders prompts, nil if prefill instances do. Its work counts as prefill's.
 func RenderServer(cfg ConversationConfig) *upstream.Instance {
 	if cfg.Render == "" {
 		return nil
@@ -49,19 +49,17 @@ func RenderServer(cfg ConversationConfig) *upstream.Instance {
 
 const wantBaseURL = "http://host[:port] or https://host[:port], without path, query and user"
 
-// Bounds of the values of an instance.
 const (
 	maxWeight = 1000
 	maxRanks  = 64
 )
 
-// instanceKey is the prefix of the keys of one instance.
 func instanceKey(role string, i int) string { return role + "[" + strconv.Itoa(i) + "]." }
 
-// complete fills in inherited values of instances and normalises URLs. It leaves unreadable values unchanged, for validate.
+// complete fills in inherited values and normalises URLs. Unreadable values stay for validate.
 func complete(v *validation, c *Config) {
 	for _, role := range []string{RolePrefill, RoleDecode} {
-		if c.Finds(role) && !v.given(role) { // other sources can supply instances
+		if c.Finds(role) && !v.given(role) { // discovery replaces the default instances
 			*c.Instances(role) = nil
 		}
 		list := *c.Instances(role)
@@ -88,7 +86,7 @@ func complete(v *validation, c *Config) {
 	completeSecret(v, "admin.token", &c.Admin.Token, c.Admin.TokenFile)
 }
 
-// completeSecret reads a secret from its file. A secret from another source besides the file is a fault.
+// completeSecret reads a secret from its file. A secret from another source besides is a fault.
 func completeSecret(v *validation, key string, secret *Secret, path string) {
 	if path == "" {
 		return
@@ -106,7 +104,7 @@ func completeSecret(v *validation, key string, secret *Secret, path string) {
 	v.origins[key] = path
 }
 
-// validateRole checks the instances of one role. Both roles may name the same instance: vLLM's kv_both serves either.
+// validateRole allows one instance in both roles: vLLM's kv_both serves either.
 func validateRole(v *validation, c *Config, role string) {
 	list := *c.Instances(role)
 	if len(list) == 0 && !c.Finds(role) {
@@ -120,7 +118,7 @@ func validateRole(v *validation, c *Config, role string) {
 			validateInstance(v, role, i, &inst)
 			continue
 		}
-		at := upstream.Instance{BaseURL: inst.URL}.Authority() // http://a and http://a:80 are the same
+		at := upstream.Instance{BaseURL: inst.URL}.Authority() // http://a and http://a:80 are equal
 		if first, taken := addresses[at]; taken {
 			v.fault(key+"url", inst.URL, fmt.Sprintf("each %s instance once, this is %s[%d] again", role, role, first))
 		} else {
@@ -137,7 +135,6 @@ func validateRole(v *validation, c *Config, role string) {
 	}
 }
 
-// validateInstance checks the settings of an instance besides its address and its name.
 func validateInstance(v *validation, role string, i int, inst *InstanceConfig) {
 	key := instanceKey(role, i)
 	for _, s := range InstanceSettings(role, i, inst) {

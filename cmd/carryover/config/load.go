@@ -11,12 +11,12 @@ import (
 	"carryover/cmd/carryover/command"
 )
 
-// Fault is one thing that is wrong with the configuration.
+// Fault is one error in the configuration.
 type Fault struct {
-	Key    string // section.key, whatever the source
+	Key    string // section.key for every source
 	Value  string // as written, quoted; empty if the key itself is wrong
 	Origin string // flag, variable, file and line, or "default"
-	Want   string // the values that would be accepted
+	Want   string // the accepted values
 }
 
 func (f Fault) Error() string {
@@ -27,22 +27,22 @@ func (f Fault) Error() string {
 	return fmt.Sprintf("%s: %s(%s): want %s", f.Key, value, f.Origin, f.Want)
 }
 
-// Loader merges defaults, file, environment and flags, in this order, and remembers where each value came from. A bad value
-// is a fault even if a later source replaces it.
+// Loader merges defaults, file, environment and flags, in this order, and remembers each value's source. A bad value is a fault even if a
+// later source replaces it.
 type Loader struct {
 	validation
 	cfg  Config
 	rows []Setting // pointers into cfg
 }
 
-// NewLoader returns a loader of the defaults.
+// NewLoader returns a loader with the defaults.
 func NewLoader() *Loader {
 	l := &Loader{validation: validation{origins: map[string]string{}}, cfg: Default()}
 	l.rows = Settings(&l.cfg)
 	return l
 }
 
-// Load reads the sources and checks what they come to. Its error is a UsageError that joins all faults.
+// Load reads and checks all sources. Its error is a UsageError that joins all faults.
 func (l *Loader) Load(env map[string]string, flags *Flags) (Config, error) {
 	if path := filePath(env, flags); path != "" {
 		origin := configVariable
@@ -61,7 +61,6 @@ func (l *Loader) Load(env map[string]string, flags *Flags) (Config, error) {
 	return l.cfg, nil
 }
 
-// filePath returns the path of the configuration file, "" for none.
 func filePath(env map[string]string, flags *Flags) string {
 	if flags.file.given {
 		return flags.file.text
@@ -69,8 +68,7 @@ func filePath(env map[string]string, flags *Flags) string {
 	return env[configVariable]
 }
 
-// set stores one value as text. On a fault it records the fault and keeps the value of the earlier source. Secrets accept every text,
-// so these faults never contain a secret.
+// set parses one value. A fault leaves the value of the earlier source. Secrets accept every text, so no fault here shows a secret.
 func (l *Loader) set(s Setting, text, origin string) {
 	if want := parseValue(s, text); want != "" {
 		l.faults = append(l.faults, Fault{Key: s.Key, Value: Quoted(text), Origin: origin, Want: want})
@@ -79,12 +77,11 @@ func (l *Loader) set(s Setting, text, origin string) {
 	l.own(s.Key, origin)
 }
 
-// Quoted hides the user part of a URL, because it may contain a password.
+// Quoted hides the user part of a URL, which may contain a password.
 func Quoted(text string) string { return strconv.Quote(RedisURL(text).String()) }
 
-// LoadAgain reads the configuration again while the program serves. It refuses the whole configuration if it says less than the one at the
-// program's start: if the file is empty, as while it is being written, or if a role has lost its instances. The default instances would
-// then get that role's turns.
+// LoadAgain reads the configuration for a reload. It refuses a file that has become empty, because it may be half-written. It
+// refuses a role that has lost its instances, because the default instances would get that role's turns.
 func LoadAgain(started *Loader, env map[string]string, flags *Flags) (Config, error) {
 	l := NewLoader()
 	cfg, err := l.Load(env, flags)
@@ -106,10 +103,8 @@ func LoadAgain(started *Loader, env map[string]string, flags *Flags) (Config, er
 	return cfg, nil
 }
 
-// byDefault reports whether the instances of a role are the default ones.
 func (l *Loader) byDefault(role string) bool { return !l.given(role) && !l.cfg.Finds(role) }
 
-// saidBy reports whether a file has set anything.
 func (l *Loader) saidBy(file string) bool {
 	for _, origin := range l.origins {
 		if strings.HasPrefix(origin, file+":") {
@@ -119,13 +114,13 @@ func (l *Loader) saidBy(file string) bool {
 	return false
 }
 
-// validation records what is wrong with values, and where each value came from.
+// validation collects faults, and the source of each value.
 type validation struct {
 	origins map[string]string
 	faults  []error
 }
 
-// own records where a value came from. A list replaces the earlier source's list and everything recorded about its items.
+// own records a value's source. A list also replaces everything recorded about the items of an earlier list.
 func (v *validation) own(key, origin string) {
 	maps.DeleteFunc(v.origins, func(k, _ string) bool { return strings.HasPrefix(k, key+"[") })
 	v.origins[key] = origin
@@ -136,13 +131,11 @@ func (v *validation) given(key string) bool {
 	return v.origins[key] != ""
 }
 
-// fault records that an effective value cannot be used. value is quoted as it stands.
 func (v *validation) fault(key, value, want string) {
 	v.faults = append(v.faults, Fault{Key: key, Value: Quoted(value), Origin: v.origin(key), Want: want})
 }
 
-// origin returns the source of a value. For a field of an instance, "decode[1].url", it falls back to the list, which flags and
-// variables set as a whole.
+// origin falls back from a field of an instance, "decode[1].url", to its list, which flags and variables set as a whole.
 func (v *validation) origin(key string) string {
 	list, _, _ := strings.Cut(key, "[")
 	return cmp.Or(v.origins[key], v.origins[list], "default")

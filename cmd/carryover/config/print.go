@@ -8,8 +8,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Marshal writes the configuration as a file that can be loaded again, each value under a comment with its help text, flag
-// and variable. Secrets are redacted, which makes them too short to load.
+// Marshal writes a file that Load can read, with help text, flag and variable above each value. Redacted secrets are too short to load.
 func Marshal(cfg Config) []byte {
 	if cfg.Conversation.SecretFile != "" {
 		cfg.Conversation.Secret = ""
@@ -38,7 +37,6 @@ func Marshal(cfg Config) []byte {
 	return out.Bytes()
 }
 
-// member finds or appends the section of a mapping.
 func member(root *yaml.Node, section string) *yaml.Node {
 	for i := 0; i+1 < len(root.Content); i += 2 {
 		if root.Content[i].Value == section {
@@ -91,7 +89,7 @@ func instanceNode(role string, i int, c *InstanceConfig) *yaml.Node {
 	return n
 }
 
-// text returns a scalar that the encoder quotes if it would otherwise read as another type.
+// text returns a scalar that the encoder quotes if it would read as another type.
 func text(s string) *yaml.Node {
 	return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: s}
 }

@@ -12,13 +12,12 @@ import (
 	"carryover/convcache/redisstore"
 )
 
-// redisPrefix bounds the prefix, which is sent with every command.
+// redisPrefix limits the prefix to 64 bytes, because every command carries it.
 var redisPrefix = regexp.MustCompile(`^[a-zA-Z0-9.:_-]{1,64}$`)
 
-// redisFaults is called for each fault: the key of a setting, its value, and the accepted values.
+// redisFaults gets the key of a setting, its value and the accepted values.
 type redisFaults func(key, value, want string)
 
-// validateRedis checks the section and the settings that must be equal on all replicas.
 func validateRedis(v *validation, c *Config) {
 	if c.Redis.URL == "" {
 		return
@@ -29,8 +28,7 @@ func validateRedis(v *validation, c *Config) {
 	}
 }
 
-// Connection returns how to reach Redis: all members of redisstore.Config that this section sets. It reads the files that
-// the section names.
+// Connection returns the part of redisstore.Config that this section sets. It reads the files that the section names.
 func (c *RedisConfig) Connection(refuse redisFaults) redisstore.Config {
 	servers, wants := c.URL.parse()
 	for _, want := range wants {
@@ -39,7 +37,7 @@ func (c *RedisConfig) Connection(refuse redisFaults) redisstore.Config {
 	conn := servers.Config
 	conn.Prefix = c.Prefix
 	if len(wants) > 0 {
-		return conn // what follows depends on the URL
+		return conn // the rest depends on the URL
 	}
 	c.readPasswords(&conn, refuse)
 	conn.TLS = c.readTLS(servers.secure, refuse)
@@ -57,8 +55,7 @@ func Exposed(conn redisstore.Config) bool {
 	return (conn.TLS == nil || conn.Password == "") && !onThisMachine(conn)
 }
 
-// onThisMachine reports whether all servers are on this machine. For a Sentinel or a Cluster it returns false, because they name their
-// servers only later.
+// onThisMachine is false for a Sentinel or a Cluster: they name their servers only later.
 func onThisMachine(conn redisstore.Config) bool {
 	address := conn.Addresses[0]
 	if conn.Topology != redisstore.Single {
@@ -93,7 +90,6 @@ func (c *RedisConfig) readPasswords(conn *redisstore.Config, refuse redisFaults)
 	}
 }
 
-// readTLS returns nil if the URL asks for no TLS.
 func (c *RedisConfig) readTLS(wanted bool, refuse redisFaults) *tls.Config {
 	if !wanted {
 		for _, f := range []struct{ name, value string }{{"ca", c.CAFile}, {"cert", c.CertFile}, {"key", c.KeyFile}} {
@@ -128,7 +124,6 @@ func (c *RedisConfig) readTLS(wanted bool, refuse redisFaults) *tls.Config {
 	return config
 }
 
-// readPassword reads the password in a file, without the line end.
 func readPassword(key, path string, refuse redisFaults) string {
 	secret, want := readSecret(path)
 	if want != "" {
@@ -139,7 +134,7 @@ func readPassword(key, path string, refuse redisFaults) string {
 	return string(secret)
 }
 
-// StoreName says where tickets are: in memory, or behind a URL, which shows neither user nor password.
+// StoreName returns "memory", or the URL without user and password.
 func StoreName(cfg RedisConfig) string {
 	if cfg.URL == "" {
 		return "memory"

@@ -11,11 +11,10 @@ import (
 	"carryover/upstream"
 )
 
-// RedisURL is the address of Redis, of Sentinels or of a cluster. fmt, slog, encoding/json and yaml show it without user and password; a conversion to string
-// returns the full text.
+// RedisURL is the address of Redis, Sentinels or a cluster. fmt, slog, encoding/json and yaml hide user and password; a conversion to string does not.
 type RedisURL string
 
-// String hides everything between the scheme and the last @. For a URL that parse accepts, that covers user and password.
+// String hides everything between the scheme and the last @: user and password of every URL that parse accepts.
 func (r RedisURL) String() string {
 	at := strings.LastIndexByte(string(r), '@')
 	if at < 0 {
@@ -31,16 +30,14 @@ func (r RedisURL) String() string {
 // GoString hides user and password from %#v.
 func (r RedisURL) GoString() string { return strconv.Quote(r.String()) }
 
-// MarshalText hides user and password from encoders, slog's JSON handler among them.
+// MarshalText hides user and password from encoders, slog's JSON handler included.
 func (r RedisURL) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
 
-// redisServers is the content of a RedisURL: the members of redisstore.Config that it sets, and what the scheme says.
 type redisServers struct {
 	redisstore.Config
 	secure, socket bool
 }
 
-// redisSchemes returns what each scheme means. The other parts of a URL depend on it.
 func redisSchemes() map[string]redisServers {
 	return map[string]redisServers{
 		"redis":           {},
@@ -53,14 +50,14 @@ func redisSchemes() map[string]redisServers {
 	}
 }
 
-// The ports of Redis and of Sentinel if the URL names none.
+// The default ports of Redis and of Sentinel.
 const (
 	redisPort    = "6379"
 	sentinelPort = "26379"
 )
 
-// parse reads the URL itself, because net/url allows only one host. For each part that it cannot use, it returns what would be
-// accepted. It never repeats a part: in redis://:hunter2 a password stands in the port's place.
+// parse reads the URL itself, because net/url allows only one host. The texts say what is accepted, and never repeat a part of the URL: in
+// redis://:hunter2 the port is a password.
 func (r RedisURL) parse() (redisServers, []string) {
 	scheme, rest, _ := strings.Cut(string(r), "://")
 	s, known := redisSchemes()[strings.ToLower(scheme)]
@@ -135,7 +132,6 @@ func (r *redisServers) readHosts(text string) []string {
 	return nil
 }
 
-// redisAddress turns host[:port] into host:port.
 func redisAddress(text, port string) (string, bool) {
 	host, after := text, ""
 	if inside, bracketed := strings.CutPrefix(text, "["); bracketed {

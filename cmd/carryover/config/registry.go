@@ -13,15 +13,13 @@ import (
 	"carryover/upstream/connector/lmcache"
 )
 
-// registryReader reads the setting lmcache.decoder_registry, which has the form that production-stack's router gave it
-// (--decoder-registry): by the URL of a decode instance an object with the members of disagg_spec but req_id, a list with a port
-// per tensor-parallel rank of prefill for each kind of port.
+// registryReader reads lmcache.decoder_registry in the form of --decoder-registry of production-stack's router: from a decode instance's
+// URL to the members of disagg_spec without req_id. Each kind of port is a list with one port per tensor-parallel rank of prefill.
 //
 //	{"http://10.0.0.3:8200": {"receiver_host": "10.0.0.3", "receiver_init_port": [7300], "receiver_alloc_port": [7400]}}
 //
-// It is strict, because LMCache is not: a member that is missing is a KeyError in prefill's scheduler, and a port without a listener
-// keeps prefill from answering this request and all later ones (LMCache 0.5.6, measured). A port that is no list, as in
-// LMCache's own older examples, is a list of one.
+// LMCache is not strict: a missing member is a KeyError in prefill's scheduler. A port without a listener keeps prefill from answering
+// this and all later requests (LMCache 0.5.6, measured). A single port, as in LMCache's older examples, is a list of one.
 type registryReader struct {
 	*validation
 	receivers map[string]lmcache.Receiver
@@ -37,7 +35,6 @@ const (
 	memberQuery = "receiver_query_port"
 )
 
-// refuse records a fault. It shortens long values.
 func (r *registryReader) refuse(key, value, want string) {
 	if len(value) > 80 {
 		value = value[:80] + "…"
@@ -110,19 +107,17 @@ func (r *registryReader) receiver(key string, value []byte) (to lmcache.Receiver
 	return to
 }
 
-// sameLength compares the lengths of two lists if both were readable.
 func (r *registryReader) sameLength(key, other string, as, list []int) {
 	if len(as) > 0 && len(list) > 0 && len(as) != len(list) {
 		r.refuse(key, fmt.Sprint(list), fmt.Sprintf("as many ports as %s, %d", other, len(as)))
 	}
 }
 
-// ports reads a port or a list of ports, nil if it is neither.
 func (r *registryReader) ports(key string, value []byte) []int {
 	items := []json.RawMessage{value}
 	if bytes.HasPrefix(bytes.TrimSpace(value), []byte("[")) {
 		items = nil
-		_ = json.Unmarshal(value, &items) // has been read
+		_ = json.Unmarshal(value, &items) // the decoder has read it
 	}
 	ports := make([]int, 0, len(items))
 	for _, item := range items {
@@ -138,14 +133,12 @@ func (r *registryReader) ports(key string, value []byte) []int {
 	return ports
 }
 
-// jsonMember is a member of a JSON object.
 type jsonMember struct {
 	name  string
 	value json.RawMessage
 }
 
-// jsonMembers reads one JSON object with all its members. A map would hide members that occur twice, and a struct would accept names
-// in another case.
+// jsonMembers keeps repeated names, which a map would hide, and their case, which a struct would ignore.
 func jsonMembers(data []byte) (members []jsonMember, err error) {
 	d := json.NewDecoder(bytes.NewReader(data))
 	if open, err := d.Token(); err != nil || open != json.Delim('{') {
@@ -156,7 +149,7 @@ func jsonMembers(data []byte) (members []jsonMember, err error) {
 		if err != nil {
 			return nil, err
 		}
-		m := jsonMember{name: name.(string)} // within an object, tokens before values are names
+		m := jsonMember{name: name.(string)} // a token before a value is a name
 		if err := d.Decode(&m.value); err != nil {
 			return nil, err
 		}

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Secret is text that fmt, slog, encoding/json and yaml show as "<redacted>". A conversion to string gives the text.
+// Secret is text that fmt, slog, encoding/json and yaml show as "<redacted>". A conversion to string returns it.
 type Secret string
 
 const redacted = "<redacted>"
@@ -24,11 +24,11 @@ func (s Secret) String() string {
 // GoString hides the text from %#v.
 func (s Secret) GoString() string { return `"` + s.String() + `"` }
 
-// MarshalText hides the text from encoders, slog's JSON handler among them.
+// MarshalText hides the text from encoders, slog's JSON handler included.
 func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// readSecret reads a file without the line end at its end, so that replicas agree however they got the secret. If the file can't be used,
-// want says what would be accepted. It refuses a file that others can write, because they could choose the secret.
+// readSecret drops the final line end, so that all replicas get the same secret. It refuses a file that others can write, because they could
+// choose the secret. want says what is accepted if the file is not.
 func readSecret(path string) (_ Secret, want string) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -51,8 +51,7 @@ const (
 	readableByEverybody fs.FileMode = 0o004
 )
 
-// WarnOfReadable names the secrets that every user of the machine can read. They are not refused, because Docker and Kubernetes
-// mount them so; a group that can read one was chosen.
+// WarnOfReadable warns of secrets that every user can read. It does not refuse them, because Docker and Kubernetes mount them so.
 func WarnOfReadable(cfg Config, logger *slog.Logger) {
 	for _, file := range []struct{ key, path string }{
 		{"conversation.secret_file", cfg.Conversation.SecretFile},
@@ -60,7 +59,7 @@ func WarnOfReadable(cfg Config, logger *slog.Logger) {
 		{"redis.password_file", cfg.Redis.PasswordFile},
 		{"redis.sentinel_password_file", cfg.Redis.SentinelPasswordFile},
 	} {
-		info, err := os.Stat(file.path) // no path, no file
+		info, err := os.Stat(file.path) // fails for an empty path
 		if err == nil && info.Mode().Perm()&readableByEverybody != 0 {
 			logger.Warn("every user of this machine can read a secret", "setting", file.key, "file", file.path, "mode", info.Mode().String())
 		}

@@ -18,15 +18,14 @@ import (
 const (
 	wantPositive = "more than 0"
 
-	// minSecretBytes is the length of a random 128-bit key.
+	// minSecretBytes is 128 bits.
 	minSecretBytes = 16
 
-	// engineLease is how long a vLLM prefill instance keeps blocks for decode: kv_lease_duration in
-	// docs/design/nixl_kv_cache_lease.md, since vllm#41383.
+	// engineLease is how long vLLM's prefill keeps blocks for decode: kv_lease_duration, docs/design/nixl_kv_cache_lease.md, since vllm#41383.
 	engineLease = 30 * time.Second
 )
 
-// validate checks the effective configuration and records every fault.
+// validate records every fault of the effective configuration.
 func validate(v *validation, c *Config, rows []Setting) {
 	for _, s := range rows {
 		validateRow(v, s)
@@ -56,7 +55,6 @@ func validate(v *validation, c *Config, rows []Setting) {
 	}
 }
 
-// validateRow checks one value against the table and its type.
 func validateRow(v *validation, s Setting) {
 	value := FormatValue(s.To)
 	switch to := s.To.(type) {
@@ -85,8 +83,8 @@ func validateRow(v *validation, s Setting) {
 	}
 }
 
-// maxDuration is as good as no limit. Some deadlines add a duration, and a part of it, to a time of day. A duration of centuries overflows
-// there, and the deadline passes at once.
+// maxDuration is as good as no limit. Some deadlines add a duration and a part of it to a time of day. Centuries overflow there, and the
+// deadline passes at once.
 const maxDuration = 8760 * time.Hour
 
 func validateDuration(v *validation, key string, d time.Duration) {
@@ -129,10 +127,10 @@ func validateConversation(v *validation, c *ConversationConfig) {
 	}
 }
 
-// validateTTL keeps tickets from outliving the blocks that they name: a later read would find blocks of another request. The
-// decode instance with the shortest time decides.
+// validateTTL keeps tickets from outliving their blocks: a later read would find blocks of another request. The shortest block lifetime of
+// all decode instances counts.
 func validateTTL(v *validation, c *Config) {
-	if kept := c.Store.DecoderKVTTL; kept > 0 && kept <= maxDuration { // otherwise validateRow has refused it
+	if kept := c.Store.DecoderKVTTL; kept > 0 && kept <= maxDuration { // validateRow refuses other values
 		validateKVTTL(v, "store.decoder_kv_ttl", kept)
 	}
 	ttl := c.Store.TTL
@@ -148,7 +146,6 @@ func validateTTL(v *validation, c *Config) {
 	}
 }
 
-// validateKVTTL refuses a block lifetime of decode that is too short for any ticket.
 func validateKVTTL(v *validation, key string, ttl time.Duration) {
 	if ttl > maxDuration {
 		v.fault(key, FormatDuration(ttl), "at most 8760h")
@@ -158,25 +155,24 @@ func validateKVTTL(v *validation, key string, ttl time.Duration) {
 	}
 }
 
-// validateLegTimes keeps the legs of a turn shorter than the time for which engines keep blocks for each other.
+// validateLegTimes keeps the hand-over shorter than prefill's lease on its blocks.
 func validateLegTimes(v *validation, c *Config) {
 	switch budget := c.Timeouts.HandoverBudget; {
 	case budget >= engineLease:
 		v.fault("timeouts.handover_budget", FormatDuration(budget), "less than the 30s for which prefill keeps its blocks")
 	case budget > 0 && budget <= DialTimeout:
-		v.fault("timeouts.handover_budget", FormatDuration(budget), fmt.Sprintf("more than %s, in which one instance may not be reached, because it pays for another too", FormatDuration(DialTimeout)))
+		v.fault("timeouts.handover_budget", FormatDuration(budget), fmt.Sprintf("more than %s, the time limit of one dial, because the budget covers a second instance, too", FormatDuration(DialTimeout)))
 	}
 }
 
-// validateUpstreamKey refuses keys that net/http would refuse to send with every request.
+// validateUpstreamKey refuses keys that net/http would refuse with every request.
 func validateUpstreamKey(v *validation, a *AuthConfig) {
 	if key := string(a.UpstreamKey); key != "" && !upstream.IsVisible(key) {
 		v.fault("auth.upstream_key", redacted, "printable ASCII without spaces")
 	}
 }
 
-// validateAdmin demands a token if other machines can reach the listener, because the listener can move turns and add instances that
-// then get every prompt.
+// validateAdmin demands a token if other machines can reach the listener: it can add instances, which then get every prompt.
 func validateAdmin(v *validation, a *AdminConfig) {
 	if v.given("admin.token") && (len(a.Token) < minSecretBytes || !upstream.IsVisible(string(a.Token))) {
 		v.fault("admin.token", redacted, fmt.Sprintf("at least %d printable ASCII characters without spaces", minSecretBytes))
@@ -200,7 +196,6 @@ func IsLoopback(host string) bool {
 	return host == "localhost" || err == nil && addr.IsLoopback()
 }
 
-// validateHandBack refuses a wait that no ticket survives.
 func validateHandBack(v *validation, c *Config) {
 	h := &c.HandBack
 	if ttl := c.Store.TTL; h.Mode == string(pins.HandBackIdle) && ttl > 0 && time.Duration(h.After) >= ttl {

@@ -11,8 +11,7 @@ import (
 
 const wantShare = "a number from 0 to 1"
 
-// parseValue stores text in the field of the setting. If it can't, the field is unchanged and want says what would be accepted; else want
-// is "". Flags, environment variables and scalars of the file all use it.
+// parseValue parses text of any source into the setting's field. On a fault it leaves the field, and returns the accepted values.
 func parseValue(s Setting, text string) (want string) {
 	switch v := s.To.(type) {
 	case *string:
@@ -71,7 +70,7 @@ func parseValue(s Setting, text string) (want string) {
 	return ""
 }
 
-// FormatValue is the inverse of parseValue, except that it hides secrets, as their String does.
+// FormatValue is the inverse of parseValue, except that it hides secrets.
 func FormatValue(from any) string {
 	switch v := reflect.ValueOf(from).Elem().Interface().(type) {
 	case float64:
@@ -91,7 +90,6 @@ func FormatValue(from any) string {
 	}
 }
 
-// valueKind returns the word that stands for the value in help texts.
 func valueKind(to any) string {
 	switch to.(type) {
 	case *bool:
@@ -111,7 +109,7 @@ func valueKind(to any) string {
 	}
 }
 
-// FormatDuration writes 450s, as vLLM's documentation and ours do; time.Duration would write 7m30s.
+// FormatDuration writes 450s, as vLLM's documentation and ours do; time.Duration writes 7m30s.
 func FormatDuration(d time.Duration) string {
 	if d%time.Second == 0 {
 		return strconv.FormatInt(int64(d/time.Second), 10) + "s"
@@ -119,7 +117,7 @@ func FormatDuration(d time.Duration) string {
 	return d.String()
 }
 
-// splitList reads "a, b,c"; a blank text is an empty list. URLs of instances and names of sources contain no comma.
+// splitList reads "a, b,c"; a blank text is an empty list. No item contains a comma.
 func splitList(text string) []string {
 	if strings.TrimSpace(text) == "" {
 		return nil
@@ -131,7 +129,7 @@ func splitList(text string) []string {
 	return items
 }
 
-// ByteSize is a number of bytes, written with a binary unit: 32MiB.
+// ByteSize is a number of bytes with a binary unit: 32MiB.
 type ByteSize int64
 
 const (
@@ -139,7 +137,7 @@ const (
 	gibibyte ByteSize = 1 << 30
 )
 
-// byteUnits are the units from the largest, each 1,024 times the next. The last is a byte.
+// byteUnits go from the largest to bytes, each 1,024 times the next.
 var byteUnits = [...]string{"GiB", "MiB", "KiB", ""} //nolint:gochecknoglobals // a table that nothing changes
 
 // String uses the largest unit that gives a whole number.
@@ -152,7 +150,7 @@ func (b ByteSize) String() string {
 	return "0"
 }
 
-// parseByteSize refuses MB and GB, because many readers take them for powers of ten.
+// parseByteSize refuses MB and GB, which many readers take for powers of ten.
 func parseByteSize(text string) (ByteSize, bool) {
 	for i, unit := range byteUnits {
 		if digits, ok := strings.CutSuffix(text, unit); ok {
@@ -166,10 +164,10 @@ func parseByteSize(text string) (ByteSize, bool) {
 	return 0, false
 }
 
-// Wait is a duration, or the word auto.
+// Wait is a duration, or WaitAuto.
 type Wait time.Duration
 
-// WaitAuto is a wait that is learnt.
+// WaitAuto lets the proxy learn the wait.
 const WaitAuto Wait = -1
 
 const waitAuto = "auto"

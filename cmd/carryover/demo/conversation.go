@@ -21,15 +21,13 @@ import (
 	"carryover/upstream/fleet/facts"
 )
 
-// conversationDemo holds one conversation through the proxy and prints what each
-// turn did.
 type conversationDemo struct {
 	base    string
 	out     io.Writer
-	records chan record.Turn // of the last turns, also of other clients
+	records chan record.Turn // the last turns, of other clients, too
 	engines *Deployment
-	fleet   *fleet.Fleet // the engines as the proxy knows them
-	reuses  bool         // the connector hands KV from decode to prefill
+	fleet   *fleet.Fleet // as the proxy knows it
+	reuses  bool         // the connector moves KV from decode to prefill
 	saved   savings
 }
 
@@ -48,8 +46,8 @@ func (d *conversationDemo) observe(rec *record.Turn) {
 	}
 }
 
-// demoSystem is longer than 1 KiB, the shortest beginning of a prompt that the policy auto recognises. So the turns without reuse, whose
-// conversation has no name, go to the prefill instance that has computed their history, too.
+// demoSystem is longer than 1 KiB, the shortest prefix that the policy auto recognises. So turns without reuse, whose conversation has no
+// name, also go to the prefill instance with their history.
 const demoSystem = "You are the voice of a small cluster. You explain how a prefill instance computes the KV cache of a prompt, how a decode " +
 	"instance continues from it token by token, and why it would be a pity to compute the same history again on every turn of a conversation. " +
 	"You speak of what you know and say so when you do not know. You name things as engineers of inference name them: a block is a fixed number " +
@@ -59,8 +57,8 @@ const demoSystem = "You are the voice of a small cluster. You explain how a pref
 	"what they hold, so that whoever reads them must know what they hold. When somebody asks what a mistake costs, you say that a miss costs time " +
 	"and that a wrong hit costs trust. When a question has nothing to do with a cluster, you lead back to it politely and with one example."
 
-// run holds the conversation and returns how many turns failed to show what they should: they did not go by prefill and decode, or, if the
-// connector reuses KV and they were not the first, prefill read nothing from decode for them.
+// run returns how many turns failed: they did not go by prefill and decode, or prefill read nothing from decode for a later turn although
+// the connector reuses KV.
 func (d *conversationDemo) run(ctx context.Context, turns int) (missed int, err error) {
 	questions := []string{
 		"What does decode keep when an answer is finished?", "And who may read it?", "What if my history has changed?",
@@ -71,7 +69,7 @@ func (d *conversationDemo) run(ctx context.Context, turns int) (missed int, err 
 		return 0, err
 	}
 	d.printf("A conversation over simulated vLLM instances: every turn sends the whole history.\n\n")
-	// The conversation of a connector without tickets has an id: nothing but the id tells which decode instance has its history in its cache.
+	// Without tickets only an id tells which decode instance has the conversation's history in its cache.
 	conversation := "demo-" + rand.Text()[:8]
 	show := func(ctx context.Context, turn int, messages []command.Message) (command.Answer, bool, error) {
 		return d.showLoads(ctx, turn, messages, conversation)
@@ -98,8 +96,8 @@ func (d *conversationDemo) run(ctx context.Context, turns int) (missed int, err 
 	return missed, nil
 }
 
-// ready waits until the proxy has read every instance (some announce themselves only after their start, and a conversation whose home is
-// not there yet begins elsewhere) and, if the connector reuses KV, has taught itself the shape of a later turn on each prefill instance.
+// ready waits until the proxy knows every instance: a conversation whose home is unknown would begin elsewhere. With tickets it also waits
+// for parity of later turns on each prefill instance.
 func (d *conversationDemo) ready(ctx context.Context) error {
 	later := chatBody([]command.Message{command.NewMessage("system", demoSystem), command.NewMessage("user", "Hello?"), command.NewMessage("assistant", "Hello."), command.NewMessage("user", "Ready?")}, nil)
 	ready := command.LookUntil(ctx, 20*time.Second, func() bool {
@@ -111,13 +109,12 @@ func (d *conversationDemo) ready(ctx context.Context) error {
 	return nil
 }
 
-// knows reports whether the proxy has read that many instances of a role.
 func (d *conversationDemo) knows(role upstream.Role, instances int) bool {
 	engines := d.fleet.Engines(role)
 	return len(engines) == instances && !slices.ContainsFunc(engines, func(e *fleet.Engine) bool { return !e.Last().Known() })
 }
 
-// trusts reports whether the proxy trusts its tokenizer for requests like this one on each prefill instance.
+// trusts reports whether parity holds for a request's shape on each prefill instance.
 func (d *conversationDemo) trusts(asked []byte) bool {
 	request, err := body.ParseRequest(body.Chat, asked)
 	if err != nil {
@@ -129,14 +126,14 @@ func (d *conversationDemo) trusts(asked []byte) bool {
 	})
 }
 
-// pause lets the conversation rest until prefill has its KV and decode is free, if the settings hand KV back.
+// pause waits until all tickets are handed back to prefill, if the settings allow that.
 func (d *conversationDemo) pause(ctx context.Context) {
 	settings := &d.engines.Settings
 	if !settings.HandsBack() {
 		return
 	}
-	d.printf("      (a pause: what no turn uses in time is handed back to prefill, so that decode is free)\n")
-	// The next turn shows what became of it.
+	d.printf("      (a pause: a ticket that no turn uses in time is handed back to prefill, which frees decode's blocks)\n")
+	// The next turn shows the effect.
 	command.LookUntil(ctx, settings.HandBackAfter()+20*time.Second, func() bool { return d.engines.pinned() == 0 })
 }
 
@@ -144,7 +141,6 @@ func (d *conversationDemo) printf(format string, args ...any) {
 	_, _ = fmt.Fprintf(d.out, format, args...)
 }
 
-// head prints the head of the table.
 func (d *conversationDemo) head() {
 	if d.reuses {
 		d.printf("%34s  %19s  %20s\n", "", "computed by prefill", "time to first token")
@@ -156,19 +152,17 @@ func (d *conversationDemo) head() {
 	d.printf("%4s  %13s  %9s  %8s  %8s  %8s  %-15s %-15s %s\n", "turn", "prompt tokens", "TTFT", "had", "loaded", "computed", "prefill", "decode", "X-KV-Path")
 }
 
-// chatBody returns the body of a streaming turn. Answers are as long as those of a model that explains something: prefill reads KV from
-// decode only if it lacks 64 tokens or more (kv_recompute_threshold of vLLM), and computes a shorter answer itself.
+// chatBody asks for 100 to 160 tokens: prefill reads KV from decode only if it lacks 64 or more (kv_recompute_threshold of vLLM).
 func chatBody(messages []command.Message, extra map[string]any) []byte {
 	body := map[string]any{
 		"model": "sim", "messages": messages, "stream": true, "temperature": 0, "min_tokens": 100, "max_tokens": 160,
 		"stream_options": map[string]any{"include_usage": true},
 	}
 	maps.Copy(body, extra)
-	encoded, _ := json.Marshal(body) // of texts and numbers
+	encoded, _ := json.Marshal(body) // texts and numbers only
 	return encoded
 }
 
-// ask sends one turn, reads its answer whole, and waits for its record, which comes at about the same time as the last byte.
 func (d *conversationDemo) ask(ctx context.Context, messages []command.Message, extra map[string]any, header http.Header) (answer command.Answer, rec record.Turn, err error) {
 	answer, err = command.Complete(ctx, http.DefaultClient, d.base+"/v1/chat/completions", chatBody(messages, extra), header)
 	switch {
@@ -191,13 +185,13 @@ func (d *conversationDemo) ask(ctx context.Context, messages []command.Message, 
 	}
 }
 
-// showReuse asks a turn with and without reuse and prints both. good says that prefill read KV from decode; for the first turn it cannot.
+// showReuse runs a turn with and without reuse and prints both. good says that prefill read KV from decode, except for the first turn.
 func (d *conversationDemo) showReuse(ctx context.Context, turn int, messages []command.Message) (warm command.Answer, good bool, err error) {
 	warm, with, err := d.ask(ctx, messages, nil, http.Header{})
 	if err != nil {
 		return warm, false, err
 	}
-	// The same without reuse has a cache of its own, so that prefill has what it has computed of this history, and nothing else.
+	// The turn without reuse has its own cache_salt, so prefill has only what it computed of this history.
 	cold, without, err := d.ask(ctx, messages, map[string]any{"cache_salt": "without reuse"}, http.Header{"X-Kv-Reuse": {"off"}})
 	if err != nil {
 		return warm, false, err
@@ -214,7 +208,6 @@ func (d *conversationDemo) showReuse(ctx context.Context, turn int, messages []c
 	return warm, disaggregated(warm) && (turn == 1 || with.Reuse.Read > 0), nil
 }
 
-// showLoads asks a turn and prints where decode got the prompt's KV from, by the counts of the simulated engines.
 func (d *conversationDemo) showLoads(ctx context.Context, turn int, messages []command.Message, conversation string) (answer command.Answer, good bool, err error) {
 	before := d.engines.decoded()
 	answer, record, err := d.ask(ctx, messages, map[string]any{"conversation_id": conversation}, http.Header{})
@@ -228,28 +221,25 @@ func (d *conversationDemo) showLoads(ctx context.Context, turn int, messages []c
 	return answer, disaggregated(answer), nil
 }
 
-// milliseconds returns an answer's time to the first token.
 func milliseconds(answer command.Answer) float64 { return answer.Pace.First.Seconds() * 1000 }
 
 func disaggregated(answer command.Answer) bool {
 	return strings.HasPrefix(answer.Header.Get("X-KV-Path"), "prefill_decode")
 }
 
-// savings are sums over the turns after the first.
 type savings struct {
 	prompt   int // prompt tokens
-	read     int // of these, tokens that prefill read from decode because it lacked them
-	computed int // tokens that prefill computed
-	without  int // tokens that prefill computed for the same turns without reuse
+	read     int // of these, prefill read from decode
+	computed int // prefill computed
+	without  int // prefill computed for the same turns without reuse
 }
 
-// summary ends the table of a connector that reuses KV with one sentence.
 func (d *conversationDemo) summary(later int) {
 	if !d.reuses || d.saved.prompt == 0 {
 		return
 	}
-	d.printf("\nX-KV-Reuse says of a hit how many tokens could be reused (tokens), how many of these prefill read in place of computing them (read), " +
-		"and how many it had without computing them, by its own cache or of decode (confirmed).\n")
+	d.printf("\nX-KV-Reuse of a hit says how many tokens could be reused (tokens), how many of these prefill read instead of computing them (read), " +
+		"and how many it had without computing them, from its own cache or from decode (confirmed).\n")
 	d.printf("\nIn %d later turns prefill read %d of %d prompt tokens (%d %%) from decode, and computed %d in place of %d, on %d prefill and %d decode engines; these are simulated, and so are the times.\n",
 		later, d.saved.read, d.saved.prompt, 100*d.saved.read/d.saved.prompt, d.saved.computed, d.saved.without, len(d.engines.Prefill), len(d.engines.Decode))
 }

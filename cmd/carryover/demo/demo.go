@@ -1,5 +1,5 @@
-// Package demo is the command that shows a conversation through simulated engines: the program itself with its default settings, prefill
-// and decode instances of the simulator, a client that talks, and a table of its turns.
+// Package demo is the command that shows a conversation: the program with its default settings, simulated instances, a client, and a table of
+// its turns.
 package demo
 
 import (
@@ -32,7 +32,7 @@ type Options struct {
 	Prefills, Decodes int
 	Connector         string
 	adminListen       string
-	adminAsked        bool // for this very address
+	adminAsked        bool // the user chose the address
 }
 
 // NewCommand returns the command.
@@ -46,7 +46,7 @@ func NewCommand() *cobra.Command {
 			"that reuses nothing from decode to prefill it shows the way of each turn, and what decode loaded of the prompt.",
 		Args: command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			for _, name := range []string{"host", "port", "admin-listen"} { // as serve reads them
+			for _, name := range []string{"host", "port", "admin-listen"} { // same meaning as for serve
 				value, set := os.LookupEnv("CARRYOVER_" + strings.ToUpper(strings.ReplaceAll(name, "-", "_")))
 				if !set || cmd.Flags().Changed(name) {
 					continue
@@ -77,7 +77,7 @@ func NewCommand() *cobra.Command {
 	flags.StringVar(&o.host, "host", "127.0.0.1", "address of the proxy")
 	flags.IntVar(&o.port, "port", 8000, "port of the proxy, 0 lets the system choose")
 	flags.IntVar(&o.turns, "turns", 6, "turns of the conversation")
-	flags.BoolVar(&o.once, "once", false, "exit after the conversation: 0 only if every turn went by prefill and decode, and (nixl, multi) prefill read KV from decode for each after the first, and nothing was read wrongly")
+	flags.BoolVar(&o.once, "once", false, "exit after the conversation, with 0 only if every turn went by prefill and decode, no KV was read wrongly, and (nixl, multi) prefill read KV from decode for each later turn")
 	flags.IntVar(&o.Prefills, "prefills", 2, "simulated prefill instances")
 	flags.IntVar(&o.Decodes, "decodes", 2, "simulated decode instances")
 	flags.StringVar(&o.Connector, "connector", config.ConnectorNIXL, "KV connector of the instances: "+strings.Join(config.Connectors(), ", "))
@@ -86,7 +86,6 @@ func NewCommand() *cobra.Command {
 	return cmd
 }
 
-// present runs the proxy in front of the instances and the conversation through it.
 func (d *Deployment) present(ctx context.Context, o Options, stdout, stderr io.Writer) error {
 	logger, level := app.NewLogger(config.LogConfig{Format: config.LogText, Level: "warn"}, stderr)
 	show := &conversationDemo{
@@ -106,7 +105,7 @@ func (d *Deployment) present(ctx context.Context, o Options, stdout, stderr io.W
 		return errors.Join(err, listener.Close())
 	}
 	if operators != nil {
-		reload := func() error { return errors.New("a demo has no configuration that could be read again") }
+		reload := func() error { return errors.New("a demo has no configuration to reload") }
 		proxy.Alongside = append(proxy.Alongside, func(ctx context.Context) error { return proxy.ServeAdmin(ctx, operators, "", reload, logger) })
 		_, _ = fmt.Fprintf(stdout, "The page for operators: %s\n\n", app.PageAt(operators))
 	}
@@ -124,7 +123,7 @@ func (d *Deployment) present(ctx context.Context, o Options, stdout, stderr io.W
 		case err != nil:
 			return err
 		case o.once && missed+wrong > 0:
-			return fmt.Errorf("%d turns that did not go as they should, %d wrong reads", missed, wrong)
+			return fmt.Errorf("%d turns that did not transfer KV as they should, %d wrong reads", missed, wrong)
 		case o.once:
 			stop()
 			return nil
@@ -135,7 +134,7 @@ func (d *Deployment) present(ctx context.Context, o Options, stdout, stderr io.W
 	return group.Wait()
 }
 
-// checkAdmin refuses an address that other machines can reach, because a demo has no token.
+// checkAdmin refuses an address that other machines can reach: a demo has no token.
 func (o *Options) checkAdmin() error {
 	if o.adminListen == config.AdminOff {
 		return nil
@@ -146,7 +145,7 @@ func (o *Options) checkAdmin() error {
 	return nil
 }
 
-// openAdmin opens the listener for operators, nil if it is off. If the user did not ask for the address, any free port will do.
+// openAdmin returns nil if the listener is off. Any free port will do if the user chose none.
 func (o *Options) openAdmin(ctx context.Context) (net.Listener, error) {
 	listener, err := app.OpenAdmin(ctx, config.AdminConfig{Listen: o.adminListen})
 	if errors.Is(err, syscall.EADDRINUSE) && !o.adminAsked {
@@ -155,8 +154,7 @@ func (o *Options) openAdmin(ctx context.Context) (net.Listener, error) {
 	return listener, err
 }
 
-// invite prints requests that can be sent to the demo while it serves. If the connector
-// reuses KV, the second request continues the first and reuses its KV.
+// invite prints two requests; with tickets, the second one reuses the KV of the first.
 func (d *conversationDemo) invite() {
 	d.printf("\nServing on %s with %d prefill and %d decode instances. Try, one after the other:\n\n", d.base, len(d.engines.Prefill), len(d.engines.Decode))
 	for _, body := range invitedTurns() {
@@ -171,14 +169,13 @@ func (d *conversationDemo) invite() {
 	d.printf("curl -s %s/health\n\nCtrl-C ends it.\n", d.base)
 }
 
-// invitedTurns returns the bodies of two turns of a conversation.
 func invitedTurns() []string {
 	const said = "Carryover keeps the handle of the blocks that decode holds at the end of a turn, for less time than decode keeps the blocks, " +
 		"and hands it to prefill when the next turn provably continues the same conversation. Then prefill reads what it would otherwise compute " +
 		"again, and when anything about the history has changed it computes, because a wrong hand-over is worse than none."
 	question := "SAY " + said
 	turn := func(messages ...command.Message) string {
-		messages = append([]command.Message{command.NewMessage("system", "You repeat.")}, messages...) // a shape that every prefill instance has been taught
+		messages = append([]command.Message{command.NewMessage("system", "You repeat.")}, messages...) // every prefill instance has shown parity for this shape
 		body, _ := json.Marshal(map[string]any{"model": "sim", "max_tokens": 200, "messages": messages})
 		return string(body)
 	}

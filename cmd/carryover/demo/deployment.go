@@ -13,8 +13,7 @@ import (
 	"carryover/upstream/vllmsim"
 )
 
-// The modelled engine computes 5,000 prompt tokens and makes 200 tokens a second,
-// so that prompts that fit on a screen show what reuse saves.
+// The simulated engines compute 5,000 and generate 200 tokens a second, so that reuse shows with prompts that fit on a screen.
 const (
 	demoPrefillPerToken  = 200 * time.Microsecond
 	demoTransferPerBlock = 50 * time.Microsecond
@@ -25,12 +24,12 @@ const (
 type Deployment struct {
 	Prefill, Decode []*vllmsim.Instance
 	Settings        config.Config
-	port            int      // port of the proxy to which instances send what their connector announces
-	folder          string   // folder that the instances share
-	undo            []func() // functions that Close calls
+	port            int      // of the proxy, for the connector's notifications
+	folder          string   // shared by the instances
+	undo            []func() // Close calls them
 }
 
-// StartDeployment starts simulated instances and makes the settings of a program in front of them.
+// StartDeployment starts simulated instances and returns the settings of a proxy for them.
 func StartDeployment(o Options) (*Deployment, error) {
 	d := &Deployment{Settings: config.Default()}
 	if err := d.start(o); err != nil {
@@ -40,7 +39,7 @@ func StartDeployment(o Options) (*Deployment, error) {
 	return d, nil
 }
 
-// start starts the instances and completes the settings, which are the defaults of the program except for what the connector needs.
+// start changes only those default settings that the connector needs.
 func (d *Deployment) start(o Options) error {
 	c := &d.Settings
 	c.Prefill, c.Decode, c.Connector.Name = nil, nil, o.Connector
@@ -68,10 +67,10 @@ func (d *Deployment) start(o Options) error {
 	return nil
 }
 
-// demoChunk is LMCache's chunk_size in a demo, whose prompts are shorter than the usual chunk of 256 tokens.
+// demoChunk is LMCache's chunk_size. The default of 256 tokens is more than a prompt of the demo.
 const demoChunk = 16
 
-// begin makes what all instances of a connector share: the address of the proxy's listener, or a folder.
+// begin makes what all instances share: the address of the proxy's listener, or a folder.
 func (d *Deployment) begin() (err error) {
 	switch d.Settings.Connector.Name {
 	case config.ConnectorLMCache:
@@ -85,17 +84,16 @@ func (d *Deployment) begin() (err error) {
 	return err
 }
 
-// engine returns the configuration of an instance.
 func (d *Deployment) engine(role string) vllmsim.Config {
 	cfg := vllmsim.DefaultConfig()
 	cfg.Role = role
-	cfg.Render, cfg.OutputTokenIDs, cfg.MessageParams = true, true, true // what engines need for agents
+	cfg.Render, cfg.OutputTokenIDs, cfg.MessageParams = true, true, true // agents need them
 	cfg.Timing = vllmsim.Timing{
 		PrefillPerToken: demoPrefillPerToken, TransferPerBlock: demoTransferPerBlock, InterToken: demoInterToken,
 	}
-	switch d.Settings.Connector.Name { // MultiConnector is simulated by NIXL alone: the proxy sees nothing but its params
+	switch d.Settings.Connector.Name { // NIXL alone simulates MultiConnector: the proxy sees only NIXL's params
 	case config.ConnectorOrchestrated:
-		cfg.Bidirectional = false // a backend with params of its own, whose decode leaves no blocks behind
+		cfg.Bidirectional = false // a backend with params of its own, whose decode keeps no blocks
 	case config.ConnectorMooncake:
 		cfg.Connector = vllmsim.ConnectorMooncake
 	case config.ConnectorLMCache:
@@ -106,11 +104,10 @@ func (d *Deployment) engine(role string) vllmsim.Config {
 	return cfg
 }
 
-// The ports that reservePort chooses from. They are below those that systems give to connections and to listeners without a port (Linux:
-// from 32768), so nobody gets the port before the proxy listens there.
+// Reserved ports are below those that systems assign (Linux: from 32768), so nobody else gets one before the proxy listens there.
 const firstReserved, reservable = 20_000, 12_000
 
-// reservePort finds a free port for the proxy's listener, because instances have to know the port before.
+// reservePort chooses the port of the proxy's listener, which instances have to know first.
 func (d *Deployment) reservePort() (err error) {
 	for range 100 {
 		d.port = firstReserved + rand.IntN(reservable)
@@ -122,21 +119,20 @@ func (d *Deployment) reservePort() (err error) {
 	return err
 }
 
-// Listen returns the proxy's address at that port.
+// Listen returns the reserved address of the proxy.
 func (d *Deployment) Listen() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(d.port)) }
 
-// nameReceivers tells the proxy where LMCache receives on decode instances.
 func (d *Deployment) nameReceivers() {
 	registry := map[string]map[string]any{}
 	for _, instance := range d.Decode {
 		at := instance.Addresses()
 		registry[instance.URL()] = map[string]any{config.MemberHost: "127.0.0.1", config.MemberInit: at.LMCacheInit, config.MemberAlloc: at.LMCacheAlloc}
 	}
-	text, _ := json.Marshal(registry) // of texts and numbers
+	text, _ := json.Marshal(registry) // texts and numbers only
 	d.Settings.LMCache.DecoderRegistry = string(text)
 }
 
-// Close ends the instances.
+// Close stops the instances.
 func (d *Deployment) Close() {
 	for _, instance := range append(d.Prefill, d.Decode...) {
 		_ = instance.Close()
@@ -146,7 +142,6 @@ func (d *Deployment) Close() {
 	}
 }
 
-// pinned returns how many answers have blocks of decode that wait for a reader.
 func (d *Deployment) pinned() (answers int) {
 	for _, instance := range d.Decode {
 		answers += instance.Stats().Pins
@@ -154,7 +149,6 @@ func (d *Deployment) pinned() (answers int) {
 	return answers
 }
 
-// misread returns how often an instance read KV that was not the KV of its prompt.
 func (d *Deployment) misread() int {
 	n := 0
 	for _, instance := range append(d.Prefill, d.Decode...) {
@@ -164,7 +158,6 @@ func (d *Deployment) misread() int {
 	return n
 }
 
-// decoded returns the summed counts of the decode instances.
 func (d *Deployment) decoded() (sum vllmsim.Stats) {
 	for _, instance := range d.Decode {
 		stats := instance.Stats()

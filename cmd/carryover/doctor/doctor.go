@@ -1,8 +1,8 @@
 // Package doctor is the command that finds out what keeps KV from being reused.
 //
-// It runs the program itself without clients. It first runs on the whole fleet, with the probes of serve, then once for each pair, with two
-// conversations of two turns over a loopback address. It reads the records of these turns, and has the program release their tickets. One file judges the observations (judge.go), and one table holds the texts (table.go). Codes are stable, because
-// scripts depend on them.
+// It wires the program without clients, first for the whole fleet with the probes of serve. Then it runs two conversations of two turns on
+// each pair, reads their records, and releases their tickets. judge.go judges the observations, table.go has all texts. Codes are stable,
+// because scripts depend on them.
 package doctor
 
 import (
@@ -21,9 +21,8 @@ import (
 	"carryover/upstream"
 )
 
-// options are the flags of the doctor command beside the settings.
 type options struct {
-	through string // the address that clients use, "" for none
+	through string // the address of clients, "" for none
 	json    bool
 	strict  bool
 	all     bool
@@ -32,22 +31,21 @@ type options struct {
 	timeout time.Duration
 }
 
-// Flags returns the names of these flags, in the order in which they are shown.
+// Flags returns the doctor's own flags in the order of help texts.
 func Flags() []string {
 	return []string{"through", "no-turns", "timeout", "all", "json", "strict", "verbose"}
 }
 
-// doctorLong is the help text, which says what the command costs.
 const doctorLong = `Find out what keeps KV from being reused, with the settings of serve and no proxy running.
 
 Each instance is asked what it is. Each pair of a prefill and a decode instance
 gets four short requests, two conversations of two turns, through the program's
-own code on a loopback address; what they leave in the engines is released, and
-nothing of them is stored in Redis. Of more than 64 pairs 64 are tried, with each
-instance in one of them if possible. The exit code is 0 without errors, 1 with errors
-(--strict: with warnings too) and 2 if the command line or a setting is wrong.`
+own code on a loopback address. Their tickets are released, and nothing is stored
+in Redis. At most 64 pairs are tried, each instance in one if possible. The exit
+code is 0 without errors, 1 with errors (--strict: with warnings, too) and 2 if
+the command line or a setting is wrong.`
 
-// NewCommand returns the command. Env is the environment of the program.
+// NewCommand returns the command.
 func NewCommand(env map[string]string) *cobra.Command {
 	var o options
 	cmd := &cobra.Command{
@@ -58,13 +56,13 @@ func NewCommand(env map[string]string) *cobra.Command {
 	}
 	flags := config.AddFlags(cmd)
 	own := cmd.Flags()
-	own.StringVar(&o.through, "through", "", "address that clients use, of which a proxy in front is examined with a short request to the Carryover behind it")
+	own.StringVar(&o.through, "through", "", "address that clients use: examine the proxy in front of Carryover there, with a short request")
 	own.BoolVar(&o.noTurns, "no-turns", false, "run no turns: instances get only the probes that serve sends")
-	own.DurationVar(&o.timeout, "timeout", 2*time.Minute, "for everything; a turn that has begun then still ends")
-	own.BoolVar(&o.all, "all", false, "show what holds, too")
-	own.BoolVar(&o.json, "json", false, "print JSON, with what holds")
+	own.DurationVar(&o.timeout, "timeout", 2*time.Minute, "time limit for everything; a turn that has begun runs to its end")
+	own.BoolVar(&o.all, "all", false, "also show checks that hold")
+	own.BoolVar(&o.json, "json", false, "print JSON, with checks that hold")
 	own.BoolVar(&o.strict, "strict", false, "exit 1 for warnings, too")
-	own.BoolVar(&o.verbose, "verbose", false, "the program's own log on standard error, as log.level says")
+	own.BoolVar(&o.verbose, "verbose", false, "write the program's own log to standard error, at log.level")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		cfg, err := config.NewLoader().Load(env, flags)
 		if err != nil {
@@ -81,7 +79,7 @@ func NewCommand(env map[string]string) *cobra.Command {
 	return cmd
 }
 
-// runDoctor examines a deployment and prints the report. The error counts the findings that make the command fail.
+// runDoctor examines a deployment and prints the report. The error counts the findings that fail the command.
 func runDoctor(ctx context.Context, cfg config.Config, o options, stdout, stderr io.Writer) error {
 	logger := slog.New(slog.DiscardHandler)
 	if o.verbose {
@@ -112,18 +110,17 @@ func runDoctor(ctx context.Context, cfg config.Config, o options, stdout, stderr
 	return nil
 }
 
-// doctor examines one deployment.
 type doctor struct {
 	cfg     config.Config
 	options options
 	logger  *slog.Logger
 	report  *doctorReport
 
-	prefill, decode []*examined  // facts that instances report about themselves
-	pace            command.Pace // pace of the slowest stream of a pair
+	prefill, decode []*examined  // what instances report about themselves
+	pace            command.Pace // of the slowest stream of a pair
 }
 
-// examine runs all examinations for which there is time. The error is a fault in the set-up of this process.
+// examine runs every examination within the time limit. The error is a fault in this process.
 func (d *doctor) examine(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, d.options.timeout)
 	defer cancel()
@@ -135,7 +132,7 @@ func (d *doctor) examine(ctx context.Context) error {
 		d.front(ctx)
 	}
 	if ctx.Err() != nil {
-		d.report.found(whereDoctor, codeNotFinished, "it took longer than "+config.FormatDuration(d.options.timeout)+"; what is missing was not looked at")
+		d.report.found(whereDoctor, codeNotFinished, "it took longer than "+config.FormatDuration(d.options.timeout)+"; the rest was not examined")
 	}
 	return nil
 }

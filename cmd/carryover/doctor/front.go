@@ -14,17 +14,14 @@ import (
 	"carryover/server/record"
 )
 
-// How a stream through a proxy is compared with one past it.
 const (
 	frontTokens = 64
-	// slowEnough is how long a stream has to take for buffering to show: proxies wait less for more.
+	// slowEnough is how long a stream takes at least for buffering to show: proxies wait less for more.
 	slowEnough = 100 * time.Millisecond
-	// sharedOut is the part of the waits between events that has to be left. The time from the first to the last may also be that of a reader
-	// whose machine is busy.
+	// sharedOut is the divisor of the waits between events that must remain. The time from first to last could also come from a busy reader.
 	sharedOut = 4
 )
 
-// measured keeps the pace of the slowest stream.
 func (d *doctor) measured(p command.Pace) {
 	d.report.mu.Lock()
 	defer d.report.mu.Unlock()
@@ -33,8 +30,8 @@ func (d *doctor) measured(p command.Pace) {
 	}
 }
 
-// front examines what stands between clients and Carryover, with a request for two choices: it goes to decode alone and leaves nothing,
-// and shows all the same whether its conversation was found. The prompt is too short to name a conversation (body.Prompt.Content).
+// front examines the proxy in front by a request for two choices: it goes to decode alone and leaves no ticket, but shows whether its
+// conversation was found. The prompt is too short to name a conversation (body.Prompt.Content).
 func (d *doctor) front(ctx context.Context) {
 	r, at, address := d.report, "front "+d.options.through, []string{"{url}", d.options.through}
 	r.place(at)
@@ -43,7 +40,7 @@ func (d *doctor) front(ctx context.Context) {
 		r.found(at, codeFrontDown, "no decode instance lists a model to ask for", address...)
 		return
 	}
-	body, _ := json.Marshal(map[string]any{ // of strings and numbers
+	body, _ := json.Marshal(map[string]any{ // strings and numbers only
 		"model": d.decode[i].models[0], "stream": true, "max_tokens": frontTokens, "min_tokens": frontTokens, "temperature": 1, "n": 2,
 		"prompt": "Describe an archive in a few sentences.",
 	})
@@ -76,15 +73,14 @@ func (d *doctor) front(ctx context.Context) {
 	d.buffers(at, answer.Pace)
 }
 
-// buffers compares the pace of events through the proxy with their pace past it.
 func (d *doctor) buffers(at string, through command.Pace) {
 	what, past := "", d.pace.Spread*frontTokens/probeAnswer
 	if past < slowEnough {
-		d.report.note("Whether a proxy buffers was not seen: the engines answer too fast, or no pair was tried.")
+		d.report.note("Whether a proxy buffers is unknown: the engines answer too fast, or no pair was tried.")
 		return
 	}
 	if through.Waits*sharedOut < d.pace.Waits*frontTokens/probeAnswer {
-		what = fmt.Sprintf("%d events came within %s; past the proxy they take %s", through.Events,
+		what = fmt.Sprintf("%d events came within %s; without the proxy they take %s", through.Events,
 			through.Spread.Round(time.Millisecond), past.Round(time.Millisecond))
 	}
 	d.report.check(at, codeFrontBuffers, what)

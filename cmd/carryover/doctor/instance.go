@@ -20,29 +20,25 @@ import (
 	"carryover/upstream/fleet/facts"
 )
 
-// examined is what an instance has reported about itself.
 type examined struct {
 	upstream.Instance
 	version   string
-	models    []string          // the names under which it serves its model, none if it does not answer
-	roots     map[string]string // by name, the path that it was started with
-	lengths   map[string]int    // by name, max_model_len, 0 where it is not told
-	start     string            // "" if it does not report it
+	models    []string          // names of its model, none if it does not answer
+	roots     map[string]string // by name, the path of its model
+	lengths   map[string]int    // by name, max_model_len; 0 if unknown
+	start     string            // "" if not reported
 	blockSize int
 }
 
-// where is how findings name an instance.
 func (e *examined) where() string { return e.Role.String() + " " + e.Name }
 
-// Bounds of requests to an instance.
 const (
 	askLimit = 5 * time.Second
-	// readings of /metrics, each on a connection of its own: API servers that share a port take turns.
+	// readings of /metrics each have their own connection: API servers that share a port alternate.
 	readings    = 4
 	mostOfLists = 4 << 20
 )
 
-// interview asks one instance about itself, with the program's own client and fleet.
 type interview struct {
 	*examined
 
@@ -52,12 +48,11 @@ type interview struct {
 	cfg    *config.Config
 }
 
-// check adds a finding about the instance.
 func (i *interview) check(code, what string) bool {
 	return i.report.check(i.where(), code, what, "{url}", i.BaseURL, "{name}", i.Name)
 }
 
-// ask asks whatever can still be asked after each answer.
+// ask stops where an answer leaves no further question.
 func (i *interview) ask(ctx context.Context) {
 	if !i.health(ctx) {
 		return
@@ -79,8 +74,8 @@ func (i *interview) ask(ctx context.Context) {
 	}
 }
 
-// fetch gets a path of the instance. Reading the starts of another instance closes the idle connections of all, also one that has just
-// been given to this request, so that what fails is asked once more.
+// fetch gets a path, and retries once. Reading the start of another instance closes all idle connections, even one that this request has
+// just got.
 func (i *interview) fetch(ctx context.Context, path string) (status int, body []byte, err error) {
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
@@ -106,7 +101,7 @@ func (i *interview) health(ctx context.Context) bool {
 	return i.check(codeUnhealthy, what)
 }
 
-// readVersion reads the version of vLLM. An instance that does not report it is not judged.
+// readVersion does not judge an instance that reports no version.
 func (i *interview) readVersion(ctx context.Context) {
 	_, body, err := i.fetch(ctx, "/version")
 	var told struct{ Version string }
@@ -114,7 +109,7 @@ func (i *interview) readVersion(ctx context.Context) {
 		return
 	}
 	i.version = told.Version
-	what := "" // a build may have any version; the oldest release in the list is the first that takes the ids of a chat
+	what := "" // any version passes for a build of one's own; the oldest release in the list is the first that takes the ids of a chat
 	if _, known := upstream.ReleaseOf(told.Version); i.cfg.Connector.ReusesKV() && !known && strings.HasPrefix(told.Version, "0.") {
 		what = "vLLM " + told.Version
 	}
@@ -143,7 +138,6 @@ func (i *interview) readModels(ctx context.Context) bool {
 	return i.check(codeKeyRefused, "") && i.check(codeNoModels, "")
 }
 
-// readStart reads more than once which incarnation of the engine is alive.
 func (i *interview) readStart(ctx context.Context) {
 	var told []string
 	for range readings {
@@ -157,9 +151,9 @@ func (i *interview) readStart(ctx context.Context) {
 	i.start, i.blockSize = last.ID(), last.BlockSize()
 	unknown, changes := "", ""
 	if len(told) > 1 {
-		changes = fmt.Sprintf("%d readings of /metrics told %d starts", readings, len(told))
+		changes = fmt.Sprintf("%d readings of /metrics showed %d starts", readings, len(told))
 	} else if told[0] == "" {
-		unknown = "/metrics has no process_start_time_seconds, as of several API servers, or of none that can be read"
+		unknown = "/metrics has no process_start_time_seconds, as with several API servers, or cannot be read"
 	}
 	if i.check(codeStartUnknown, unknown) {
 		i.check(codeStartChanges, changes)
@@ -167,12 +161,12 @@ func (i *interview) readStart(ctx context.Context) {
 	}
 }
 
-// clockSlack is how far clocks may differ: replicas tolerate two seconds.
+// clockSlack is the tolerance of replicas, too.
 const clockSlack = 2 * time.Second
 
-// clockApart returns a problem if the start of an engine lies ahead of this clock, "" otherwise. It cannot see a clock that is behind.
+// clockApart returns a problem if an engine's start lies ahead of this clock, else "". It cannot see a clock that is behind.
 func clockApart(start string, now time.Time) string {
-	seconds, err := strconv.ParseFloat(start, 64) // 1.79e+09 among others
+	seconds, err := strconv.ParseFloat(start, 64) // formats such as 1.79e+09
 	if err != nil {
 		return ""
 	}
@@ -182,29 +176,28 @@ func clockApart(start string, now time.Time) string {
 	return ""
 }
 
-// capability says whether the engine uses the ids that it is sent, as the fleet's own probe finds.
 func (i *interview) capability(ctx context.Context) {
 	ignored, unproven := "", ""
 	switch i.engine.Last().Capability.Probe(ctx, body.Chat, "") {
 	case facts.Yes:
 	case facts.No:
-		ignored = "it answers a chat with ids that are none as if there were none"
+		ignored = "it answers a chat with invalid ids as if it had none"
 	default:
-		unproven = "the probe for forwarded ids was not answered as vLLM does"
+		unproven = "it did not answer the probe for forwarded ids as vLLM does"
 	}
 	if i.check(codeIDsUnproven, unproven) {
 		i.check(codeIDsIgnored, ignored)
 	}
 }
 
-// render examines whether and how prompts of agents can be rendered for a prefill instance. Without rendering such turns reuse nothing,
-// which is no fault where there are no agents.
+// render examines whether agents' prompts can be rendered. Without rendering their turns reuse nothing, which is a fault only if there are
+// agents.
 func (i *interview) render(ctx context.Context) {
 	by := "it"
 	if i.cfg.Conversation.Render != "" {
 		by = i.cfg.Conversation.Render + " (--render)"
 	}
-	raw, _ := json.Marshal(map[string]any{"model": i.models[0], "max_tokens": 1, "messages": []command.Message{command.NewMessage("user", "Describe the archive.")}}) // of strings and numbers
+	raw, _ := json.Marshal(map[string]any{"model": i.models[0], "max_tokens": 1, "messages": []command.Message{command.NewMessage("user", "Describe the archive.")}}) // strings and numbers only
 	req, err := body.ParseRequest(body.Messages, raw)
 	if err != nil {
 		return
@@ -218,7 +211,7 @@ func (i *interview) render(ctx context.Context) {
 		return
 	case errors.Is(err, facts.ErrNoRender):
 		what = by + " does not serve /v1/messages/render"
-	case errors.As(err, &leg) && leg.Message != "": // in the endpoint's own words
+	case errors.As(err, &leg) && leg.Message != "": // the endpoint's own words
 		what = fmt.Sprintf("%s does not render: status %d, %s", by, leg.Status, leg.Message)
 	case err != nil:
 		what = by + " does not render: " + err.Error()

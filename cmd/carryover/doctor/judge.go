@@ -16,13 +16,11 @@ import (
 	"carryover/upstream/fleet/facts"
 )
 
-// nixlConfig is what engines are started with (--kv-transfer-config).
 const nixlConfig = `'{"kv_connector":"NixlConnector","kv_role":"kv_both","kv_connector_extra_config":{"bidirectional_kv_xfer":true}}'`
 
-// leastLoad is how many tokens prefill must lack before it reads them (kv_recompute_threshold of vLLM 0.32, unless it is configured).
+// leastLoad is how many tokens prefill must lack before it reads them: kv_recompute_threshold of vLLM 0.32, by default.
 const leastLoad = 64
 
-// verdict judges the observations of turns on a pair.
 type verdict struct {
 	report  *doctorReport
 	cfg     config.Config
@@ -32,7 +30,6 @@ type verdict struct {
 	seen    *tried
 }
 
-// verdictOf knows how findings of a pair name things.
 func (d *doctor) verdictOf(c couple, model string, seen *tried) *verdict {
 	return &verdict{
 		report: d.report, cfg: d.cfg, couple: c, at: c.name(), seen: seen,
@@ -43,7 +40,7 @@ func (d *doctor) verdictOf(c couple, model string, seen *tried) *verdict {
 	}
 }
 
-// judge says what is wrong with a pair. A fault ends it, because the rest would only repeat it.
+// judge stops at the first fault, because later checks would only repeat it.
 func (v *verdict) judge() {
 	if !v.legs() || !v.cfg.Connector.ReusesKV() || !v.tickets() {
 		return
@@ -61,13 +58,11 @@ func (v *verdict) judge() {
 	v.report.check(v.at, codeNotReleased, what, v.details...)
 }
 
-// found adds a problem of the pair, and returns false.
 func (v *verdict) found(code, what string, details ...string) bool {
 	v.report.found(v.at, code, what, append(details, v.details...)...)
 	return false
 }
 
-// hold records that checks have found no problem, and returns true.
 func (v *verdict) hold(codes ...string) bool {
 	for _, code := range codes {
 		v.report.holds(v.at, code, "")
@@ -75,7 +70,6 @@ func (v *verdict) hold(codes ...string) bool {
 	return true
 }
 
-// legs judges whether turns get through at all, and by prefill and decode. It reports whether anything more can be judged.
 func (v *verdict) legs() bool {
 	if v.seen.otherIDs {
 		return v.found(codeOtherIDs, "prefill did not repeat the ids that it was sent")
@@ -101,7 +95,7 @@ func (v *verdict) legs() bool {
 	return v.hold(codeTurnFailed, codeNoHandover, codeHandoverFails, codeOtherIDs)
 }
 
-// unloaded says why decode could not load what prefill has handed over, "" if it could.
+// unloaded says why decode could not load prefill's KV, "" if it could.
 func (v *verdict) unloaded(r *record.Turn) (code, what string) {
 	if errors.Is(r.End.Err, upstream.ErrNotReady) {
 		return codeNotAnnounced, fmt.Sprintf("nothing was announced within %s", config.FormatDuration(v.cfg.Timeouts.HandoverBudget))
@@ -116,7 +110,6 @@ func (v *verdict) unloaded(r *record.Turn) (code, what string) {
 	return "", ""
 }
 
-// String names a turn in findings.
 func (t *probeTurn) String() string {
 	which, how := "the first turn", "whole"
 	if t.second {
@@ -128,7 +121,6 @@ func (t *probeTurn) String() string {
 	return which + ", " + how + ","
 }
 
-// tickets judges whether first turns have left tickets, and reports whether one has.
 func (v *verdict) tickets() bool {
 	stored := func(stream bool) string {
 		if t := v.seen.turn(stream, false); t != nil {
@@ -157,13 +149,12 @@ func (v *verdict) tickets() bool {
 		case proof.Unproven(proof.LacksIDs):
 			return v.found(codeNoIDs, "neither its params nor its answers have the ids of the output")
 		default:
-			return v.found(codeNoTicket, "an answer left none: "+why)
+			return v.found(codeNoTicket, "an answer left no ticket: "+why)
 		}
 	}
 	return false
 }
 
-// second judges how a second turn has used the ticket of the first, and reports whether it has.
 func (v *verdict) second(first, second *probeTurn) bool {
 	if code, what := refused(&second.record); code != "" {
 		return v.found(code, what)
@@ -175,7 +166,6 @@ func (v *verdict) second(first, second *probeTurn) bool {
 	return v.loaded(first, second)
 }
 
-// refused looks for a ticket that prefill has not answered, or answered with an error.
 func refused(r *record.Turn) (code, what string) {
 	for i := range r.Legs {
 		var leg *upstream.LegError
@@ -190,33 +180,32 @@ func refused(r *record.Turn) (code, what string) {
 	return "", ""
 }
 
-// missed returns why a turn reused nothing, in the words of its record.
 func (v *verdict) missed(turn *probeTurn) (code, what string) {
 	reason := turn.record.Reuse.Reason
 	switch reason {
 	case proof.Unproven(proof.LacksShape):
 		if v.seen.parity == facts.No {
-			return codeParity, "its ids are not those of the prompt that prefill rendered"
+			return codeParity, "its ids differ from the prompt that prefill rendered"
 		}
-		return codeTokenize, "whether its ids are those that prefill renders could not be found out"
+		return codeTokenize, "it is unknown whether its ids equal those that prefill renders"
 	case proof.MissTokenizeFailed:
 		return codeTokenize, "a prompt could not be tokenised"
 	case record.ReasonRewritten, record.ReasonBelowThreshold:
-		return codeRewritten, "of the first turn too little comes back in the second: " + reason
+		return codeRewritten, "the second turn repeats too little of the first: " + reason
 	}
 	return codeMiss, strings.TrimSuffix(turn.String(), ",") + ", reused nothing: " + reason
 }
 
-// loaded judges by what prefill tells of its caches whether it has read decode's KV. It has computed the first turn's prompt itself;
-// the answer it can have from decode only.
+// loaded judges by prefill's count of cached tokens whether it read decode's KV. Prefill has computed the first prompt itself; the answer it
+// can only have from decode.
 func (v *verdict) loaded(first, second *probeTurn) bool {
 	offered, cached, read := second.record.Reuse.Offered, second.record.Reuse.Cached, second.record.Reuse.Read
 	if cached >= 0 && offered-cached >= max(leastLoad, v.couple.decode.blockSize) {
-		return v.found(codeNothingLoaded, fmt.Sprintf("of %d tokens that were offered prefill had %d, and its own prompt before had %d", offered, cached, first.record.Answer.PromptTokens))
+		return v.found(codeNothingLoaded, fmt.Sprintf("of %d offered tokens prefill had %d, and its own earlier prompt had %d", offered, cached, first.record.Answer.PromptTokens))
 	}
 	what := fmt.Sprintf("prefill read %d of %d offered tokens, and had the others by itself", read, offered)
 	if cached < 0 {
-		what = "prefill does not tell what it took from caches (vLLM 0.31 does), so that only its answer shows"
+		what = "prefill does not report cached tokens (vLLM 0.31 does), so only its answer shows anything"
 	}
 	v.report.holds(v.at, codeNothingLoaded, what)
 	return true

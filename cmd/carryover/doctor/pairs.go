@@ -24,23 +24,20 @@ import (
 	"carryover/upstream/fleet/facts"
 )
 
-// Bounds of the pairs that are tried, and of one pair.
 const (
 	mostPairs     = 64
 	pairsAtOnce   = 4
 	releaseLimit  = 5 * time.Second
-	parityLimit   = 3 * time.Second // that /tokenize needs beside a turn
-	probeGrace    = 2 * time.Second // for turns in flight at the end; there are none then
+	parityLimit   = 3 * time.Second // for /tokenize beside a turn
+	probeGrace    = 2 * time.Second // for turns in flight at the end; there are none
 	startingLimit = 5 * time.Second
 )
 
-// couple is one pair of instances to be tried.
 type couple struct{ prefill, decode *examined }
 
-// name is how findings name a pair.
 func (c couple) name() string { return c.prefill.Name + " -> " + c.decode.Name }
 
-// couples returns at most most pairs of both lists, along the diagonals, so that each instance is in one of the first pairs.
+// couples returns at most most pairs, along the diagonals, so that the first pairs contain each instance.
 func couples(prefill, decode []*examined, most int) (all []couple) {
 	for round := range min(len(prefill), len(decode)) {
 		for i := range max(len(prefill), len(decode)) {
@@ -57,13 +54,12 @@ func couples(prefill, decode []*examined, most int) (all []couple) {
 	return all
 }
 
-// pairs examines each pair.
 func (d *doctor) pairs(ctx context.Context) {
 	all := len(d.prefill) * len(d.decode)
 	tried := couples(d.prefill, d.decode, mostPairs)
 	d.report.pairs = all
 	if len(tried) < all {
-		d.report.note(fmt.Sprintf("%d of %d pairs were tried; with another order of the instances others are.", len(tried), all))
+		d.report.note(fmt.Sprintf("%d of %d pairs were tried; another order of the instances tries others.", len(tried), all))
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(pairsAtOnce)
@@ -77,10 +73,9 @@ func (d *doctor) pairs(ctx context.Context) {
 			return nil
 		})
 	}
-	_ = group.Wait() // nothing returns an error
+	_ = group.Wait() // no function returns an error
 }
 
-// pair compares what both instances have reported, and then runs turns on them.
 func (d *doctor) pair(ctx context.Context, c couple) {
 	if c.prefill.models == nil || c.decode.models == nil {
 		return // already reported
@@ -90,7 +85,7 @@ func (d *doctor) pair(ctx context.Context, c couple) {
 		return
 	}
 	if d.cfg.Connector.ReusesKV() && (c.prefill.start == "" || c.decode.start == "") {
-		return // nothing is reused then, and what turns leave at decode could not be released
+		return // nothing is reused then, and the turns' blocks at decode could not be released
 	}
 	v := d.verdictOf(c, model, &tried{})
 	if err := try(ctx, d.cfg, d.logger, c, model, v.seen); err != nil {
@@ -106,7 +101,7 @@ func (d *doctor) pair(ctx context.Context, c couple) {
 	}
 }
 
-// compare examines what the two have told of themselves, and returns a model that both serve, "" if there is none.
+// compare returns a model that both serve, "" if there is none.
 func (d *doctor) compare(c couple) (model string) {
 	p, q, r, at := c.prefill, c.decode, d.report, c.name()
 	i := slices.IndexFunc(p.models, func(m string) bool { return slices.Contains(q.models, m) })
@@ -121,7 +116,7 @@ func (d *doctor) compare(c couple) (model string) {
 		lengths = fmt.Sprintf("%d tokens on prefill, %d on decode", there, here)
 	}
 	r.check(at, codeLengths, lengths, "{length}", fmt.Sprint(q.lengths[model]))
-	if !d.cfg.Connector.ReusesKV() { // what follows is NIXL's
+	if !d.cfg.Connector.ReusesKV() { // the rest is about NIXL
 		return model
 	}
 	paths, versions, sizes := "", "", ""
@@ -140,15 +135,13 @@ func (d *doctor) compare(c couple) (model string) {
 	return model
 }
 
-// tried holds the observations of turns on a pair.
 type tried struct {
 	turns    []probeTurn
-	otherIDs bool          // prefill has computed other ids than it was sent
-	parity   facts.Finding // of the shape of the turns, Unknown if it was not learnt
-	left     int           // tokens that decode holds because a ticket could not be released
+	otherIDs bool          // prefill computed other ids than it was sent
+	parity   facts.Finding // of the turns' shape; Unknown if not learnt
+	left     int           // tokens that decode holds because a release failed
 }
 
-// turn returns the turn of a conversation, nil if it was not sent.
 func (t *tried) turn(stream bool, second bool) *probeTurn {
 	for i := range t.turns {
 		if turn := &t.turns[i]; turn.stream == stream && turn.second == second {
@@ -158,22 +151,22 @@ func (t *tried) turn(stream bool, second bool) *probeTurn {
 	return nil
 }
 
-// pairConfig returns the configuration for one pair: it keeps the settings of turns, and nothing else can join, be asked or be shared.
+// pairConfig keeps the settings of turns, and switches off discovery and sharing.
 func pairConfig(cfg config.Config) config.Config {
 	usual := config.Default()
-	if cfg.Connector.Name != config.ConnectorLMCache { // notifications may come by way of it, and there are no tickets
+	if cfg.Connector.Name != config.ConnectorLMCache { // LMCache's notifications may come by Redis, and there are no tickets
 		cfg.Redis = usual.Redis
 	}
 	cfg.Prefill, cfg.Decode, cfg.Discovery, cfg.KVEvents = nil, nil, usual.Discovery, usual.KVEvents
 	cfg.Routing = config.RoutingConfig{Prefill: usual.Routing.Prefill, Decode: usual.Routing.Decode, PrefillFailure: string(turn.PrefillError)}
 	cfg.Release = config.ReleaseConfig{Mode: "on"}
-	cfg.HandBack.Mode = string(pins.HandBackOff) // a second turn is to find the ticket of the first
+	cfg.HandBack.Mode = string(pins.HandBackOff) // the second turn has to find the ticket of the first
 	cfg.Conversation.Sources, cfg.Conversation.TenantHeader, cfg.Conversation.TenantSalt = config.UsualSources(), "", false
 	cfg.Timeouts.ShutdownGrace = probeGrace
 	return cfg
 }
 
-// try runs turns of a model on a pair, and notes what it sees. The error is a fault in the set-up of this process.
+// try runs turns on a pair and fills in seen. The error is a fault in this process.
 func try(ctx context.Context, cfg config.Config, logger *slog.Logger, c couple, model string, seen *tried) error {
 	p, deps, err := app.NewParts(app.Configured{Config: pairConfig(cfg)}, logger)
 	if err != nil {
@@ -185,7 +178,7 @@ func try(ctx context.Context, cfg config.Config, logger *slog.Logger, c couple, 
 	records := make(chan record.Turn, MaxProbeTurns)
 	deps.Observers = append(deps.Observers, func(rec *record.Turn) { records <- *rec })
 	settings := app.NewServerConfig(pairConfig(cfg), logger)
-	settings.ReleaseBacklog = 0 // what a turn leaves is released before the program ends
+	settings.ReleaseBacklog = 0 // each ticket is released before the program ends
 	p.Server = server.New(settings, deps)
 	return beside(ctx, p, func(ctx context.Context, base string) {
 		var prefill, decode *fleet.Engine
@@ -198,7 +191,7 @@ func try(ctx context.Context, cfg config.Config, logger *slog.Logger, c couple, 
 		}
 		seen.hold(ctx, prefill, records, func(stream bool) *probeTalk { return newProbeTalk(cfg, base, model, stream) })
 		seen.otherIDs = prefill.Quarantined()
-		decode.Health.SetDrain(true) // the program releases its tickets, which stay pinned for minutes otherwise, whatever has ended by now
+		decode.Health.SetDrain(true) // releases all tickets, which would stay pinned for minutes, whatever has ended by now
 		command.LookUntil(context.WithoutCancel(ctx), releaseLimit, func() bool {
 			seen.left = p.Server.Pinned(decode)
 			return seen.left == 0
@@ -206,8 +199,8 @@ func try(ctx context.Context, cfg config.Config, logger *slog.Logger, c couple, 
 	})
 }
 
-// hold holds two conversations of two turns; one of them streams. After a failure it does not continue a conversation. A turn that has
-// begun runs to its end: the ticket of a leg that is cut can neither be used nor released.
+// hold runs two conversations of two turns, one of them streaming. A failure ends its conversation. A turn that has begun runs to its end:
+// the ticket of a cut leg can neither be used nor released.
 func (t *tried) hold(ctx context.Context, prefill *fleet.Engine, records <-chan record.Turn, begin func(stream bool) *probeTalk) {
 	for _, stream := range []bool{true, false} {
 		talk := begin(stream)
@@ -227,11 +220,11 @@ func (t *tried) hold(ctx context.Context, prefill *fleet.Engine, records <-chan 
 	}
 }
 
-// learnt waits until it is known whether /tokenize gives what prefill renders, which is learnt beside the first turn.
+// learnt waits for parity of the turn's shape, which the proxy learns beside the first turn.
 func learnt(ctx context.Context, prefill *fleet.Engine, talk *probeTalk) (found facts.Finding) {
 	req, err := body.ParseRequest(body.Chat, talk.body(true))
 	if err != nil || prefill.Last().Capability.UsesIDs(body.Chat) != facts.Yes {
-		return facts.Unknown // nothing is learnt
+		return facts.Unknown // the proxy learns nothing
 	}
 	shape, _ := req.FeatureSet()
 	command.LookUntil(ctx, parityLimit, func() bool {

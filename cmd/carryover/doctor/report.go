@@ -11,27 +11,24 @@ import (
 	"sync"
 )
 
-// severity is how bad a finding is.
 type severity string
 
-// The severities.
 const (
 	severityError severity = "error" // KV is not reused, or turns fail
-	severityWarn  severity = "warn"  // less is reused than could be, or it may end
-	severityOK    severity = "ok"    // the check holds
+	severityWarn  severity = "warn"  // less is reused than could be, or reuse may end
+	severityOK    severity = "ok"    // the check passes
 )
 
-// finding is the result of one check.
 type finding struct {
 	Severity severity `json:"severity"`
-	Code     string   `json:"code"`  // a stable code of the table in table.go
+	Code     string   `json:"code"`  // stable
 	Where    string   `json:"where"` // "configuration", "redis", "prefill NAME", "decode NAME", "NAME -> NAME", "front URL"
-	What     string   `json:"what"`  // what was found, or what holds
+	What     string   `json:"what"`  // the problem, or the fact that holds
 	Why      string   `json:"why,omitempty"`
 	Fix      string   `json:"fix,omitempty"`
 }
 
-// Places of findings that belong to no instance.
+// Findings that belong to no instance.
 const (
 	whereSettings = "configuration"
 	whereRedis    = "redis"
@@ -43,7 +40,7 @@ type doctorReport struct {
 	mu       sync.Mutex // guards the rest
 	findings []finding
 	notes    []string
-	places   []string // the order in which places are shown
+	places   []string // in the order of the text
 	pairs    int      // pairs of the fleet
 	probed   int      // pairs that were probed
 	requests int      // completions of the pairs, as clients count them
@@ -53,25 +50,24 @@ func newDoctorReport() *doctorReport {
 	return &doctorReport{findings: []finding{}, notes: []string{}, places: []string{whereSettings, whereRedis}}
 }
 
-// place adds a place; its findings are shown after those of earlier places.
 func (r *doctorReport) place(where string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.places = append(r.places, where)
 }
 
-// found adds a problem. details are pairs: a name in braces, as in the code's reason and fix, and the text that replaces it.
+// found adds a problem. details are pairs of a name in braces, as in the code's why and fix, and its replacement.
 func (r *doctorReport) found(where, code, what string, details ...string) {
 	d, named := diagnoses[rowOf(code)], strings.NewReplacer(details...)
 	r.add(finding{Severity: d.severity, Code: code, Where: where, What: what, Why: named.Replace(d.why), Fix: named.Replace(d.fix)})
 }
 
-// holds records that a check found no problem; if what is "", the text of the code is used.
+// holds records a passed check; the default text is the code's.
 func (r *doctorReport) holds(where, code, what string) {
 	r.add(finding{Severity: severityOK, Code: code, Where: where, What: cmp.Or(what, diagnoses[rowOf(code)].holds)})
 }
 
-// check adds the problem what or, if what is "", records that there is none. It reports whether there is none.
+// check adds the problem what, or a passed check if what is "". It reports whether the check passed.
 func (r *doctorReport) check(where, code, what string, details ...string) bool {
 	if what == "" {
 		r.holds(where, code, "")
@@ -81,7 +77,7 @@ func (r *doctorReport) check(where, code, what string, details ...string) bool {
 	return false
 }
 
-// add adds a finding. A check that holds appears once for a code and place, and not beside a problem.
+// add drops a passed check that is already there, or that stands beside a problem of its code and place.
 func (r *doctorReport) add(f finding) {
 	f.What = printable(f.What)
 	r.mu.Lock()
@@ -96,14 +92,12 @@ func (r *doctorReport) add(f finding) {
 	r.findings = append(slices.DeleteFunc(r.findings, func(g finding) bool { return same(g) && g.Severity == severityOK }), f)
 }
 
-// note adds a sentence about the examination itself.
 func (r *doctorReport) note(text string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.notes = append(r.notes, printable(text))
 }
 
-// sent counts the completions that a pair has got.
 func (r *doctorReport) sent(requests int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -111,17 +105,16 @@ func (r *doctorReport) sent(requests int) {
 	r.requests += requests
 }
 
-// printable escapes characters that a terminal would obey or not show, because engines choose their own texts.
+// printable escapes control characters, because engines choose their own texts.
 func printable(text string) string {
 	quoted := strconv.Quote(text)
 	return strings.NewReplacer(`\"`, `"`, `\\`, `\`).Replace(quoted[1 : len(quoted)-1])
 }
 
-// harmless are the characters that have no meaning to a shell.
 const harmless = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:@%+=,"
 
-// shellWord returns the replacement for a name in braces in a fix, which users copy into a shell: the engine's text, or the name itself if
-// the shell would read the text as more than a word, or as an option.
+// shellWord returns the replacement of a name in a fix, which users copy into a shell. It keeps the name if the engine's text is more than a
+// word to the shell, or an option.
 func shellWord(name, text string) string {
 	if strings.Trim(text, harmless) != "" || strings.HasPrefix(text, "-") {
 		return name
@@ -129,7 +122,6 @@ func shellWord(name, text string) string {
 	return text
 }
 
-// count returns the number of findings of a severity.
 func (r *doctorReport) count(of severity) (n int) {
 	for _, f := range r.findings {
 		if f.Severity == of {
@@ -139,7 +131,7 @@ func (r *doctorReport) count(of severity) (n int) {
 	return n
 }
 
-// sort sorts findings by place, then severity (the worst first), then the order of the table.
+// sort sorts by place, then severity (the worst first), then the order of the table.
 func (r *doctorReport) sort() {
 	at := func(f finding) int {
 		if i := slices.Index(r.places, f.Where); i >= 0 {
@@ -155,8 +147,8 @@ func (r *doctorReport) sort() {
 	})
 }
 
-// text prints the report for people: by place, the problems and below each its fix, and possible improvements. It only counts checks that
-// hold, unless all is set. A clean result is followed by a list of what the doctor cannot see.
+// text prints problems with their fixes by place. It only counts passed checks, unless all is set. A clean result ends with a list of what
+// the doctor cannot see.
 func (r *doctorReport) text(out io.Writer, all bool) error {
 	var b strings.Builder
 	place := ""
@@ -178,22 +170,20 @@ func (r *doctorReport) text(out io.Writer, all bool) error {
 	}
 	fmt.Fprintln(&b, r.summary())
 	if all || r.count(severityError)+r.count(severityWarn) == 0 {
-		fmt.Fprintf(&b, "not checked, because it does not show from outside:\n  %s\n", strings.Join(unseen, "\n  "))
+		fmt.Fprintf(&b, "not checked, because it is invisible from outside:\n  %s\n", strings.Join(unseen, "\n  "))
 	}
 	_, err := io.WriteString(out, b.String())
 	return err
 }
 
-// unseen is what no examination shows.
 var unseen = []string{ //nolint:gochecknoglobals // a constant
-	"whether engines reach each other at their KV addresses shows in hand-overs only",
-	"kv_load_failure_policy shows only where a load fails: leave it at fail",
-	"engines don't tell decoder_kv_blocks_ttl: --decoder-kv-ttl has to say it",
-	"engines don't tell the version of their plug-in: docs/getting-started.md says which one each release needs",
-	"engines don't tell kv_recompute_threshold (64 tokens unless it is set): where prefill lacks fewer of what is handed back it computes them, and decode is free all the same",
+	"whether engines reach each other at their KV addresses: only hand-overs show it",
+	"kv_load_failure_policy: only a failed load shows it; leave it at fail",
+	"decoder_kv_blocks_ttl: engines don't report it, so --decoder-kv-ttl has to equal it",
+	"the version of the engines' plug-in: they don't report it; docs/getting-started.md says which one each release needs",
+	"kv_recompute_threshold (64 tokens by default): if prefill lacks fewer tokens of a hand-back, it computes them, and decode's blocks are free all the same",
 }
 
-// summary counts what was found.
 func (r *doctorReport) summary() string {
 	pairs := ""
 	if r.pairs > 0 {
@@ -206,7 +196,6 @@ func (r *doctorReport) summary() string {
 	return fmt.Sprintf("%s, %s, %d checks hold%s", counted(errs, "error"), counted(warnings, "warning"), holds, pairs)
 }
 
-// counted returns a count with its noun.
 func counted(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun
@@ -214,7 +203,6 @@ func counted(n int, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
-// json prints the report for programs, always with what holds.
 func (r *doctorReport) json(out io.Writer, _ bool) error {
 	encoder := json.NewEncoder(out)
 	encoder.SetEscapeHTML(false)

@@ -19,14 +19,13 @@ import (
 	"carryover/upstream"
 )
 
-// Bounds of the survey.
 const (
-	namedWithin = 12 * time.Second // that sources get to name instances of both roles
+	namedWithin = 12 * time.Second // for sources to name instances of both roles
 	askedAtOnce = 16               // instances
 )
 
-// survey runs the program on the whole fleet as serve does, but without clients, and asks Redis and each instance about themselves. The
-// error is a fault in the set-up of this process.
+// survey runs the program on the whole fleet as serve does, without clients, and examines Redis and each instance. The error is a fault in
+// this process.
 func (d *doctor) survey(ctx context.Context) error {
 	cfg, r := d.cfg, d.report
 	d.settings()
@@ -35,7 +34,7 @@ func (d *doctor) survey(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	p.Alongside = nil // what turns need; the pairs have it
+	p.Alongside = nil // background work of turns; the pairs have it
 	p.Server = server.New(app.NewServerConfig(cfg, d.logger), deps)
 	err = beside(ctx, p, func(ctx context.Context, _ string) {
 		d.store(ctx, p)
@@ -60,8 +59,7 @@ func (d *doctor) survey(ctx context.Context) error {
 	return nil
 }
 
-// settings examines values that Load accepts although they are seldom intended. Values that it refuses, such as an admin listener
-// that others reach without a token, or Redis without a secret, have ended the command before.
+// settings examines values that Load accepts and operators seldom mean.
 func (d *doctor) settings() {
 	if !d.cfg.Connector.ReusesKV() {
 		return
@@ -78,7 +76,6 @@ func (d *doctor) settings() {
 	d.report.check(whereSettings, codeTTLOrder, what, "{ttl}", config.FormatDuration(useful))
 }
 
-// store examines Redis with the test that serve makes at its start, and with what the server tells of itself.
 func (d *doctor) store(ctx context.Context, p *app.Proxy) {
 	if p.Tickets.Shared == nil {
 		return
@@ -110,7 +107,6 @@ func (d *doctor) store(ctx context.Context, p *app.Proxy) {
 	r.check(whereRedis, codeRedisEviction, what)
 }
 
-// ask asks the instances of a role about themselves.
 func (d *doctor) ask(ctx context.Context, p *app.Proxy, role upstream.Role) []*examined {
 	engines := p.Fleet.Engines(role)
 	list := make([]*examined, len(engines))
@@ -125,19 +121,19 @@ func (d *doctor) ask(ctx context.Context, p *app.Proxy, role upstream.Role) []*e
 			return nil
 		})
 	}
-	_ = group.Wait() // nothing returns an error
+	_ = group.Wait() // no function returns an error
 	return list
 }
 
-// beside runs a wired program on a loopback address, whose URL is base, while work lasts. The context of work ends with the program, and
-// the error says why the program has ended before.
+// beside runs a wired program on a loopback address, base, during work. The context of work ends with the program; the error says why the
+// program ended early.
 func beside(ctx context.Context, p *app.Proxy, work func(ctx context.Context, base string)) error {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		p.Close()
 		return fmt.Errorf("listen: %w", err)
 	}
-	running, stop := context.WithCancel(context.WithoutCancel(ctx)) // it ends in order when ctx has ended
+	running, stop := context.WithCancel(context.WithoutCancel(ctx)) // a graceful end follows the end of ctx
 	working, failed := context.WithCancel(ctx)
 	defer failed()
 	ended := make(chan error, 1) // one result

@@ -18,18 +18,16 @@ import (
 // MaxProbeTurns is how many turns each pair runs.
 const MaxProbeTurns = 4
 
-// Sizes of probes. Prefill reads only what it lacks, and only if that is 64 tokens or more (kv_recompute_threshold): so the first
-// answer has twice as many.
+// Sizes of probes. The first answer is twice as long as the 64 tokens that prefill must lack before it reads KV (kv_recompute_threshold).
 const (
 	probeAnswer     = 128
 	probeLastAnswer = 8
-	sentenceTokens  = 8 // at least, of one sentence of a prompt
+	sentenceTokens  = 8 // minimum of one sentence in a prompt
 	mostSentences   = 1024
 	recordLimit     = 10 * time.Second
-	probeTurnLimit  = time.Minute // LMCache waits for the whole hand-over budget in vain, prefill for a ticket
+	probeTurnLimit  = time.Minute // LMCache may wait for the whole hand-over budget, and prefill for a ticket
 )
 
-// probeTalk is one conversation on a pair.
 type probeTalk struct {
 	base, id, model string
 	stream          bool
@@ -37,8 +35,8 @@ type probeTalk struct {
 	client          *http.Client
 }
 
-// newProbeTalk begins a conversation that no cache has the beginning of. It has the shape of a later turn from the start, because
-// parity is learnt for shapes.
+// newProbeTalk begins a conversation that is in no cache. It has the shape of a later turn from the start, because parity is learnt by
+// shape.
 func newProbeTalk(cfg config.Config, base, model string, stream bool) *probeTalk {
 	sentences := min(mostSentences, (app.ReuseMinTokens+leastLoad)/sentenceTokens)
 	if most := cfg.LMCache.MaxPromptTokens; most > 0 {
@@ -58,12 +56,11 @@ func newProbeTalk(cfg config.Config, base, model string, stream bool) *probeTalk
 	}
 }
 
-// newProbeClient returns a client that uses each connection once, and no proxy of the environment.
+// newProbeClient uses each connection once, and ignores HTTP proxies of the environment.
 func newProbeClient() *http.Client {
 	return &http.Client{Transport: &http.Transport{DisableKeepAlives: true, Proxy: nil}}
 }
 
-// body is the request of a turn.
 func (t *probeTalk) body(second bool) []byte {
 	fields := map[string]any{
 		"model": t.model, "messages": t.messages, "conversation_id": t.id, "stream": t.stream, "temperature": 0, "max_tokens": probeLastAnswer,
@@ -71,19 +68,17 @@ func (t *probeTalk) body(second bool) []byte {
 	if !second {
 		fields["max_tokens"], fields["min_tokens"] = probeAnswer, probeAnswer
 	}
-	body, _ := json.Marshal(fields) // of strings and numbers
+	body, _ := json.Marshal(fields) // strings and numbers only
 	return body
 }
 
-// probeTurn is one turn and its observations.
 type probeTurn struct {
 	stream, second bool
-	failure        string // why there is no record
+	failure        string // "" if there is a record
 	record         record.Turn
 	pace           command.Pace
 }
 
-// turn runs a turn, and adds its answer to the conversation.
 func (t *probeTalk) turn(ctx context.Context, records <-chan record.Turn, second bool) probeTurn {
 	if second {
 		t.messages = append(t.messages, command.NewMessage("user", "Which folder is on the second shelf?"))

@@ -1,80 +1,16 @@
 package e2e
 
 import (
-	"bytes"
-	"context"
 	"encoding/json"
-	"io"
-	"log/slog"
-	"net"
 	"net/http"
 	"strings"
 	"testing"
 	"time"
 
-	"carryover/cmd/carryover/app"
-	"carryover/cmd/carryover/config"
 	"carryover/cmd/carryover/testrig"
-	"carryover/server"
 	"carryover/server/journal"
 	"carryover/upstream/vllmsim"
 )
-
-// watchedRig is the whole program with its listener for operators.
-type watchedRig struct {
-	*rig
-	admin string // its address
-}
-
-func startWatched(t *testing.T, cfg vllmsim.Config, flags ...string) *watchedRig {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	turns := journal.New(journal.Config{})
-	o := &watchedRig{admin: "http://" + listener.Addr().String()}
-	o.rig = startRig(t, rigConfig{
-		prefill: []vllmsim.Config{cfg}, decode: []vllmsim.Config{cfg}, flags: flags,
-		replace: func(deps *server.Deps) { deps.Observers = append(deps.Observers, turns.Observe) },
-		wire: func(_ config.Config, p *app.Proxy) {
-			p.Journal = turns
-			p.Alongside = append(p.Alongside, func(ctx context.Context) error {
-				return p.ServeAdmin(ctx, listener, "", nil, slog.New(slog.DiscardHandler))
-			})
-		},
-	})
-	return o
-}
-
-// operator sends a request to the listener for operators, with a body or without.
-func (o *watchedRig) operator(t *testing.T, path string, body []byte, into any) (status int, text string) {
-	t.Helper()
-	method, reader := http.MethodGet, io.Reader(nil)
-	if body != nil {
-		method, reader = http.MethodPost, bytes.NewReader(body)
-	}
-	req, err := http.NewRequestWithContext(t.Context(), method, o.admin+path, reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	req.Header.Set("Content-Type", "application/json")
-	resp, err := o.client.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	raw, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if into != nil {
-		if err := json.Unmarshal(raw, into); err != nil {
-			t.Fatalf("%s: %s: %v", path, raw, err)
-		}
-	}
-	return resp.StatusCode, string(raw)
-}
 
 // ofConversation is what operators see of one.
 type ofConversation struct {
@@ -90,14 +26,19 @@ type ofConversation struct {
 // An operator follows a conversation by its hash, and sees turns, outcomes and the ticket that is out, and nothing that was said.
 func TestOperators_SeeAConversationAndNothingOfItsContent(t *testing.T) {
 	cfg := vllmsim.DefaultConfig()
-	o := startWatched(t, cfg)
+	o := startOperated(t, rigConfig{cfg: cfg})
 	o.talkOfSecrets(t, cfg)
+	for path, want := range map[string]string{"/healthz": `{"status":"ok"}`, "/readyz": `"status":"ready"`, "/health": `"cached_conversations":`} { // without a token
+		if status, body := o.operate(t, http.MethodGet, path, nil); status != http.StatusOK || !strings.Contains(body, want) {
+			t.Errorf("%s: %d %s, want %s", path, status, body, want)
+		}
+	}
 	var last struct{ Turns []journal.TurnRecord }
 	var all []string
 	settled := testrig.Eventually(func() bool { // the last turn's receipt comes behind its last byte
-		status, text := o.operator(t, "/admin/turns?limit=50", nil, &last)
+		_, text := o.operate(t, http.MethodGet, "/admin/turns?limit=50", nil)
 		all = []string{text}
-		return status == http.StatusOK && len(last.Turns) == 12
+		return json.Unmarshal([]byte(text), &last) == nil && len(last.Turns) == 12
 	})
 	if !settled {
 		t.Fatalf("%d turns are told, want 12", len(last.Turns))
@@ -109,9 +50,9 @@ func TestOperators_SeeAConversationAndNothingOfItsContent(t *testing.T) {
 		}
 		seen[turn.Conversation] = true
 		var c ofConversation
-		status, text := o.operator(t, "/admin/conversations/"+turn.Conversation, nil, &c)
+		status, text := o.operate(t, http.MethodGet, "/admin/conversations/"+turn.Conversation, nil)
 		all = append(all, text)
-		if status != http.StatusOK || c.Conversation != turn.Conversation || len(c.Turns) != 6 || len(c.Tickets) != 1 {
+		if err := json.Unmarshal([]byte(text), &c); err != nil || status != http.StatusOK || c.Conversation != turn.Conversation || len(c.Turns) != 6 || len(c.Tickets) != 1 {
 			t.Errorf("%d: %d turns, %d tickets: %s", status, len(c.Turns), len(c.Tickets), text)
 			continue
 		}
@@ -125,7 +66,7 @@ func TestOperators_SeeAConversationAndNothingOfItsContent(t *testing.T) {
 	if len(seen) != 2 {
 		t.Errorf("%d conversations, want 2", len(seen))
 	}
-	if status, text := o.operator(t, "/admin/conversations/000000000000", nil, nil); status != http.StatusNotFound || !strings.Contains(text, "conversation_not_found") {
+	if status, text := o.operate(t, http.MethodGet, "/admin/conversations/000000000000", nil); status != http.StatusNotFound || !strings.Contains(text, "conversation_not_found") {
 		t.Errorf("an unknown conversation: %d %s", status, text)
 	}
 	for _, text := range all {

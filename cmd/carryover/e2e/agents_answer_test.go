@@ -19,14 +19,14 @@ const (
 // agentAnswer is an answer of either API as an agent has put it together.
 type agentAnswer struct {
 	*answered
-	parts  []map[string]any // blocks of a message, or the output items of a response
-	stop   string           // stop_reason, or the status
-	over   bool             // its last event has come, or it came whole
-	prompt int              // tokens of the prompt
+	parts  []object // blocks of a message, or the output items of a response
+	stop   string   // stop_reason, or the status
+	over   bool     // its last event has come, or it came whole
+	prompt int      // tokens of the prompt
 }
 
 // askAgent sends a request of one of the two APIs and reads its answer as their SDKs do.
-func (r *rig) askAgent(ctx context.Context, path string, header http.Header, body map[string]any) (*agentAnswer, error) {
+func (r *rig) askAgent(ctx context.Context, path string, header http.Header, body object) (*agentAnswer, error) {
 	a := &agentAnswer{}
 	var failed error
 	answer, err := r.post(ctx, path, header, encode(body), func(_ int, data []byte) {
@@ -72,8 +72,8 @@ func messagePrompt(usage gjson.Result) int {
 	return int(usage.Get("input_tokens").Int() + usage.Get("cache_read_input_tokens").Int() + usage.Get("cache_creation_input_tokens").Int())
 }
 
-func objects(list gjson.Result) []map[string]any {
-	var all []map[string]any
+func objects(list gjson.Result) []object {
+	var all []object
 	if json.Unmarshal([]byte(list.Raw), &all) != nil {
 		return nil
 	}
@@ -93,7 +93,7 @@ func (a *agentAnswer) event(data []byte) error {
 		if int(e.Get("index").Int()) != len(a.parts) {
 			return fmt.Errorf("block %s behind %d blocks", e.Get("index").Raw, len(a.parts))
 		}
-		block := map[string]any{}
+		block := object{}
 		if err := json.Unmarshal([]byte(e.Get("content_block").Raw), &block); err != nil {
 			return err
 		}
@@ -143,7 +143,7 @@ func (a *agentAnswer) closeBlock() error {
 
 // said is what an answer says, without the names that are different in every answer.
 func (a *agentAnswer) said() string {
-	var parts []map[string]any
+	var parts []object
 	for _, part := range a.parts {
 		plain := maps.Clone(part)
 		for _, name := range []string{"id", "call_id", "signature"} {

@@ -12,14 +12,12 @@ func TestAgents_CountTokens(t *testing.T) {
 	r := startAgents(t, asTheyAre)
 	count := func(header http.Header, body string) *answered {
 		a, err := r.post(t.Context(), pathMessages+"/count_tokens?beta=true", header, []byte(body), unwatched)
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		return a
 	}
 	body := `{"model":"sim","messages":[{"role":"user","content":"How many are there?"}]}`
 	a := count(http.Header{"X-Api-Key": {"k"}}, body)
-	want, err := (&rig{base: r.prefill[0].URL(), client: r.client}).post(t.Context(), pathMessages+"/count_tokens", http.Header{}, []byte(body), unwatched)
+	want, err := (&rig{base: r.prefill[0].URL(), client: r.client}).post(t.Context(), pathMessages+"/count_tokens", nil, []byte(body), unwatched)
 	if err != nil || a.status != http.StatusOK || gjson.GetBytes(a.raw, "input_tokens").Int() != gjson.GetBytes(want.raw, "input_tokens").Int() {
 		t.Errorf("got %d %s, want %s (%v)", a.status, a.raw, want.raw, err)
 	}
@@ -35,7 +33,7 @@ func TestAgents_CountTokens(t *testing.T) {
 			t.Errorf("%s: %d %s, want %d", name, a.status, a.raw, row.status)
 		}
 	}
-	if n := r.sum(t, "")["finished"]; n != 0 {
+	if n := r.sum("")["finished"]; n != 0 {
 		t.Errorf("%d engine requests, want 0", n)
 	}
 }

@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -11,12 +10,9 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/tidwall/gjson"
-	"golang.org/x/sync/errgroup"
 
-	"carryover/server/record"
 	"carryover/upstream/vllmsim"
 )
 
@@ -48,87 +44,62 @@ func TestAgents_SoakOfRandomConversations(t *testing.T) {
 				c.Render, c.OutputTokenIDs, c.MessageParams = true, true, true
 				agentSoaks()[name](c)
 			}, seed)
-			s.runAgents(t, soakSize(t, agentsShort, agentsShare))
+			s.run(t, soakSize(t, agentsShort, agentsShare), func(i int) voice { return newSession(s.seed, i) })
 		})
 	}
 }
 
-func (s *soak) runAgents(t *testing.T, conversations int) {
-	t.Helper()
-	began := time.Now()
-	group, ctx := errgroup.WithContext(t.Context())
-	group.SetLimit(soakAtOne)
-	for i := range conversations {
-		group.Go(func() error { return s.converseAgent(ctx, newAgentTalk(s.seed, i), i >= conversations/soakLearning) })
-	}
-	if err := group.Wait(); err != nil {
-		t.Fatal(err)
-	}
-	s.pins.end()
-	s.verifyCounters(t)
-	s.verifyReads(t, 0)
-	k := s.tally
-	t.Logf("%d conversations in %s; of the last two thirds: %d later turns, %d hits, %d of %d provable tokens offered (%d in common at all); misses %v",
-		conversations, time.Since(began).Round(time.Millisecond), k.turns, k.hits, k.offered, k.possible, k.shared, s.reasons)
-	if k.hits == 0 || k.offered*100 < k.possible*95 {
-		t.Errorf("%d hits; offered %d of %d provable tokens, want 95 %%", k.hits, k.offered, k.possible)
-	}
+// session is an agent in whose session now and then a sub-agent speaks.
+type session struct {
+	*agentTalk
+	sub   *agentTalk
+	asked map[*agentTalk]int
 }
 
-// converseAgent holds one conversation, in which now and then a sub-agent of the same session speaks.
-func (s *soak) converseAgent(ctx context.Context, main *agentTalk, counted bool) error {
-	var tickets, ever shelf
-	sub := main.sub()
-	turns := map[*agentTalk]int{}
-	for turn := 1; turn <= soakTurns+2; turn++ {
-		k := main
-		if turn > 1 && main.odds(4) {
-			k = sub
-		}
-		turns[k]++
-		name := main.id + "-" + strconv.Itoa(turn)
-		header, body := k.next(turns[k])
-		header.Set("X-Request-Id", name)
-		right, prompt, output, err := s.rightForAgent(ctx, k, body)
-		if err != nil {
-			return fmt.Errorf("%s alone: %w", name, err)
-		}
-		a, rec, err := s.agentTurn(ctx, k, header, body)
+func newSession(seed uint64, number int) *session {
+	k := newAgentTalk(seed, number)
+	return &session{agentTalk: k, sub: k.sub(), asked: map[*agentTalk]int{}}
+}
+
+func (*session) turns() int { return soakTurns + 2 }
+
+func (k *session) ready(ctx context.Context, s *soak, name string, turn int, named bool) (asking, error) {
+	speaks := k.agentTalk
+	if turn > 1 && k.odds(4) {
+		speaks = k.sub
+	}
+	k.asked[speaks]++
+	return speaks.ready(ctx, s, name, k.asked[speaks], named)
+}
+
+func (k *agentTalk) name() string { return k.id }
+
+func (*agentTalk) turns() int { return soakTurns }
+
+func (k *agentTalk) again(draw *rand.Rand) voice {
+	other := *k
+	other.draw, other.history, other.results = draw, slices.Clone(k.history), slices.Clone(k.results)
+	return &other
+}
+
+func (k *agentTalk) ready(ctx context.Context, s *soak, name string, turn int, _ bool) (asking, error) {
+	header, body := k.next(turn)
+	header.Set("X-Request-Id", name)
+	right, prompt, output, err := s.rightForAgent(ctx, k, body)
+	return asking{prompt: prompt, output: output, rewritten: k.rewritten, send: func(front *rig) (*answered, error) {
+		a, err := front.askAgent(ctx, k.path, header, body)
 		if err == nil {
 			err = sameSaid(a, right)
 		}
 		if err != nil {
-			return fmt.Errorf("%s (%s, stream %v): %w", name, k.path, body["stream"], err)
-		}
-		at, want, common := tickets.best(prompt)
-		got, bound := offeredBy(a.answered), 0
-		for _, ticket := range ever.tickets {
-			bound = max(bound, ticket.provable(prompt))
-		}
-		if got > bound {
-			return fmt.Errorf("%s: %s, but no ticket has more than %d tokens of the prompt", name, a.reuse(), bound)
-		}
-		if err := trueMiss(a.reuse(), len(tickets.tickets), want); err != nil {
-			return fmt.Errorf("%s (%s): %w; %d in common", name, k.path, err, common)
-		}
-		if got > 0 && at >= 0 {
-			tickets.use(at)
-		}
-		if rec.Stored == "yes" {
-			ticket := kept{ids: slices.Concat(prompt, output)}
-			tickets.put(ticket)
-			ever.tickets = append(ever.tickets, ticket)
-		}
-		if counted && turn > 1 {
-			s.count(a.reuse(), got, want, common)
+			return a.answered, fmt.Errorf("%s, stream %v: %w", k.path, body["stream"], err)
 		}
 		k.heard(a)
-	}
-	return nil
+		return a.answered, nil
+	}}, err
 }
 
-// trueMiss checks what is said of a miss against the books.
-func trueMiss(reuse string, tickets, worth int) error {
+func (*agentTalk) misses(reuse string, tickets, worth int) error {
 	reason, missed := strings.CutPrefix(noHit(reuse), "miss;reason=")
 	reason, _, _ = strings.Cut(reason, ";")
 	switch {
@@ -149,35 +120,19 @@ func trueMiss(reuse string, tickets, worth int) error {
 	return nil
 }
 
-// agentTurn sends a request through the program.
-func (s *soak) agentTurn(ctx context.Context, k *agentTalk, header http.Header, body map[string]any) (*agentAnswer, record.Turn, error) {
-	defer s.pins.begin()()
-	a, err := s.askAgent(ctx, k.path, header, body)
-	if err != nil {
-		return a, record.Turn{}, err
-	}
-	select {
-	case rec := <-s.turns.turn(header.Get("X-Request-Id")):
-		s.sees(a.answered, &rec)
-		return a, rec, nil
-	case <-time.After(time.Minute):
-		return a, record.Turn{}, errors.New("no record after a minute")
-	}
-}
-
 // rightForAgent asks the lone instance, in a part of its cache that no other request shares: for the answer, for the ids of the prompt,
 // and for those that it samples to them.
-func (s *soak) rightForAgent(ctx context.Context, k *agentTalk, members map[string]any) (a *agentAnswer, prompt, output []int, err error) {
+func (s *soak) rightForAgent(ctx context.Context, k *agentTalk, members object) (a *agentAnswer, prompt, output []int, err error) {
 	body := maps.Clone(members)
 	body["cache_salt"] = strconv.FormatUint(rand.Uint64(), 36)
-	if a, err = s.lone.askAgent(ctx, k.path, http.Header{}, body); err != nil {
+	if a, err = s.lone.askAgent(ctx, k.path, nil, body); err != nil {
 		return nil, nil, nil, err
 	}
 	if a.status != http.StatusOK {
 		return nil, nil, nil, fmt.Errorf("status %d: %s", a.status, a.raw)
 	}
 	body["stream"] = false
-	rendered, err := s.lone.post(ctx, k.path+"/render", http.Header{}, encode(body), unwatched)
+	rendered, err := s.lone.post(ctx, k.path+"/render", nil, encode(body), unwatched)
 	if err != nil {
 		return nil, nil, nil, err
 	}
@@ -186,9 +141,9 @@ func (s *soak) rightForAgent(ctx context.Context, k *agentTalk, members map[stri
 	if limit == nil {
 		limit = body["max_output_tokens"]
 	}
-	forced, err := s.lone.post(ctx, "/v1/chat/completions", http.Header{}, encode(map[string]any{
+	forced, err := s.lone.post(ctx, "/v1/chat/completions", nil, encode(object{
 		"model": "sim", "messages": []any{map[string]string{"role": "user", "content": "x"}}, "max_tokens": limit, "temperature": 0, "return_token_ids": true,
-		"cache_salt": body["cache_salt"], "kv_transfer_params": map[string]any{"prompt_token_ids": prompt},
+		"cache_salt": body["cache_salt"], "kv_transfer_params": object{"prompt_token_ids": prompt},
 	}), unwatched)
 	if err != nil {
 		return nil, nil, nil, err

@@ -52,7 +52,7 @@ func (k *agentTalk) sub() *agentTalk {
 func (k *agentTalk) odds(n int) bool { return k.draw.IntN(n) == 0 }
 
 // next makes the request of the next turn, and its headers.
-func (k *agentTalk) next(turn int) (http.Header, map[string]any) {
+func (k *agentTalk) next(turn int) (http.Header, object) {
 	switch k.rewritten = true; {
 	case turn > 2 && k.odds(6):
 		k.compact()
@@ -62,7 +62,7 @@ func (k *agentTalk) next(turn int) (http.Header, map[string]any) {
 		k.rewritten = k.dropped
 	}
 	k.ask()
-	body := map[string]any{"model": "sim", "stream": k.odds(2), "temperature": 0}
+	body := object{"model": "sim", "stream": k.odds(2), "temperature": 0}
 	header := http.Header{}
 	if k.path == pathResponses {
 		k.response(header, body)
@@ -73,28 +73,28 @@ func (k *agentTalk) next(turn int) (http.Header, map[string]any) {
 }
 
 // message makes a request as Claude Code does: the attribution line is another in each request, cache_control moves to the end.
-func (k *agentTalk) message(header http.Header, body map[string]any) {
+func (k *agentTalk) message(header http.Header, body object) {
 	mark := map[string]string{"type": "ephemeral"}
 	body["max_tokens"] = 24 + 40*k.draw.IntN(3)
 	body["system"] = []any{
-		map[string]any{"type": "text", "text": fmt.Sprintf("x-anthropic-billing-header: cc_version=2.1.330; cch=%05x;", k.draw.IntN(1<<20))},
-		map[string]any{"type": "text", "text": k.system(), "cache_control": mark},
+		object{"type": "text", "text": fmt.Sprintf("x-anthropic-billing-header: cc_version=2.1.330; cch=%05x;", k.draw.IntN(1<<20))},
+		object{"type": "text", "text": k.system(), "cache_control": mark},
 	}
 	messages := slices.Clone(k.history)
-	if last, ok := messages[len(messages)-1].(map[string]any); ok && last["role"] == "user" && k.parts {
+	if last, ok := messages[len(messages)-1].(object); ok && last["role"] == "user" && k.parts {
 		if blocks, ok := last["content"].([]any); ok {
 			marked := slices.Clone(blocks)
-			block := map[string]any{"cache_control": mark}
-			for name, value := range marked[len(marked)-1].(map[string]any) {
+			block := object{"cache_control": mark}
+			for name, value := range marked[len(marked)-1].(object) {
 				block[name] = value
 			}
 			marked[len(marked)-1] = block
-			messages[len(messages)-1] = map[string]any{"role": "user", "content": marked}
+			messages[len(messages)-1] = object{"role": "user", "content": marked}
 		}
 	}
 	body["messages"] = messages
 	if k.tools {
-		body["tools"] = []any{map[string]any{"name": "lookup", "description": "Looks things up.", "input_schema": lookupSchema}}
+		body["tools"] = []any{object{"name": "lookup", "description": "Looks things up.", "input_schema": lookupSchema}}
 	}
 	way := k.draw.IntN(3)
 	switch {
@@ -109,11 +109,11 @@ func (k *agentTalk) message(header http.Header, body map[string]any) {
 }
 
 // response makes a request as Codex does.
-func (k *agentTalk) response(header http.Header, body map[string]any) {
+func (k *agentTalk) response(header http.Header, body object) {
 	body["max_output_tokens"] = 24 + 40*k.draw.IntN(3)
 	body["instructions"], body["input"], body["store"] = k.system(), k.history, k.odds(4)
 	if k.tools {
-		body["tools"] = []any{map[string]any{"type": "function", "name": "lookup", "description": "Looks things up.", "parameters": lookupSchema}}
+		body["tools"] = []any{object{"type": "function", "name": "lookup", "description": "Looks things up.", "parameters": lookupSchema}}
 	}
 	way := k.draw.IntN(3)
 	switch {
@@ -155,20 +155,20 @@ func (k *agentTalk) ask() {
 	if k.path == pathResponses {
 		k.history = append(slices.Clone(k.history), k.results...)
 		if k.results == nil || k.odds(4) {
-			k.history = append(k.history, map[string]any{"type": "message", "role": "user", "content": []any{map[string]any{"type": "input_text", "text": text}}})
+			k.history = append(k.history, object{"type": "message", "role": "user", "content": []any{object{"type": "input_text", "text": text}}})
 		}
 	} else {
 		blocks := slices.Clone(k.results)
 		if k.results == nil || k.odds(4) {
-			blocks = append(blocks, map[string]any{"type": "text", "text": text})
+			blocks = append(blocks, object{"type": "text", "text": text})
 		}
 		content := any(blocks)
 		if k.results == nil && !k.parts {
 			content = text
 		}
-		k.history = append(slices.Clone(k.history), map[string]any{"role": "user", "content": content})
+		k.history = append(slices.Clone(k.history), object{"role": "user", "content": content})
 		if k.inline {
-			k.history = append(k.history, map[string]any{"role": "system", "content": fmt.Sprintf("<total_tokens>%d tokens left</total_tokens>", 100000-len(k.history))})
+			k.history = append(k.history, object{"role": "system", "content": fmt.Sprintf("<total_tokens>%d tokens left</total_tokens>", 100000-len(k.history))})
 		}
 	}
 	k.results = nil
@@ -179,17 +179,17 @@ func (k *agentTalk) compact() {
 	k.history, k.results = nil, nil
 	text := "This session goes on from an earlier one. Summary: " + k.question()
 	if k.path == pathResponses {
-		k.history = []any{map[string]any{"type": "message", "role": "user", "content": text}}
+		k.history = []any{object{"type": "message", "role": "user", "content": text}}
 		return
 	}
-	k.history = []any{map[string]any{"role": "user", "content": text}, map[string]any{"role": "assistant", "content": "I go on."}}
+	k.history = []any{object{"role": "user", "content": text}, object{"role": "assistant", "content": "I go on."}}
 }
 
 // rewrite goes back to before the last question, as a user who asks otherwise.
 func (k *agentTalk) rewrite() {
 	k.results = nil
 	for at := len(k.history) - 1; at > 0; at-- {
-		if item, ok := k.history[at].(map[string]any); ok && item["role"] == "user" && !strings.Contains(string(encode(item)), "tool_result") {
+		if item, ok := k.history[at].(object); ok && item["role"] == "user" && !strings.Contains(string(encode(item)), "tool_result") {
 			k.history = k.history[:at]
 			return
 		}
@@ -208,15 +208,15 @@ func (k *agentTalk) heard(a *agentAnswer) {
 			}
 			continue
 		case "tool_use":
-			if _, whole := part["input"].(map[string]any); !whole {
+			if _, whole := part["input"].(object); !whole {
 				continue
 			}
-			k.results = append(k.results, map[string]any{"type": "tool_result", "tool_use_id": part["id"], "content": "found " + k.question()})
+			k.results = append(k.results, object{"type": "tool_result", "tool_use_id": part["id"], "content": "found " + k.question()})
 		case "function_call":
 			if text, _ := part["arguments"].(string); !json.Valid([]byte(text)) {
 				continue
 			}
-			k.results = append(k.results, map[string]any{"type": "function_call_output", "call_id": part["call_id"], "output": "found " + k.question()})
+			k.results = append(k.results, object{"type": "function_call_output", "call_id": part["call_id"], "output": "found " + k.question()})
 		}
 		kept = append(kept, part)
 	}
@@ -225,7 +225,7 @@ func (k *agentTalk) heard(a *agentAnswer) {
 		return
 	}
 	if kept == nil {
-		kept = []any{map[string]any{"type": "text", "text": "(nothing)"}}
+		kept = []any{object{"type": "text", "text": "(nothing)"}}
 	}
-	k.history = append(k.history, map[string]any{"role": "assistant", "content": kept})
+	k.history = append(k.history, object{"role": "assistant", "content": kept})
 }

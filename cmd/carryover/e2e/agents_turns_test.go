@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"fmt"
-	"maps"
 	"net/http"
 	"regexp"
 	"strings"
@@ -10,7 +9,6 @@ import (
 
 	"github.com/tidwall/gjson"
 
-	"carryover/cmd/carryover/config"
 	"carryover/cmd/carryover/testrig"
 	"carryover/upstream/vllmsim"
 )
@@ -18,7 +16,7 @@ import (
 // startAgents runs the program in front of a pair that serves agents: with a render endpoint, and a plug-in that tells the ids of answers.
 func startAgents(t *testing.T, change func(*vllmsim.Config), flags ...string) *rig {
 	t.Helper()
-	return startTokens(t, 1, 1, func(c *vllmsim.Config) {
+	return startTokens(t, func(c *vllmsim.Config) {
 		c.Render, c.OutputTokenIDs, c.MessageParams = true, true, true
 		change(c)
 	}, flags...)
@@ -34,7 +32,7 @@ func agentHistory(path string) *agentTalk {
 }
 
 // agentTurns holds a session of four turns. ask changes each request before it is sent.
-func (r *rig) agentTurns(t *testing.T, path string, stream bool, ask func(turn int, header http.Header, body map[string]any)) (answers []*agentAnswer) {
+func (r *rig) agentTurns(t *testing.T, path string, stream bool, ask func(turn int, header http.Header, body object)) (answers []*agentAnswer) {
 	t.Helper()
 	k := agentHistory(path)
 	for turn, order := range []string{"", " THINK", ` CALL lookup {"b": 1,   "a":"é"}`, ""} {
@@ -43,7 +41,7 @@ func (r *rig) agentTurns(t *testing.T, path string, stream bool, ask func(turn i
 		} else {
 			k.history, k.results = append(k.history, k.answerTools()...), nil
 		}
-		header, body := http.Header{}, map[string]any{"model": "sim", "stream": stream}
+		header, body := http.Header{}, object{"model": "sim", "stream": stream}
 		if path == pathResponses {
 			k.response(header, body)
 			delete(body, "max_output_tokens")
@@ -65,10 +63,10 @@ func (r *rig) agentTurns(t *testing.T, path string, stream bool, ask func(turn i
 // say adds a question.
 func (k *agentTalk) say(text string) {
 	if k.path == pathResponses {
-		k.history = append(k.history, map[string]any{"type": "message", "role": "user", "content": text})
+		k.history = append(k.history, object{"type": "message", "role": "user", "content": text})
 		return
 	}
-	k.history = append(k.history, map[string]any{"role": "user", "content": []any{map[string]any{"type": "text", "text": text}}})
+	k.history = append(k.history, object{"role": "user", "content": []any{object{"type": "text", "text": text}}})
 }
 
 // answerTools are what the session has to add for the calls of the last answer.
@@ -76,7 +74,7 @@ func (k *agentTalk) answerTools() []any {
 	if k.path == pathResponses {
 		return k.results
 	}
-	return []any{map[string]any{"role": "user", "content": k.results}}
+	return []any{object{"role": "user", "content": k.results}}
 }
 
 // agentPlainly replaces what differs between any two answers: ids, signatures, times, and the seconds of a response.
@@ -93,8 +91,8 @@ func TestAgents_TurnsReuseAndShowNothing(t *testing.T) {
 			for _, stream := range []bool{true, false} {
 				t.Run(fmt.Sprintf("%s%s/stream %v", name, path, stream), func(t *testing.T) {
 					r := startAgents(t, func(c *vllmsim.Config) { c.OutputTokenIDs, c.MessageParams = plugIn, plugIn })
-					got := r.agentTurns(t, path, stream, func(_ int, h http.Header, _ map[string]any) { h.Set("Content-Encoding", "zstd") })
-					want := r.agentTurns(t, path, stream, func(_ int, h http.Header, _ map[string]any) { h.Set("X-KV-Reuse", "off") })
+					got := r.agentTurns(t, path, stream, func(_ int, h http.Header, _ object) { h.Set("Content-Encoding", "zstd") })
+					want := r.agentTurns(t, path, stream, func(_ int, h http.Header, _ object) { h.Set("X-KV-Reuse", "off") })
 					hits := 0
 					for i, a := range got {
 						if a, b := agentPlainly([]byte(untold(a.raw))), agentPlainly([]byte(untold(want[i].raw))); a != b {
@@ -113,13 +111,13 @@ func TestAgents_TurnsReuseAndShowNothing(t *testing.T) {
 						}
 					}
 					if plugIn || path == pathResponses {
-						if n := r.sum(t, config.RoleDecode)["computed_tokens"]; n > len(got)+len(want) { // the last of a prompt, as ever
+						if n := r.atDecode("computed_tokens"); n > len(got)+len(want) { // the last of a prompt, as ever
 							t.Errorf("decode computed %d tokens of prompts, want one of each", n)
 						}
 					} else if hits > 0 {
 						t.Errorf("%d hits, but stock engines tell nothing of their Messages", hits)
 					}
-					r.verifyReads(t, 0)
+					r.verifyReads(t)
 				})
 			}
 		}
@@ -130,12 +128,12 @@ func TestAgents_TurnsReuseAndShowNothing(t *testing.T) {
 func TestAgents_ATicketServesEveryAPI(t *testing.T) {
 	r := startAgents(t, asTheyAre)
 	question, then := longText(1), longText(2)
-	chat := func(messages ...any) (string, map[string]any) {
-		return "/v1/chat/completions", map[string]any{"model": "sim", "max_tokens": 60, "messages": messages, "conversation_id": "one"}
+	chat := func(messages ...any) (string, object) {
+		return "/v1/chat/completions", object{"model": "sim", "max_tokens": 60, "messages": messages, "conversation_id": "one"}
 	}
-	say := func(role, text string) any { return map[string]any{"role": role, "content": text} }
-	ask := func(path string, body map[string]any) *agentAnswer {
-		a, err := r.askAgent(t.Context(), path, http.Header{}, body)
+	say := func(role, text string) any { return object{"role": role, "content": text} }
+	ask := func(path string, body object) *agentAnswer {
+		a, err := r.askAgent(t.Context(), path, nil, body)
 		if err != nil || a.status != http.StatusOK {
 			t.Fatalf("%v: %d %s", err, a.status, a.raw)
 		}
@@ -153,11 +151,11 @@ func TestAgents_ATicketServesEveryAPI(t *testing.T) {
 		say("user", question), say("assistant", first.content), say("user", then),
 		say("assistant", gjson.GetBytes(second.raw, "content.0.text").String()), say("user", longText(3)),
 	}
-	third := ask(pathResponses, map[string]any{"model": "sim", "max_output_tokens": 60, "input": input, "conversation_id": "one"})
+	third := ask(pathResponses, object{"model": "sim", "max_output_tokens": 60, "input": input, "conversation_id": "one"})
 	if !strings.HasPrefix(third.reuse(), "hit;tokens=") {
 		t.Errorf("a response behind a Messages turn: %s", third.reuse())
 	}
-	r.verifyReads(t, 0)
+	r.verifyReads(t)
 }
 
 // Without a render endpoint the legs are native, nothing is offered, and the reason says so.
@@ -165,18 +163,18 @@ func TestAgents_WithoutRender(t *testing.T) {
 	for _, path := range []string{pathMessages, pathResponses} {
 		t.Run(path, func(t *testing.T) {
 			r := startAgents(t, func(c *vllmsim.Config) { c.Render = false })
-			for turn, a := range r.agentTurns(t, path, true, func(int, http.Header, map[string]any) {}) {
+			for turn, a := range r.agentTurns(t, path, true, func(int, http.Header, object) {}) {
 				if noHit(a.reuse()) != "miss;reason=ineligible_unproven;why=render" && (turn > 0 || a.reuse() != "miss;reason=first_turn") {
 					t.Errorf("turn %d: %s", turn+1, a.reuse())
 				}
 			}
-			if n := r.sum(t, config.RolePrefill)["computed_tokens"]; n == 0 {
+			if n := r.atPrefill("computed_tokens"); n == 0 {
 				t.Error("prefill has computed nothing")
 			}
-			if n := r.sum(t, config.RoleDecode)["computed_tokens"]; n > 4 {
+			if n := r.atDecode("computed_tokens"); n > 4 {
 				t.Errorf("decode computed %d tokens of prompts, want one of each", n)
 			}
-			r.verifyReads(t, 0)
+			r.verifyReads(t)
 		})
 	}
 }
@@ -187,45 +185,10 @@ func TestAgents_RenderServer(t *testing.T) {
 	cfg.Render = true
 	render := testrig.StartInstance(t, cfg, "")
 	r := startAgents(t, func(c *vllmsim.Config) { c.Render = false }, "--render", render.URL())
-	for turn, a := range r.agentTurns(t, pathMessages, true, func(int, http.Header, map[string]any) {}) {
+	for turn, a := range r.agentTurns(t, pathMessages, true, func(int, http.Header, object) {}) {
 		if turn > 0 && !strings.HasPrefix(a.reuse(), "hit;tokens=") {
 			t.Errorf("turn %d: %s", turn+1, a.reuse())
 		}
 	}
-	r.verifyReads(t, 0)
-}
-
-// What is refused before any leg, in the shape of its API.
-func TestAgents_Refusals(t *testing.T) {
-	r := startAgents(t, asTheyAre)
-	for name, row := range map[string]struct {
-		path   string
-		change map[string]any
-		want   map[string]string
-	}{
-		"previous response": {pathResponses, map[string]any{"previous_response_id": "resp_1"}, map[string]string{"error.param": "previous_response_id"}},
-		"conversation":      {pathResponses, map[string]any{"conversation": "conv_1"}, map[string]string{"error.param": "conversation"}},
-		"background":        {pathResponses, map[string]any{"background": true}, map[string]string{"error.param": "background"}},
-		"params":            {pathMessages, map[string]any{"kv_transfer_params": map[string]any{"remote_host": "x"}}, map[string]string{"type": "error", "error.type": "invalid_request_error"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			body := map[string]any{"model": "sim", "max_tokens": 10, "messages": []any{map[string]string{"role": "user", "content": "x"}}}
-			if row.path == pathResponses {
-				body = map[string]any{"model": "sim", "input": "x"}
-			}
-			maps.Copy(body, row.change)
-			a, err := r.post(t.Context(), row.path, http.Header{}, encode(body), unwatched)
-			if err != nil || a.status != http.StatusBadRequest {
-				t.Fatalf("%v, status %d: %s", err, a.status, a.raw)
-			}
-			for path, want := range row.want {
-				if got := gjson.GetBytes(a.raw, path).String(); got != want {
-					t.Errorf("%s is %q, want %q: %s", path, got, want, a.raw)
-				}
-			}
-		})
-	}
-	if n := r.sum(t, "")["requests"]; n != 0 {
-		t.Errorf("%d engine requests, want 0", n)
-	}
+	r.verifyReads(t)
 }

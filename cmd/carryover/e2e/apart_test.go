@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"carryover/server"
 	"carryover/upstream"
@@ -22,7 +21,7 @@ func unread() vllmsim.Config {
 }
 
 // startApart runs the program in front of instances of which decode can't read so many of prefill, the first ones.
-func startApart(t *testing.T, unreadable, prefills, decodes int, flags ...string) (*operated, <-chan string) {
+func startApart(t *testing.T, unreadable, prefills, decodes int, flags ...string) (*rig, <-chan string) {
 	t.Helper()
 	told := make(chan string, 100)
 	return startOperated(t, rigConfig{
@@ -30,12 +29,12 @@ func startApart(t *testing.T, unreadable, prefills, decodes int, flags ...string
 		flags:   append([]string{"--routing-prefill", "round_robin", "--routing-decode", "round_robin"}, flags...),
 		prefill: append(slices.Repeat([]vllmsim.Config{unread()}, unreadable), slices.Repeat([]vllmsim.Config{vllmsim.DefaultConfig()}, prefills-unreadable)...),
 		decode:  slices.Repeat([]vllmsim.Config{vllmsim.DefaultConfig()}, decodes),
-	}, ""), told
+	}), told
 }
 
 // shortAsk is the n-th request to an API.
-func shortAsk(path string, n int, stream bool) members {
-	asks, body := fmt.Sprintf("SAY the number %d. %s", n, longText(n)), members{"model": "sim", "stream": stream}
+func shortAsk(path string, n int, stream bool) object {
+	asks, body := fmt.Sprintf("SAY the number %d. %s", n, longText(n)), object{"model": "sim", "stream": stream}
 	switch path {
 	case "/v1/completions":
 		body["prompt"], body["max_tokens"] = asks, 8
@@ -48,22 +47,20 @@ func shortAsk(path string, n int, stream bool) members {
 }
 
 // asks asks once more, and returns the answer.
-func (o *operated) asks(t *testing.T, path string, stream bool) *answered {
+func (r *rig) asks(t *testing.T, path string, stream bool) *answered {
 	t.Helper()
-	a, err := o.post(t.Context(), path, http.Header{}, encode(shortAsk(path, int(o.asked.Add(1)), stream)), func(int, []byte) {})
-	if err != nil {
-		t.Fatal(err)
-	}
+	a, err := r.post(t.Context(), path, nil, encode(shortAsk(path, int(r.asked.Add(1)), stream)), unwatched)
+	noError(t, err)
 	return a
 }
 
 // answers asks so many times, wants a good answer each time, and counts those that decode gave alone.
-func (o *operated) answers(t *testing.T, path string, stream bool, times int) (alone int) {
+func (r *rig) answers(t *testing.T, path string, stream bool, times int) (alone int) {
 	t.Helper()
 	for range times {
-		a := o.asks(t, path, stream)
+		a := r.asks(t, path, stream)
 		if a.status != http.StatusOK || strings.Contains(string(a.raw), `"error":{`) || a.ends == endsBroken {
-			t.Fatalf("turn %d: %+v", o.asked.Load(), a)
+			t.Fatalf("turn %d: %+v", r.asked.Load(), a)
 		}
 		if strings.HasPrefix(a.header.Get("X-KV-Path"), "decode_only;reason=prefill_failed") {
 			alone++
@@ -73,11 +70,11 @@ func (o *operated) answers(t *testing.T, path string, stream bool, times int) (a
 }
 
 // wantStates checks what operators see of the instances, prefill's first.
-func (o *operated) wantStates(t *testing.T, want string) {
+func (r *rig) wantStates(t *testing.T, want string) {
 	t.Helper()
 	var got []string
 	for _, role := range []upstream.Role{upstream.RolePrefill, upstream.RoleDecode} {
-		for _, e := range o.proxy.Fleet.Engines(role) {
+		for _, e := range r.proxy.Fleet.Engines(role) {
 			got = append(got, e.Live().State)
 		}
 	}
@@ -104,11 +101,11 @@ func TestApart_ALonePair(t *testing.T) {
 				if got := <-told; len(told) != 0 || !strings.Contains(got, "are left alone for 1m0s") {
 					t.Errorf("operators are told %q and %d sentences more", got, len(told))
 				}
-				if text := scrape(t, o.metrics).text; !strings.Contains(text, `role="prefill",state="apart"} 1`) {
+				if text := scrape(t, o.metrics()).text; !strings.Contains(text, `role="prefill",state="apart"} 1`) {
 					t.Error("no series says that prefill is apart")
 				}
 				o.verify(t, pins{leased: pairs.Strikes}) // each of them was handed over once
-				if n := o.counts().Stranded; n != pairs.Strikes {
+				if n := o.proxy.Server.Counts().Stranded; n != pairs.Strikes {
 					t.Errorf("%d hand-overs count as stranded, want %d", n, pairs.Strikes)
 				}
 			})
@@ -129,41 +126,5 @@ func TestApart_OnePrefillOfTwo(t *testing.T) {
 		if n := o.prefill[0].Stats().Pins; n > 2*pairs.Strikes {
 			t.Errorf("stream %t: %d turns went to the instance that nobody can read", stream, n)
 		}
-	}
-}
-
-// Under the policy "recompute" vLLM never answers where the KV can't be loaded. A whole answer may take an hour, so that streams show it.
-func TestApart_DecodeThatWaitsForKVForEver(t *testing.T) {
-	t.Parallel()
-	waits := vllmsim.DefaultConfig()
-	waits.LoadFailurePolicy = vllmsim.PolicyRecompute
-	o := &operated{rig: startRig(t, rigConfig{
-		prefill: []vllmsim.Config{unread()}, decode: []vllmsim.Config{waits},
-		server: func(c *server.Config) { c.FirstByteTimeout, c.IdleTimeout = time.Second, time.Second },
-	})}
-	for range pairs.Strikes {
-		if a := o.asks(t, "/v1/chat/completions", true); !strings.Contains(string(a.raw), "timeout") {
-			t.Errorf("got %+v, want a timeout", a)
-		}
-	}
-	if alone := o.answers(t, "/v1/chat/completions", true, 3); alone != 3 {
-		t.Errorf("decode has served %d of 3 turns alone", alone)
-	}
-}
-
-// What follows a failed load is what the operator has chosen for failures of prefill.
-func TestApart_AsTheOperatorHasChosen(t *testing.T) {
-	t.Parallel()
-	for choice, want := range map[string]int{"retry_other": http.StatusOK, "decode_only": http.StatusOK, "error": http.StatusBadGateway} {
-		o, _ := startApart(t, 1, 1, 1, "--prefill-failure", choice)
-		for n := range 2 * pairs.Strikes {
-			if choice == "error" && n == 1 { // each turn hands over twice
-				want = http.StatusServiceUnavailable
-			}
-			if a := o.asks(t, "/v1/chat/completions", false); a.status != want {
-				t.Errorf("%s, turn %d: got %d %s, want %d", choice, n+1, a.status, a.raw, want)
-			}
-		}
-		o.wantStates(t, "apart up")
 	}
 }

@@ -11,9 +11,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"carryover/cmd/carryover/testrig"
-	"carryover/upstream/vllmsim"
 )
 
 // startWithFewFiles runs the program with at most 600 open files, of which 172 are left for clients' connections.
@@ -29,9 +26,7 @@ func startWithFewFiles(t *testing.T, flags ...string) (r *rig, most int) {
 func (r *rig) opened(t *testing.T) net.Conn {
 	t.Helper()
 	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", strings.TrimPrefix(r.base, "http://"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	return conn
 }
@@ -39,9 +34,7 @@ func (r *rig) opened(t *testing.T) net.Conn {
 // alive asks for /healthz over a connection.
 func alive(t *testing.T, conn net.Conn) error {
 	t.Helper()
-	if err := conn.SetDeadline(time.Now().Add(foundWithin)); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, conn.SetDeadline(time.Now().Add(foundWithin)))
 	_, _ = io.WriteString(conn, "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
 	answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
 	if err != nil {
@@ -65,22 +58,5 @@ func TestConnections_IdleOnesStarveNobody(t *testing.T) {
 	}
 	if err := alive(t, r.opened(t)); err != nil {
 		t.Errorf("/healthz: %v", err)
-	}
-}
-
-// Health is told to operators, too, and needs no token there: what watches over a process has none.
-func TestConnections_HealthOnTheAdminListener(t *testing.T) {
-	t.Parallel()
-	cfg := vllmsim.DefaultConfig()
-	o := startOperated(t, rigConfig{prefill: []vllmsim.Config{cfg}, decode: []vllmsim.Config{cfg}}, "")
-	for path, want := range map[string]string{"/healthz": `{"status":"ok"}`, "/readyz": `"status":"ready"`, "/health": `"cached_conversations":0`} {
-		var status int
-		var body []byte
-		if !testrig.Eventually(func() bool { // it is not ready until its engines have answered
-			status, body = o.operate(t, http.MethodGet, path)
-			return status == http.StatusOK && strings.Contains(string(body), want)
-		}) {
-			t.Errorf("%s: %d %s, want %s", path, status, body, want)
-		}
 	}
 }

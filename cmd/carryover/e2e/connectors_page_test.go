@@ -14,18 +14,14 @@ import (
 // TestConnectorsPage_CommandsAreAccepted has a shell read each command of docs/connectors.md, and check-config what it reads.
 func TestConnectorsPage_CommandsAreAccepted(t *testing.T) {
 	page, err := os.ReadFile("../../../docs/connectors.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	var shown []string
 	for i, block := range strings.Split(string(page), "```") {
 		if i%2 == 0 || !strings.HasPrefix(block, "\ncarryover ") {
 			continue
 		}
 		words, err := exec.CommandContext(t.Context(), "sh", "-c", `carryover() { printf '%s\0' "$@"; }`+block).Output()
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		args := strings.Split(strings.TrimSuffix(string(words), "\x00"), "\x00")
 		if _, err := configtest.LoadFiles(t, args); err != nil {
 			t.Errorf("%s\nis refused: %v", block, err)

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -10,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"carryover/cmd/carryover/testrig"
 	"carryover/convcache"
@@ -23,33 +21,32 @@ import (
 type party struct {
 	name    string
 	header  http.Header
-	members map[string]any
+	members object
 	names   map[string]bool // of its conversations, as operators see them
 }
 
 // parties are the one whose tickets are there first, and others that differ from it in one part of the scope.
 func parties() (first *party, others []*party) {
-	make := func(name, tenant string, members map[string]any) *party {
+	make := func(name, tenant string, members object) *party {
 		return &party{name: name, header: http.Header{"X-Tenant": {tenant}}, members: members, names: map[string]bool{}}
 	}
-	return make("the first", "a", map[string]any{"model": "sim"}), []*party{
-		make("another tenant", "b", map[string]any{"model": "sim"}),
-		make("another model", "a", map[string]any{"model": "sim-too"}),
-		make("another salt", "a", map[string]any{"model": "sim", "cache_salt": "of another"}),
+	return make("the first", "a", object{"model": "sim"}), []*party{
+		make("another tenant", "b", object{"model": "sim"}),
+		make("another model", "a", object{"model": "sim-too"}),
+		make("another salt", "a", object{"model": "sim", "cache_salt": "of another"}),
 	}
 }
 
 // scoped is a program whose parties converse without ids.
 type scoped struct {
 	*rig
-	operators string
-	log       *writes
-	turns     int
-	by        map[string]*party // turns
+	log   *writes
+	turns int
+	by    map[string]*party // turns
 }
 
 // ask takes a turn of a party and returns its answer and the conversation's name for operators.
-func (s *scoped) ask(t *testing.T, p *party, messages []json.RawMessage) *answered {
+func (s *scoped) ask(t *testing.T, p *party, messages speech) *answered {
 	t.Helper()
 	s.turns++
 	name := fmt.Sprintf("scoped-%d", s.turns)
@@ -69,13 +66,13 @@ func (s *scoped) ask(t *testing.T, p *party, messages []json.RawMessage) *answer
 func (s *scoped) learn(t *testing.T, models ...string) {
 	t.Helper()
 	for _, model := range models {
-		p := &party{name: "learning", header: http.Header{"X-Tenant": {"learning"}}, members: map[string]any{"model": model, "conversation_id": "learning"}, names: map[string]bool{}}
+		p := &party{name: "learning", header: http.Header{"X-Tenant": {"learning"}}, members: object{"model": model, "conversation_id": "learning"}, names: map[string]bool{}}
 		h := &history{}
 		if !testrig.Eventually(func() bool {
 			h.messages = append(h.messages, question(longText(len(h.messages))))
 			a := s.ask(t, p, h.messages)
 			h.messages = append(h.messages, a.assistant())
-			return strings.HasPrefix(a.reuse(), "hit;")
+			return a.hit()
 		}) {
 			t.Fatal("nothing was learnt")
 		}
@@ -103,9 +100,8 @@ func startScoped(t *testing.T, redis, handing bool) *scoped {
 	cfg := vllmsim.DefaultConfig()
 	cfg.OutputTokenIDs, cfg.Models = true, []string{"sim", "sim-too"}
 	args := slices.Concat([]string{
-		"--host", "127.0.0.1", "--port", "0", "--admin-listen", "127.0.0.1:0", "--log-format", "json",
 		"--prefill", testrig.StartInstance(t, cfg, "").URL(), "--decode", testrig.StartInstance(t, cfg, "").URL(),
-		"--tenant-header", "X-Tenant", "--store-timeout", "5s", "--release", "off",
+		"--tenant-header", "X-Tenant", "--release", "off",
 	}, byContent)
 	if redis {
 		args = append(args, "--redis-url", "redis://"+redistest.Start(t).Addr())
@@ -115,19 +111,14 @@ func startScoped(t *testing.T, redis, handing bool) *scoped {
 	} else {
 		args = append(args, "--hand-back", "off")
 	}
-	log := &writes{}
-	r := &rig{base: runWhole(t, log, []string{testrig.ReplicaSecret}, args...), client: &http.Client{Transport: &http.Transport{}}}
-	t.Cleanup(r.client.CloseIdleConnections)
-	return &scoped{
-		rig: r, log: log, by: map[string]*party{},
-		operators: "http://" + regexp.MustCompile(`"admin_address":"([^"]+)"`).FindStringSubmatch(log.String())[1],
-	}
+	r, log := startProgram(t, []string{testrig.ReplicaSecret}, args...)
+	return &scoped{rig: r, log: log, by: map[string]*party{}}
 }
 
 // converse has the first take a turn, the others the turn behind it, and then all the next of their own.
 func (s *scoped) converse(t *testing.T, first *party, others []*party) {
 	t.Helper()
-	h := history{messages: []json.RawMessage{question(longText(31))}}
+	h := history{messages: speech{question(longText(31))}}
 	opening := s.ask(t, first, h.messages)
 	if !strings.HasPrefix(noHit(opening.reuse()), "miss;reason=first_turn") {
 		t.Errorf("%s, turn 1: %q", first.name, opening.reuse())
@@ -147,7 +138,7 @@ func (s *scoped) converse(t *testing.T, first *party, others []*party) {
 	}
 	for _, p := range everybody {
 		a := s.ask(t, p, append(slices.Clone(h.messages), answers[p].assistant(), question(longText(33))))
-		if !strings.HasPrefix(a.reuse(), "hit;") {
+		if !a.hit() {
 			t.Errorf("%s, turn 3: %q, want a hit", p.name, a.reuse())
 		}
 	}
@@ -208,40 +199,22 @@ func (s *scoped) verifyAlone(t *testing.T, p *party, name string) {
 	}
 }
 
-// mergingStore has one key for everybody, as if the scope were no part of it.
-type mergingStore struct{ server.Store }
-
-func (mergingStore) key() convcache.Key { return convcache.Key{1} }
-
-// Peek implements server.Store.
-func (s mergingStore) Peek(ctx context.Context, _ []convcache.Key) ([]convcache.KeyedBranch, convcache.Outcome) {
-	return s.Store.Peek(ctx, []convcache.Key{s.key()})
-}
-
-// Take implements server.Store.
-func (s mergingStore) Take(ctx context.Context, _ convcache.Key, id convcache.TicketID) (convcache.Ticket, convcache.Outcome) {
-	return s.Store.Take(ctx, s.key(), id)
-}
-
-// Put implements server.Store.
-func (s mergingStore) Put(ctx context.Context, _ convcache.Key, ticket convcache.Ticket, ttl time.Duration) ([]convcache.Ticket, convcache.Outcome) {
-	return s.Store.Put(ctx, s.key(), ticket, ttl)
-}
-
 // What keeps equal words apart is the key: with one key for everybody another tenant gets the ticket.
 func TestByContent_MutantOfOneKeyIsNoticed(t *testing.T) {
 	cfg := vllmsim.DefaultConfig()
 	cfg.OutputTokenIDs = true
 	s := &scoped{by: map[string]*party{}, rig: startRig(t, rigConfig{
-		prefill: []vllmsim.Config{cfg}, decode: []vllmsim.Config{cfg},
-		flags:   slices.Concat([]string{"--tenant-header", "X-Tenant"}, byContent),
-		replace: func(deps *server.Deps) { deps.Store = mergingStore{deps.Store} },
+		cfg:   cfg,
+		flags: slices.Concat([]string{"--tenant-header", "X-Tenant"}, byContent),
+		replace: func(deps *server.Deps) {
+			deps.Store = &tapped{Store: deps.Store, key: func() convcache.Key { return convcache.Key{1} }}
+		},
 	})}
 	s.learn(t, "sim")
 	first, others := parties()
-	h := history{messages: []json.RawMessage{question(longText(31))}}
+	h := history{messages: speech{question(longText(31))}}
 	h.messages = append(h.messages, s.ask(t, first, h.messages).assistant(), question(longText(32)))
-	if a := s.ask(t, others[0], h.messages); !strings.HasPrefix(a.reuse(), "hit;") {
+	if a := s.ask(t, others[0], h.messages); !a.hit() {
 		t.Errorf("X-KV-Reuse %q: the mutant does not work", a.reuse())
 	}
 }

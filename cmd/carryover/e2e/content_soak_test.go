@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"carryover/cmd/carryover/config"
+	"carryover/cmd/carryover/testrig"
 	"carryover/convcache/redistest"
 	"carryover/server"
 	"carryover/upstream/vllmsim"
@@ -74,34 +74,27 @@ func (c unnamedSoak) run(t *testing.T, seed uint64, conversations int) {
 	cfg.Lease = time.Hour                                                // what is left on prefill is counted at the end
 	cfg.Render, cfg.OutputTokenIDs, cfg.MessageParams = true, true, true // of agents
 	c.change(&cfg)
-	live := &liveTickets{}
-	replace := func(deps *server.Deps) { deps.Store = live.of(deps.Store) }
+	live := &ledger{}
+	replace := func(deps *server.Deps) { deps.Store = live.live(deps.Store) }
 	redis := []string{""}
 	if c.replicas > 1 {
 		redis = slices.Repeat([]string{redistest.Start(t).Addr()}, c.replicas)
 	}
 	f := startFleetWith(t, cfg, redis, replace, slices.Concat(byContent, []string{"--store-timeout", "5s"}, c.flags)...)
-	s := &unnamed{soak: f.soakOf(t, cfg, seed), asked: &library{}}
-	group, ctx := errgroup.WithContext(t.Context())
-	group.SetLimit(soakAtOne)
-	for i := range conversations {
-		group.Go(func() error { return s.converse(ctx, newSpeaker(seed, i), 1, nil) })
-	}
-	if err := group.Wait(); err != nil {
-		t.Fatal(err)
-	}
-	live.verify(t, f.replicas[0], time.Since(began))
+	s := &unnamed{soak: f.soakOf(t, cfg, seed), asked: &library{}, handing: c.handing}
+	severally(t, soakAtOne, conversations, func(ctx context.Context, i int) error { return s.converse(ctx, newSpeaker(seed, i), 1, nil) })
+	live.verifyPinned(t, f.replicas[0], time.Since(began))
 	f.verify(t)
 	t.Logf("%d conversations, %d turns in %s: %s", conversations, s.turns.Load(), time.Since(began).Round(time.Millisecond), &s.tally)
 	s.tally.verify(t, c.hits)
-	if c.handing && (f.replicas[0].sum(t, config.RolePrefill)["hand_backs"] == 0 || s.tally.engine == 0) {
+	if c.handing && (f.replicas[0].atPrefill("hand_backs") == 0 || s.tally.engine == 0) {
 		t.Errorf("%d hand-backs, and %d turns that found what came of them: nothing was shown",
-			f.replicas[0].sum(t, config.RolePrefill)["hand_backs"], s.tally.engine)
+			f.replicas[0].atPrefill("hand_backs"), s.tally.engine)
 	}
 }
 
 // converse holds a conversation from a turn on. The ticket is that of the turn before in the same thread.
-func (s *unnamed) converse(ctx context.Context, k speaker, from int, ticket *kept) error {
+func (s *unnamed) converse(ctx context.Context, k *speaker, from int, ticket *kept) error {
 	group, ctx := errgroup.WithContext(ctx)
 	defer group.Wait() //nolint:errcheck // waited for below, unless this thread has failed
 	for turn := from; turn <= soakTurns; turn++ {
@@ -110,29 +103,38 @@ func (s *unnamed) converse(ctx context.Context, k speaker, from int, ticket *kep
 			group.Go(func() error { return s.converse(ctx, other, turn, nil) })
 		}
 		name := fmt.Sprintf("%s-%d-%d", k.name(), turn, s.turns.Add(1))
-		x, err := k.exchange(ctx, s, name, turn)
+		ask, err := k.ready(ctx, s.soak, name, turn, false)
 		if err != nil {
-			return fmt.Errorf("%s (%s): %w", name, x.reuse, err)
+			return fmt.Errorf("%s, alone: %w", name, err)
 		}
-		if err := s.judge(k, x, ticket); err != nil {
+		ids := slices.Concat(ask.prompt, ask.output)
+		s.asked.put(ids) // before another turn can find the ticket
+		a, rec, err := s.turn(ctx, ask, name)
+		if err == nil {
+			err = s.judge(k, ask, a.reuse(), ticket)
+		}
+		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
-		if ticket = nil; x.stored == "yes" {
-			ticket = &kept{ids: x.ids}
+		if ticket = nil; rec.Stored == "yes" {
+			ticket = &kept{ids: ids}
+			if s.handing && turn == soakTurns-1 { // the last turn comes after a pause
+				testrig.Eventually(func() bool {
+					return !slices.ContainsFunc(s.fronts, func(r *rig) bool { return len(r.proxy.Server.TicketsOut(rec.Conversation)) > 0 })
+				})
+			}
 		}
 	}
 	return group.Wait()
 }
 
 // judge compares what a turn has reused with the books.
-func (s *unnamed) judge(k speaker, x exchanged, ticket *kept) error {
-	got := offeredIn(x.reuse)
-	if bound := s.asked.bound(x.prompt); got > bound && !byEngine(x.reuse) { // prefill's cache also has prompts whose answers left nothing
-		return fmt.Errorf("%s, but nothing that was answered has more than %d tokens of the prompt", x.reuse, bound)
+func (s *unnamed) judge(k *speaker, ask asking, reuse string, ticket *kept) error {
+	if bound := s.asked.bound(ask.prompt); offeredIn(reuse) > bound && !byEngine(reuse) { // prefill's cache also has prompts whose answers left nothing
+		return fmt.Errorf("%s, but nothing that was answered has more than %d tokens of the prompt", reuse, bound)
 	}
-	if ticket == nil || x.reuse == "off" || ticket.worth(x.prompt) == 0 {
-		return nil
+	if ticket != nil && reuse != "off" && ticket.worth(ask.prompt) > 0 {
+		s.tally.count(k.alike, ask.rewritten, reuse)
 	}
-	s.tally.count(k.beginsAlike(), x.rewritten, x.reuse)
 	return nil
 }

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"encoding/json"
 	"fmt"
 	"math"
 	"net/http"
@@ -10,19 +9,13 @@ import (
 	"testing"
 	"time"
 
-	"carryover/cmd/carryover/app"
-	"carryover/cmd/carryover/config"
 	"carryover/cmd/carryover/testrig"
-	"carryover/server"
-	"carryover/server/journal"
 	"carryover/upstream/vllmsim"
 )
 
 // counting is a program whose saved tokens are added up turn by turn.
 type counting struct {
 	*rig
-	server      *server.Server
-	journal     *journal.Journal
 	handsBack   bool
 	count, read int
 	saved       float64 // seconds
@@ -32,23 +25,21 @@ type counting struct {
 func startCounting(t *testing.T, handsBack bool) *counting {
 	t.Helper()
 	mode, cfg := map[bool]string{false: "off", true: "now"}[handsBack], vllmsim.DefaultConfig()
-	c := &counting{handsBack: handsBack, journal: journal.New(journal.Config{})}
+	c := &counting{handsBack: handsBack}
 	c.rig = startRig(t, rigConfig{
-		prefill: []vllmsim.Config{cfg}, decode: []vllmsim.Config{cfg}, flags: []string{"--hand-back", mode, "--conversation-by-content", "on"},
-		replace: func(deps *server.Deps) { deps.Observers = append(deps.Observers, c.journal.Observe) },
-		wire:    func(_ config.Config, p *app.Proxy) { c.server = p.Server },
+		cfg: cfg, flags: []string{"--hand-back", mode, "--conversation-by-content", "on"},
 	})
 	return c
 }
 
 // turn takes a turn of a conversation. It returns how many tokens prefill has read of decode by the engine's account, and how many the turn says
 // were saved.
-func (c *counting) turn(t *testing.T, id string, messages []json.RawMessage) (a *answered, read, said int) {
+func (c *counting) turn(t *testing.T, id string, messages speech) (a *answered, read, said int) {
 	t.Helper()
 	c.count++
 	name := fmt.Sprint("counted-", c.count)
 	external := c.bySource(t, fromDecode)
-	members := map[string]any{"model": "sim", "messages": messages, "max_tokens": 200}
+	members := object{"model": "sim", "messages": messages, "max_tokens": 200}
 	if id != "" {
 		members["conversation_id"] = id
 	}
@@ -58,11 +49,13 @@ func (c *counting) turn(t *testing.T, id string, messages []json.RawMessage) (a 
 		t.Fatalf("%s: %v %s", name, err, a.raw)
 	}
 	rec := c.turns.await(t, name)
-	if c.handsBack && !testrig.Eventually(func() bool { return int(c.server.Counts().HandBacks.Done) == c.count && c.sum(t, "")["running"] == 0 }) {
+	if c.handsBack && !testrig.Eventually(func() bool {
+		return int(c.proxy.Server.Counts().HandBacks.Done) == c.count && c.sum("")["running"] == 0
+	}) {
 		t.Fatalf("turn %d was not handed back", c.count)
 	}
 	read = c.bySource(t, fromDecode) - external
-	if strings.HasPrefix(a.reuse(), "hit;") && readOf(a) != rec.Reuse.Read {
+	if a.hit() && readOf(a) != rec.Reuse.Read {
 		t.Errorf("turn %d: X-KV-Reuse %q, and the record says %d", c.count, a.reuse(), rec.Reuse.Read)
 	}
 	c.read, c.saved = c.read+rec.Reuse.Read, c.saved+rec.Reuse.Saved.Seconds()
@@ -79,7 +72,7 @@ func TestCredit_IsTheEnginesOwn(t *testing.T) {
 			c := startCounting(t, handsBack)
 			block := vllmsim.DefaultConfig().BlockSize
 			last, before := "", 0 // what the hand-back behind the turn before of this kind has read
-			take := func(kind, id string, messages []json.RawMessage) *answered {
+			take := func(kind, id string, messages speech) *answered {
 				if kind != last {
 					last, before = kind, 0
 				}
@@ -87,20 +80,20 @@ func TestCredit_IsTheEnginesOwn(t *testing.T) {
 				if !handsBack && said != read || handsBack && (said-before >= block || before-said >= block) {
 					t.Errorf("%s: %q says %d tokens; the engine has read %d, and %d behind the turn before", kind, a.reuse(), said, read, before)
 				}
-				if hit := strings.HasPrefix(a.reuse(), "hit;"); hit && (said == 0) != strings.Contains(a.reuse(), ";reason=") {
+				if hit := a.hit(); hit && (said == 0) != strings.Contains(a.reuse(), ";reason=") {
 					t.Errorf("%s: %q does not say why a hit saved nothing", kind, a.reuse())
 				}
 				before = read
 				return a
 			}
-			goOn := func(kind, id string, messages []json.RawMessage) []json.RawMessage {
+			goOn := func(kind, id string, messages speech) speech {
 				for i := range 3 {
 					a := take(kind, id, messages)
-					messages = append(messages, a.assistant(), question("SAY "+longText(41+i)+"."))
+					messages = append(messages, a.assistant(), says(41+i))
 				}
 				return messages
 			}
-			talk := goOn("faithful", "talk", []json.RawMessage{question("SAY " + longText(40) + ".")})
+			talk := goOn("faithful", "talk", speech{says(40)})
 			if c.read == 0 {
 				t.Fatal("nothing was read")
 			}
@@ -110,9 +103,9 @@ func TestCredit_IsTheEnginesOwn(t *testing.T) {
 				}
 			}
 			goOn("trimmed", "talk", slices.Clone(talk[2:3]))
-			goOn("edited", "talk", append(slices.Clone(talk[:4]), question("SAY "+longText(50)+".")))
+			goOn("edited", "talk", append(slices.Clone(talk[:4]), says(50)))
 			for _, kind := range []string{"nameless", "nameless, replayed"} {
-				goOn(kind, "", []json.RawMessage{question("SAY " + longText(60) + ".")})
+				goOn(kind, "", speech{says(60)})
 			}
 			c.verifyTold(t)
 		})
@@ -122,10 +115,10 @@ func TestCredit_IsTheEnginesOwn(t *testing.T) {
 // verifyTold compares all sums that operators see with those of the turns. The page shows the journal's.
 func (c *counting) verifyTold(t *testing.T) {
 	t.Helper()
-	m := scrape(t, c.metrics)
-	records, totals := c.journal.Since(0, c.count)
+	m := scrape(t, c.metrics())
+	records, totals := c.proxy.Journal.Since(0, c.count)
 	minutes, listed := uint64(0), 0
-	for _, minute := range c.journal.Hour(time.Time{}) {
+	for _, minute := range c.proxy.Journal.Hour(time.Time{}) {
 		minutes += minute.SavedTokens
 	}
 	for _, r := range records {

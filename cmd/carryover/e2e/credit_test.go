@@ -18,9 +18,7 @@ func (r *rig) bySource(t *testing.T, source string) (tokens int) {
 	line := regexp.MustCompile(`(?m)^vllm:prompt_tokens_by_source_total\{[^}]*source="` + source + `"[^}]*\} (\S+)$`)
 	for _, p := range r.prefill {
 		response, err := http.Get(p.URL() + "/metrics") //nolint:noctx // of an instance of this process
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		text, err := io.ReadAll(response.Body)
 		_ = response.Body.Close()
 		found := line.FindSubmatch(bytes.TrimSpace(text))
@@ -28,9 +26,7 @@ func (r *rig) bySource(t *testing.T, source string) (tokens int) {
 			t.Fatalf("%s is not told: %v", source, err)
 		}
 		n, err := strconv.ParseFloat(string(found[1]), 64)
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		tokens += int(n)
 	}
 	return tokens

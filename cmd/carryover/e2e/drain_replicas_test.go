@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"fmt"
-	"net/http"
 	"testing"
 
 	"carryover/cmd/carryover/testrig"
@@ -15,21 +14,20 @@ func TestDrain_IsOfAllReplicasAndOutlivesThem(t *testing.T) {
 	t.Parallel()
 	cfg := vllmsim.DefaultConfig()
 	c := rigConfig{
-		prefill: []vllmsim.Config{cfg}, decode: []vllmsim.Config{cfg, cfg}, env: []string{testrig.ReplicaSecret},
+		cfg: cfg, decodes: 2, env: []string{testrig.ReplicaSecret},
 		flags: []string{"--redis-url", "redis://" + redistest.Start(t).Addr(), "--release", "on", "--routing-decode", "round_robin"},
 	}
 	a := startChanging(t, c)
-	c.flags = append(c.flags, "--prefill", a.prefill[0].URL(), "--decode", a.decode[0].URL(), "--decode", a.decode[1].URL())
 	drained, other := authority(a.decode[0]), authority(a.decode[1])
-	c.prefill, c.decode = nil, nil
+	c.sharing = a
 	b := startChanging(t, c)
-	operates := func(g *changing, how string) {
+	operates := func(g *rig, how string) {
 		t.Helper()
-		if answer := g.operate(t, http.MethodPost, "/admin/instances/decode/"+drained+"/"+how, nil, http.StatusOK); !answer.Get("shared").Bool() {
+		if answer := g.drain(t, drained, how); !answer.Get("shared").Bool() {
 			t.Errorf("%s: %s", how, answer)
 		}
 	}
-	awaits := func(g *changing, state string) {
+	awaits := func(g *rig, state string) {
 		t.Helper()
 		if !testrig.Eventually(func() bool { return g.state(t, drained) == state }) {
 			t.Fatalf("the instance is %q, want %q", g.state(t, drained), state)

@@ -30,12 +30,8 @@ func (f instanceFile) write(t *testing.T, prefill, decode []*vllmsim.Instance) {
 func (f instanceFile) replace(t *testing.T, text string) {
 	t.Helper()
 	fresh := string(f) + ".new"
-	if err := os.WriteFile(fresh, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(fresh, string(f)); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.WriteFile(fresh, []byte(text), 0o600))
+	noError(t, os.Rename(fresh, string(f)))
 }
 
 func TestFleet_FileOfInstancesChangesUnderStreams(t *testing.T) {
@@ -47,7 +43,7 @@ func TestFleet_FileOfInstancesChangesUnderStreams(t *testing.T) {
 	}
 	file := instanceFile(filepath.Join(t.TempDir(), "instances.yaml"))
 	file.write(t, prefill[:1], decode[:1])
-	g := startChanging(t, rigConfig{flags: []string{"--discovery-file", string(file)}})
+	g := startChanging(t, rigConfig{found: true, flags: []string{"--discovery-file", string(file)}})
 	g.prefill, g.decode = prefill, decode
 
 	a := g.thread("a")

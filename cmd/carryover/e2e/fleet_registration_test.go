@@ -1,9 +1,8 @@
 package e2e
 
 import (
-	"bytes"
-	"io"
 	"net/http"
+	"net/url"
 	"strings"
 	"testing"
 
@@ -14,40 +13,33 @@ import (
 	"carryover/upstream/vllmsim"
 )
 
-// operate asks the listener for operators and returns its answer, which must have the status.
-func (g *changing) operate(t *testing.T, method, path string, body any, status int) gjson.Result {
+// operates is operate where the answer must have a status.
+func (r *rig) operates(t *testing.T, method, path string, body any, want int) gjson.Result {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), method, g.operators+path, bytes.NewReader(encode(body)))
-	if err != nil {
-		t.Fatal(err)
+	status, answer := r.operate(t, method, path, body)
+	if status != want {
+		t.Fatalf("%s %s: %d %s, want %d", method, path, status, answer, want)
 	}
-	req.Header.Set("Content-Type", "application/json")
-	resp, err := g.client.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	answer, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if resp.StatusCode != status {
-		t.Fatalf("%s %s: %d %s, want %d", method, path, resp.StatusCode, answer, status)
-	}
-	return gjson.ParseBytes(answer)
+	return gjson.Parse(answer)
+}
+
+// drain takes a decode instance out of service, or back into it: how is "drain" or "undrain".
+func (r *rig) drain(t *testing.T, name, how string) gjson.Result {
+	t.Helper()
+	return r.operates(t, http.MethodPost, "/admin/instances/decode/"+url.PathEscape(name)+"/"+how, nil, http.StatusOK)
 }
 
 // state is what operators are shown of an instance, "" if it is not there.
-func (g *changing) state(t *testing.T, name string) string {
+func (r *rig) state(t *testing.T, name string) string {
 	t.Helper()
-	return g.operate(t, http.MethodGet, "/admin/instances", nil, http.StatusOK).Get(`instances.#(name=="` + name + `").state`).String()
+	return r.operates(t, http.MethodGet, "/admin/instances", nil, http.StatusOK).Get(`instances.#(name=="` + name + `").state`).String()
 }
 
 func TestFleet_RegisteredInstanceServesDrainsAndGoes(t *testing.T) {
 	t.Parallel()
 	cfg := vllmsim.DefaultConfig()
 	g := startChanging(t, rigConfig{
-		prefill: []vllmsim.Config{cfg}, decode: []vllmsim.Config{cfg}, flags: []string{"--discovery-registration"},
+		cfg: cfg, flags: []string{"--discovery-registration"},
 	})
 	listed := authority(g.decode[0])
 	added := testrig.StartInstance(t, cfg, "")
@@ -56,12 +48,12 @@ func TestFleet_RegisteredInstanceServesDrainsAndGoes(t *testing.T) {
 	a, b := g.thread("a"), g.thread("b")
 	a.on(t, "first_turn", listed)
 	under := a.begin(t, g.decode[0])
-	g.operate(t, http.MethodPost, "/admin/instances", map[string]any{"role": config.RoleDecode, "url": added.URL(), "name": "added"}, http.StatusOK)
+	g.operates(t, http.MethodPost, "/admin/instances", object{"role": config.RoleDecode, "url": added.URL(), "name": "added"}, http.StatusOK)
 	b.on(t, "first_turn", "added") // at once: the other one is busy
 	b.on(t, hit, "added")
 	under.end(t, hit, g.decode[0])
 
-	g.operate(t, http.MethodPost, "/admin/instances/decode/"+listed+"/drain", nil, http.StatusOK)
+	g.drain(t, listed, "drain")
 	a.on(t, whatever, "added") // a hit, or instance_gone: what a drained instance holds is read until it is released, within 250 ms
 	for i := range 3 {
 		g.thread("during-"+string(rune('a'+i))).on(t, "first_turn", "added")
@@ -69,10 +61,10 @@ func TestFleet_RegisteredInstanceServesDrainsAndGoes(t *testing.T) {
 	if got := g.state(t, listed); got != "draining" {
 		t.Errorf("state of the drained instance %q, want draining", got)
 	}
-	g.operate(t, http.MethodPost, "/admin/instances/decode/"+listed+"/undrain", nil, http.StatusOK)
+	g.drain(t, listed, "undrain")
 
 	under = b.begin(t, added)
-	g.operate(t, http.MethodDelete, "/admin/instances/decode/added", nil, http.StatusOK)
+	g.operates(t, http.MethodDelete, "/admin/instances/decode/added", nil, http.StatusOK)
 	if got := g.state(t, "added"); got != "draining" {
 		t.Errorf("state of the removed instance under a stream %q, want draining", got)
 	}
@@ -85,8 +77,8 @@ func TestFleet_RegisteredInstanceServesDrainsAndGoes(t *testing.T) {
 	}
 	b.on(t, "instance_gone", listed)
 	b.on(t, hit, listed)
-	g.operate(t, http.MethodDelete, "/admin/instances/decode/added", nil, http.StatusNotFound)
-	g.operate(t, http.MethodDelete, "/admin/instances/decode/"+listed, nil, http.StatusNotFound) // of the configuration
+	g.operates(t, http.MethodDelete, "/admin/instances/decode/added", nil, http.StatusNotFound)
+	g.operates(t, http.MethodDelete, "/admin/instances/decode/"+listed, nil, http.StatusNotFound) // of the configuration
 	g.verify(t, pins{})
 }
 
@@ -94,7 +86,7 @@ func TestFleet_RegisteredInstanceServesDrainsAndGoes(t *testing.T) {
 func TestFleet_RegistrationOfItselfOrTwiceIsRefused(t *testing.T) {
 	t.Parallel()
 	cfg := vllmsim.DefaultConfig()
-	g := startChanging(t, rigConfig{prefill: []vllmsim.Config{cfg}, decode: []vllmsim.Config{cfg}, flags: []string{"--discovery-registration"}})
+	g := startChanging(t, rigConfig{cfg: cfg, flags: []string{"--discovery-registration"}})
 	port := g.base[strings.LastIndexByte(g.base, ':'):]
 	for name, body := range map[string]string{
 		"itself":                   `{"role":"decode","url":"` + g.base + `"}`,
@@ -107,24 +99,14 @@ func TestFleet_RegistrationOfItselfOrTwiceIsRefused(t *testing.T) {
 		"role in another spelling": `{"role":"decode","url":"http://10.0.0.7:8200","ROLE":"prefill"}`,
 		"two bodies":               `{"role":"decode","url":"http://10.0.0.7:8200"}{"role":"decode","url":"http://10.0.0.8:8200"}`,
 	} {
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, g.operators+"/admin/instances", strings.NewReader(body))
-		if err != nil {
-			t.Fatal(err)
-		}
-		req.Header.Set("Content-Type", "application/json")
-		resp, err := g.client.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		answer, _ := io.ReadAll(resp.Body)
-		_ = resp.Body.Close()
-		if resp.StatusCode != http.StatusBadRequest || gjson.GetBytes(answer, "error.code").String() != "invalid_instance" {
-			t.Errorf("%s: %d %s, want 400", name, resp.StatusCode, answer)
+		status, answer := askBare(t, g.client, http.MethodPost, g.operators+"/admin/instances", []byte(body))
+		if status != http.StatusBadRequest || gjson.Get(answer, "error.code").String() != "invalid_instance" {
+			t.Errorf("%s: %d %s, want 400", name, status, answer)
 		}
 	}
-	if n := g.operate(t, http.MethodGet, "/admin/instances", nil, http.StatusOK).Get("instances.#").Int(); n != 2 {
+	if n := g.operates(t, http.MethodGet, "/admin/instances", nil, http.StatusOK).Get("instances.#").Int(); n != 2 {
 		t.Errorf("%d instances, want those of the configuration", n)
 	}
 	other := testrig.StartInstance(t, cfg, "") // of this machine, and not the program
-	g.operate(t, http.MethodPost, "/admin/instances", map[string]any{"role": config.RoleDecode, "url": other.URL()}, http.StatusOK)
+	g.operates(t, http.MethodPost, "/admin/instances", object{"role": config.RoleDecode, "url": other.URL()}, http.StatusOK)
 }

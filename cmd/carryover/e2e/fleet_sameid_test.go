@@ -11,16 +11,16 @@ import (
 // are not there. No ticket of the start of before is offered, however soon the next turn comes.
 func TestFleet_ARestartUnderTheSameEngineIDIsSeenAtOnce(t *testing.T) {
 	t.Parallel()
-	seenAtOnce(t, func(*changing) {})
+	seenAtOnce(t, func(*rig) {})
 }
 
 // Where no connection stands, nothing ends with the process of before: only its start, read anew, tells of the next one.
 func TestFleet_ARestartWhileNothingIsConnectedIsSeenAtOnce(t *testing.T) {
 	t.Parallel()
-	seenAtOnce(t, func(g *changing) { g.hangUp() })
+	seenAtOnce(t, func(g *rig) { g.hangUp() })
 }
 
-func seenAtOnce(t *testing.T, before func(*changing)) {
+func seenAtOnce(t *testing.T, before func(*rig)) {
 	t.Helper()
 	cfg := vllmsim.DefaultConfig()
 	decode := cfg
@@ -35,11 +35,6 @@ func seenAtOnce(t *testing.T, before func(*changing)) {
 		t.Errorf("prefill was asked for blocks of the start of before: %v", got.Leg(upstream.RolePrefill).Err)
 	}
 	h.turn(t, hit)
-	total := g.sum(t, "")
-	for _, name := range []string{"stale_reads", "load_failures"} {
-		if total[name] != 0 {
-			t.Errorf("%s: got %d, want 0", name, total[name])
-		}
-	}
+	g.nothingWrong(t, "stale_reads", "load_failures")
 	g.verify(t, pins{unused: -1})
 }

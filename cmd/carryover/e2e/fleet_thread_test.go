@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
 	"hash/crc32"
 	"net/http"
@@ -47,7 +48,7 @@ func (h *thread) next() (id, script string, body []byte) {
 	h.asked++
 	// No two threads say the same, so that none has its prompts computed by another's.
 	script = h.askChat("auto", "", 100*int(crc32.ChecksumIEEE([]byte(h.id))%1000)+h.asked)
-	return fmt.Sprint(h.id, "-", h.asked), script, encode(map[string]any{
+	return fmt.Sprint(h.id, "-", h.asked), script, encode(object{
 		"model": h.model, "messages": h.messages, "stream": true, "max_tokens": 2000, "conversation_id": h.conversation,
 	})
 }
@@ -142,9 +143,7 @@ func (u *under) end(t *testing.T, reuse string, decode ...*vllmsim.Instance) *re
 func (u *under) pace(t *testing.T, between time.Duration) {
 	t.Helper()
 	for _, instance := range u.slow {
-		if err := instance.Switch(vllmsim.Switches{Timing: &vllmsim.Timing{InterToken: between}}); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, instance.Switch(vllmsim.Switches{Timing: &vllmsim.Timing{InterToken: between}}))
 	}
 }
 
@@ -156,4 +155,32 @@ func (h *thread) on(t *testing.T, reuse, decode string) *record.Turn {
 		t.Errorf("%s: decode leg on %s, want %s", rec.Turn, name, decode)
 	}
 	return rec
+}
+
+// startOperated runs the program with a listener for operators.
+func startOperated(t *testing.T, c rigConfig) *rig {
+	t.Helper()
+	c.admin = true
+	return startRig(t, c)
+}
+
+// sent sends a turn and returns the answer with the record of the turn.
+func (r *rig) sent(t *testing.T, members object) (*answered, record.Turn) {
+	t.Helper()
+	a, id := r.try(t.Context(), t, members)
+	return a, r.turns.await(t, id)
+}
+
+// try sends a turn until it has ended or its context does.
+func (r *rig) try(ctx context.Context, t *testing.T, members object) (*answered, string) {
+	t.Helper()
+	id := fmt.Sprintf("asked-%d", r.asked.Add(1))
+	a, err := r.post(ctx, endpointOf(members), http.Header{"X-Request-Id": {id}}, encode(members), unwatched)
+	if err != nil && ctx.Err() == nil {
+		t.Errorf("%s: %v", id, err)
+	}
+	if err != nil {
+		a = &answered{ends: endsLeft}
+	}
+	return a, id
 }

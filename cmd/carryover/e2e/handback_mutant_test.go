@@ -1,13 +1,13 @@
 package e2e
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/tidwall/gjson"
 
@@ -109,27 +109,27 @@ func TestHandBackMutant_LegOfAnythingButTheTicketTheOracleSeesIt(t *testing.T) {
 		for _, believes := range []bool{false, true} {
 			t.Run(name+", believes "+strconv.FormatBool(believes), func(t *testing.T) {
 				t.Parallel()
-				h := startHandingWith(t, handingConfig(), 1, 1, func(deps *server.Deps) {
+				h := startRig(t, rigConfig{cfg: handingConfig(), flags: atOnce, replace: func(deps *server.Deps) {
 					deps.Connector = respelling{deps.Connector, tc.change}
 					if believes {
 						legs := &believing{Legs: deps.Legs}
 						deps.Legs, deps.Connector = legs, listening{deps.Connector, legs}
 					}
-				}, nil, atOnce...)
-				c := &listed{handing: h, id: "mutant", salt: "own"}
+				}})
+				c := &listed{rig: h, id: "mutant", salt: "own"}
 				for range 3 {
-					c.prompt = append(c.prompt, manyIDs(len(c.prompt))...)
+					c.prompt = append(c.prompt, manyIDs(len(c.prompt), 150)...)
 					c.ask(t, tc.seen == nil)
 					h.settle(t)
 				}
 				h.stop()
-				total := h.sum(t, "")
+				total := h.sum("")
 				for _, name := range tc.seen {
 					if total[name] == 0 {
 						t.Errorf("%s: got 0, want that it is seen", name)
 					}
 				}
-				if wrong := h.wrong(t); (wrong > 0) != (tc.seen != nil) {
+				if wrong := h.wrong(); (wrong > 0) != (tc.seen != nil) {
 					t.Errorf("wrong reads: got %d, with a mutant: %v", wrong, tc.seen != nil)
 				}
 				// What the engine says of ids and their number is enough to see it in service, where no oracle is.
@@ -142,9 +142,9 @@ func TestHandBackMutant_LegOfAnythingButTheTicketTheOracleSeesIt(t *testing.T) {
 	}
 }
 
-// manyIDs are more than prefill computes without reading.
-func manyIDs(from int) (ids []int) {
-	for i := range 150 {
+// manyIDs are ids of a prompt.
+func manyIDs(from, n int) (ids []int) {
+	for i := range n {
 		ids = append(ids, 300+(7*(from+i))%1000)
 	}
 	return ids
@@ -153,61 +153,54 @@ func manyIDs(from int) (ids []int) {
 // unrecognised has the program take a ticket for that of other blocks, whose state would stop its second taker.
 func unrecognised(ticket *convcache.Ticket) { ticket.ID = convcache.NewTicketID() }
 
-// leavingStore hands out copies: a ticket that was taken is there for the next one.
-type leavingStore struct {
-	server.Store
-	mu      sync.Mutex // guards the rest
-	tickets map[convcache.TicketID]convcache.Ticket
-}
-
-// Put implements server.Store.
-func (s *leavingStore) Put(ctx context.Context, key convcache.Key, ticket convcache.Ticket, ttl time.Duration) ([]convcache.Ticket, convcache.Outcome) {
-	kept := ticket
-	kept.Params, kept.Deadline = append([]byte{}, ticket.Params...), time.Now().Add(ttl)
-	s.mu.Lock()
-	s.tickets[ticket.ID] = kept
-	s.mu.Unlock()
-	return s.Store.Put(ctx, key, ticket, ttl)
-}
-
-// Take implements server.Store.
-func (s *leavingStore) Take(ctx context.Context, key convcache.Key, id convcache.TicketID) (convcache.Ticket, convcache.Outcome) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if ticket, ok := s.tickets[id]; ok {
+// leaving hands out copies: a ticket that was taken is there for the next one. It keeps notes of hand-backs only if told so.
+func leaving(store server.Store, notes bool) server.Store {
+	var mu sync.Mutex // guards tickets
+	tickets := map[convcache.TicketID]convcache.Ticket{}
+	return &tapped{Store: store, puts: func(ticket convcache.Ticket) bool {
+		ticket.Params = bytes.Clone(ticket.Params)
+		mu.Lock()
+		defer mu.Unlock()
+		if notes || !ticket.HandedBack() {
+			tickets[ticket.ID] = ticket
+		}
+		return notes || !ticket.HandedBack()
+	}, takes: func(id convcache.TicketID) (*convcache.Ticket, bool) {
+		mu.Lock()
+		defer mu.Unlock()
+		ticket, has := tickets[id]
 		unrecognised(&ticket)
-		return ticket, convcache.Taken
-	}
-	return s.Store.Take(ctx, key, id)
+		return &ticket, has
+	}}
 }
 
 // A turn comes while its ticket is on its way to prefill.
 func TestHandBackMutant_WithoutTheTakeTheOracleSeesIt(t *testing.T) {
 	t.Parallel()
 	for _, mutant := range []bool{false, true} {
-		t.Run(map[bool]string{false: "as it is", true: "mutant"}[mutant], func(t *testing.T) {
+		t.Run(called(mutant), func(t *testing.T) {
 			t.Parallel()
-			h := startHandingWith(t, handingConfig(), 1, 1, func(deps *server.Deps) {
+			h := startRig(t, rigConfig{cfg: handingConfig(), flags: atOnce, replace: func(deps *server.Deps) {
 				if mutant {
-					deps.Store = &leavingStore{Store: deps.Store, tickets: map[convcache.TicketID]convcache.Ticket{}}
+					deps.Store = leaving(deps.Store, true)
 				}
-			}, nil, atOnce...)
-			(&listed{handing: h, id: "proves the pair"}).turn(t)
+			}})
+			(&listed{rig: h, id: "proves the pair"}).turn(t)
 			h.settle(t)
 			release := h.hold(vllmsim.HandBackRead)
 			defer release()
-			c := &listed{handing: h, id: "mutant"}
+			c := &listed{rig: h, id: "mutant"}
 			c.turn(t)
 			h.held(t)
 			a := c.turn(t)
-			if strings.HasPrefix(a.reuse(), "hit;") != mutant {
+			if a.hit() != mutant {
 				t.Errorf("X-KV-Reuse %q, with a mutant: %v", a.reuse(), mutant)
 			}
 			release()
 			h.settle(t)
 			h.stop()
-			total := h.sum(t, config.RoleDecode)
-			if wrong := h.wrong(t); (wrong > 0) != mutant || (total["double_reads"] > 0) != mutant {
+			total := h.sum(config.RoleDecode)
+			if wrong := h.wrong(); (wrong > 0) != mutant || (total["double_reads"] > 0) != mutant {
 				t.Errorf("wrong reads: got %d, double reads %d, with a mutant: %v", wrong, total["double_reads"], mutant)
 			}
 		})
@@ -219,38 +212,27 @@ func TestHandBackMutant_WithoutTheTakeTheOracleSeesIt(t *testing.T) {
 func TestHandBackMutant_TicketBesideItsNoteTheOracleSeesIt(t *testing.T) {
 	t.Parallel()
 	for _, mutant := range []bool{false, true} {
-		t.Run(map[bool]string{false: "as it is", true: "mutant"}[mutant], func(t *testing.T) {
+		t.Run(called(mutant), func(t *testing.T) {
 			t.Parallel()
-			h := startHandingWith(t, handingConfig(), 2, 1, func(deps *server.Deps) {
+			h := startRig(t, rigConfig{cfg: handingConfig(), prefills: 2, flags: append([]string{"--routing-prefill", "round_robin"}, atOnce...), replace: func(deps *server.Deps) {
 				if mutant {
-					deps.Store = &ticketsOnly{leavingStore{Store: deps.Store, tickets: map[convcache.TicketID]convcache.Ticket{}}}
+					deps.Store = leaving(deps.Store, false)
 				}
-			}, nil, append([]string{"--routing-prefill", "round_robin"}, atOnce...)...)
+			}})
 			for range 2 { // both pairs are proven
-				(&listed{handing: h, id: "proves pairs"}).turn(t)
+				(&listed{rig: h, id: "proves pairs"}).turn(t)
 				h.settle(t)
 			}
-			c := &listed{handing: h, id: "mutant"}
+			c := &listed{rig: h, id: "mutant"}
 			for range 2 {
 				c.turn(t)
 				h.settle(t)
 				h.free(t, 0)
 			}
 			h.stop()
-			if wrong := h.wrong(t); (wrong > 0) != mutant {
+			if wrong := h.wrong(); (wrong > 0) != mutant {
 				t.Errorf("wrong reads: got %d, with a mutant: %v", wrong, mutant)
 			}
 		})
 	}
-}
-
-// ticketsOnly keeps tickets in the store for ever, and no notes.
-type ticketsOnly struct{ leavingStore }
-
-// Put implements server.Store.
-func (s *ticketsOnly) Put(ctx context.Context, key convcache.Key, ticket convcache.Ticket, ttl time.Duration) ([]convcache.Ticket, convcache.Outcome) {
-	if ticket.HandedBack() {
-		return nil, convcache.Stored
-	}
-	return s.leavingStore.Put(ctx, key, ticket, ttl)
 }

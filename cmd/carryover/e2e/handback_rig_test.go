@@ -9,21 +9,10 @@ import (
 
 	"github.com/tidwall/gjson"
 
-	"carryover/cmd/carryover/app"
-	"carryover/cmd/carryover/config"
 	"carryover/cmd/carryover/testrig"
-	"carryover/server"
 	"carryover/upstream"
 	"carryover/upstream/vllmsim"
 )
-
-// handing is a program that hands back what no turn uses.
-type handing struct {
-	*rig
-	cfg    vllmsim.Config
-	server *server.Server
-	deps   *server.Deps
-}
 
 // handBackModes are the flags of the ways to hand back, each so that a test need not wait for long.
 func handBackModes() map[string][]string {
@@ -43,73 +32,49 @@ func handingConfig() vllmsim.Config {
 }
 
 // startHanding runs the program on new instances.
-func startHanding(t *testing.T, cfg vllmsim.Config, prefills, decodes int, flags ...string) *handing {
+func startHanding(t *testing.T, cfg vllmsim.Config, prefills, decodes int, flags ...string) *rig {
 	t.Helper()
-	return startHandingWith(t, cfg, prefills, decodes, unchanged, nil, flags...)
-}
-
-// startHandingWith is startHanding with other parts.
-func startHandingWith(
-	t *testing.T, cfg vllmsim.Config, prefills, decodes int, replace func(*server.Deps), settings func(*server.Config), flags ...string,
-) *handing {
-	t.Helper()
-	h := &handing{cfg: cfg}
-	c := rigConfig{server: settings, flags: flags, wire: func(_ config.Config, p *app.Proxy) { h.server = p.Server }}
-	c.replace = func(deps *server.Deps) {
-		replace(deps)
-		h.deps = deps
-	}
-	for range prefills {
-		c.prefill = append(c.prefill, cfg)
-	}
-	for range decodes {
-		c.decode = append(c.decode, cfg)
-	}
-	h.rig = startRig(t, c)
-	return h
+	return startRig(t, rigConfig{cfg: cfg, prefills: prefills, decodes: decodes, flags: flags})
 }
 
 // ends are the ends of hand-backs.
 type ends struct{ done, failed, kept int }
 
-func (h *handing) ends() ends {
-	c := h.server.Counts().HandBacks
+func (r *rig) ends() ends {
+	c := r.proxy.Server.Counts().HandBacks
 	return ends{int(c.Done), int(c.Failed), int(c.Requeued)}
 }
 
 // settle waits until nothing is left to hand back. What a turn leaves is known when its client has the end of the answer.
-func (h *handing) settle(t *testing.T) {
+func (r *rig) settle(t *testing.T) {
 	t.Helper()
-	if !testrig.Eventually(func() bool {
-		used := h.server.HandBackMemory()
-		return used == 0 && h.server.HandBackWaiting() == 0
-	}) {
-		t.Fatalf("%d tickets wait to be handed back, of %+v", h.server.HandBackWaiting(), h.ends())
+	if !testrig.Eventually(func() bool { return r.proxy.Server.HandBackMemory() == 0 && r.proxy.Server.HandBackWaiting() == 0 }) {
+		t.Fatalf("%d tickets wait to be handed back, of %+v", r.proxy.Server.HandBackWaiting(), r.ends())
 	}
 }
 
 // handedBack waits until nothing is left to hand back, and wants all hand-backs so far to have ended like this.
-func (h *handing) handedBack(t *testing.T, want ends) {
+func (r *rig) handedBack(t *testing.T, want ends) {
 	t.Helper()
-	h.settle(t)
-	if got := h.ends(); got != want {
+	r.settle(t)
+	if got := r.ends(); got != want {
 		t.Errorf("hand-backs: got %+v, want %+v", got, want)
 	}
 }
 
 // free waits until decode pins no more than that.
-func (h *handing) free(t *testing.T, most int) {
+func (r *rig) free(t *testing.T, most int) {
 	t.Helper()
-	if !testrig.Eventually(func() bool { return h.sum(t, config.RoleDecode)["pins"] <= most }) {
-		t.Errorf("decode pins %d answers, want %d", h.sum(t, config.RoleDecode)["pins"], most)
+	if !testrig.Eventually(func() bool { return r.atDecode("pins") <= most }) {
+		t.Errorf("decode pins %d answers, want %d", r.atDecode("pins"), most)
 	}
 }
 
 // held waits until prefill has stopped a hand-back.
-func (h *handing) held(t *testing.T) {
+func (r *rig) held(t *testing.T) {
 	t.Helper()
-	if !testrig.Eventually(func() bool { return h.sum(t, config.RolePrefill)["held_hand_backs"] == 1 }) {
-		t.Fatalf("no hand-back is held; %+v", h.ends())
+	if !testrig.Eventually(func() bool { return r.atPrefill("held_hand_backs") == 1 }) {
+		t.Fatalf("no hand-back is held; %+v", r.ends())
 	}
 }
 
@@ -121,23 +86,23 @@ type accounted struct {
 }
 
 // verifyBack is verify of a program that hands back: nothing was read that had not to be, and decode is free.
-func (h *handing) verifyBack(t *testing.T, want accounted) {
+func (r *rig) verifyBack(t *testing.T, want accounted) {
 	t.Helper()
-	h.verifyPins(t, func() pins {
-		if left := h.sum(t, config.RoleDecode)["pins"] - h.store.unused(); want.upTo && left < want.pins {
+	r.verifyPins(t, func() pins {
+		if left := r.atDecode("pins") - r.store.unused(); want.upTo && left < want.pins {
 			return pins{unused: left}
 		}
 		return pins{unused: want.pins}
 	})
-	total := h.sum(t, "")
+	total := r.sum("")
 	if total["stale_reads"] != want.stale || total["late_notifications"] != 0 || total["declined_reads"] != 0 {
 		t.Errorf("stale reads: got %d, want %d; late notifications %d, declined reads %d, want none",
 			total["stale_reads"], want.stale, total["late_notifications"], total["declined_reads"])
 	}
 }
 
-// talk is a conversation of the program.
-func (h *handing) talk(id string) *chatting { return &chatting{rig: h.rig, id: id, cfg: h.cfg} }
+// talk is a conversation of the program, whose answers must be those of a lone instance.
+func (r *rig) talk(id string) *chatting { return &chatting{rig: r, id: id} }
 
 // byEngine reports whether a turn has found in prefill's own cache what was handed back.
 func byEngine(reuse string) bool {
@@ -154,7 +119,7 @@ func (c *chatting) hits(t *testing.T) {
 
 // listed is a conversation of text completions whose prompts are lists of ids, so that nothing of it must be learnt.
 type listed struct {
-	*handing
+	*rig
 	id, salt string
 	prompt   []int
 }
@@ -162,25 +127,20 @@ type listed struct {
 // turn asks for what follows more ids, and wants what a lone instance answers.
 func (c *listed) turn(t *testing.T) *answered {
 	t.Helper()
-	c.prompt = append(c.prompt, manyIDs(len(c.prompt)+len(c.id))...)
+	c.prompt = append(c.prompt, manyIDs(len(c.prompt)+len(c.id), 150)...)
 	return c.ask(t, true)
 }
 
 // ask sends the prompt as it is.
 func (c *listed) ask(t *testing.T, right bool) *answered {
 	t.Helper()
-	members := map[string]any{"model": "sim", "prompt": c.prompt, "max_tokens": 120, "ignore_eos": true, "return_token_ids": true, "conversation_id": c.id}
+	members := object{"model": "sim", "prompt": c.prompt, "max_tokens": 120, "ignore_eos": true, "return_token_ids": true, "conversation_id": c.id}
 	if c.salt != "" {
 		members["cache_salt"] = c.salt
 	}
-	a, err := c.post(t.Context(), "/v1/completions", http.Header{}, encode(members), unwatched)
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := c.must(t, "/v1/completions", nil, members)
 	raw, err := vllmsim.Lone(t.Context(), c.cfg, "/v1/completions", encode(members))
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	want := &answered{status: http.StatusOK, ends: endsWhole}
 	want.take(raw, "message")
 	if err := same(a, want); right && err != nil {

@@ -1,14 +1,9 @@
 package e2e
 
 import (
-	"encoding/json"
 	"fmt"
-	"net/http"
-	"strings"
 	"testing"
 
-	"carryover/cmd/carryover/app"
-	"carryover/cmd/carryover/config"
 	"carryover/cmd/carryover/testrig"
 	"carryover/convcache/redistest"
 	"carryover/upstream/vllmsim"
@@ -31,9 +26,9 @@ func TestHandBack_TheNextTurnRacesIt(t *testing.T) {
 				defer release()
 				c.hits(t)
 				first.held(t)
-				c.rig = second.rig
+				c.rig = second
 				a := c.turn(t)
-				if strings.HasPrefix(a.reuse(), "hit;") && !byEngine(a.reuse()) {
+				if a.hit() && !byEngine(a.reuse()) {
 					t.Errorf("X-KV-Reuse %q: the ticket was used twice", a.reuse())
 				}
 				if replicas == 1 && noHit(a.reuse()) != "miss;reason=handing_back" {
@@ -46,7 +41,7 @@ func TestHandBack_TheNextTurnRacesIt(t *testing.T) {
 				c.hits(t)
 				first.settle(t)
 				second.settle(t)
-				c.rig = first.rig
+				c.rig = first
 				c.hits(t)
 				first.settle(t)
 				if n := first.ends().done + second.ends().done; replicas == 2 && n != 5 || replicas == 1 && n != 10 {
@@ -54,9 +49,7 @@ func TestHandBack_TheNextTurnRacesIt(t *testing.T) {
 				}
 				if second != first {
 					second.stop()
-					for _, message := range second.turns.panics() {
-						t.Errorf("log: %s", message)
-					}
+					second.saidNothing(t)
 				}
 				first.verifyBack(t, accounted{})
 			})
@@ -69,9 +62,9 @@ func holdPoints() []vllmsim.HandBackPoint {
 }
 
 // hold stops hand-backs at every prefill instance.
-func (h *handing) hold(at vllmsim.HandBackPoint) (release func()) {
+func (r *rig) hold(at vllmsim.HandBackPoint) (release func()) {
 	var all []func()
-	for _, instance := range h.prefill {
+	for _, instance := range r.prefill {
 		all = append(all, instance.HoldHandBacks(at))
 	}
 	return func() {
@@ -82,144 +75,18 @@ func (h *handing) hold(at vllmsim.HandBackPoint) (release func()) {
 }
 
 // startHandingTwice runs one or two programs on the same instances, of one store.
-func startHandingTwice(t *testing.T, replicas int) (first, second *handing) {
+func startHandingTwice(t *testing.T, replicas int) (first, second *rig) {
 	t.Helper()
 	if replicas == 1 {
 		first = startHanding(t, handingConfig(), 2, 2, atOnce...)
 		return first, first
 	}
-	second = &handing{cfg: handingConfig()}
-	flags := append([]string{"--redis-url", "redis://" + redistest.Start(t).Addr()}, atOnce...)
-	c := rigConfig{env: []string{testrig.ReplicaSecret}, flags: flags}
-	first = &handing{cfg: handingConfig()}
-	for range 2 {
-		c.prefill, c.decode = append(c.prefill, first.cfg), append(c.decode, first.cfg)
+	c := rigConfig{
+		cfg: handingConfig(), prefills: 2, decodes: 2, env: []string{testrig.ReplicaSecret},
+		flags: append([]string{"--redis-url", "redis://" + redistest.Start(t).Addr()}, atOnce...),
 	}
-	c.wire = func(_ config.Config, p *app.Proxy) { first.server = p.Server }
-	first.rig = startRig(t, c)
-	for i := range first.prefill {
-		c.flags = append(c.flags, "--prefill", first.prefill[i].URL(), "--decode", first.decode[i].URL())
-	}
-	c.prefill, c.decode = nil, nil
-	c.wire = func(_ config.Config, p *app.Proxy) { second.server = p.Server }
-	second.rig = startRig(t, c)
+	first = startRig(t, c)
+	c.sharing = first
+	second = startRig(t, c)
 	return first, second
-}
-
-// Whoever names no conversation has nothing in the store.
-func TestHandBack_TurnsWithoutAConversation(t *testing.T) {
-	t.Parallel()
-	for mode, flags := range handBackModes() {
-		t.Run(mode, func(t *testing.T) {
-			t.Parallel()
-			h := startHanding(t, handingConfig(), 1, 2, append([]string{"--conversation-by-content", "off"}, flags...)...)
-			var messages []json.RawMessage
-			for turn := 1; turn <= 3; turn++ {
-				messages = append(messages, question("SAY "+longText(turn)+"."))
-				before := h.sum(t, config.RolePrefill)["local_hit_tokens"]
-				members := map[string]any{"model": "sim", "messages": messages, "max_tokens": 400}
-				a := h.alike(t, members)
-				if noHit(a.reuse()) != "miss;reason=no_conversation" {
-					t.Errorf("turn %d: X-KV-Reuse %q", turn, a.reuse())
-				}
-				if stored := h.turns.await(t, a.header.Get("X-Request-Id")).Stored; stored != "hand_back" {
-					t.Errorf("turn %d: stored %q, want hand_back", turn, stored)
-				}
-				if found := h.sum(t, config.RolePrefill)["local_hit_tokens"] - before; turn > 1 && found < 100*(turn-1) {
-					t.Errorf("turn %d found %d tokens in prefill's cache", turn, found)
-				}
-				h.handedBack(t, ends{done: turn})
-				h.free(t, 0)
-				messages = append(messages, a.assistant())
-			}
-			h.verifyBack(t, accounted{})
-		})
-	}
-}
-
-// alike asks, and wants what a lone instance answers.
-func (h *handing) alike(t *testing.T, members map[string]any) *answered {
-	t.Helper()
-	right, err := vllmsim.Lone(t.Context(), h.cfg, "/v1/chat/completions", encode(members))
-	if err != nil {
-		t.Fatal(err)
-	}
-	a, err := h.post(t.Context(), "/v1/chat/completions", http.Header{}, encode(members), unwatched)
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := &answered{status: http.StatusOK, ends: endsWhole}
-	want.take(right, "message")
-	if err := same(a, want); err != nil {
-		t.Errorf("%s: %v", a.reuse(), err)
-	}
-	return a
-}
-
-// Equal conversations under several salts, of the client's own and of the program's for tenants.
-func TestHandBack_TenantsWithSalts(t *testing.T) {
-	t.Parallel()
-	for name, flags := range map[string][]string{"the client's": nil, "the tenant's": {"--tenant-header", "X-Tenant", "--tenant-salt"}} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			h := startHanding(t, handingConfig(), 1, 1, append(flags, atOnce...)...)
-			tenants := []string{"", "a", "b"}
-			var messages []json.RawMessage
-			for turn := 1; turn <= 3; turn++ {
-				messages = append(messages, question("SAY "+longText(turn)+"."))
-				var a *answered
-				for _, tenant := range tenants {
-					members := map[string]any{"model": "sim", "messages": messages, "max_tokens": 400, "conversation_id": "equal" + tenant}
-					header := http.Header{}
-					if tenant != "" {
-						members["cache_salt"] = "salt of " + tenant
-						header.Set("X-Tenant", tenant)
-					}
-					var err error
-					if a, err = h.post(t.Context(), "/v1/chat/completions", header, encode(members), unwatched); err != nil {
-						t.Fatal(err)
-					}
-					if a.content != longText(turn)+"." {
-						t.Errorf("turn %d of %q: answered %q", turn, tenant, a.content)
-					}
-					if turn > 1 && !byEngine(a.reuse()) || turn == 1 && a.reuse() != "miss;reason=first_turn" {
-						t.Errorf("turn %d of %q: X-KV-Reuse %q", turn, tenant, a.reuse())
-					}
-					h.settle(t)
-				}
-				messages = append(messages, a.assistant())
-			}
-			h.handedBack(t, ends{done: 9})
-			h.free(t, 0)
-			h.verifyBack(t, accounted{})
-		})
-	}
-}
-
-// Of an answer whose ids are not all known nothing is handed back: prefill would file KV under ids that are not its own.
-func TestHandBack_WithoutAllIDsThereIsNone(t *testing.T) {
-	t.Parallel()
-	for _, plugIn := range []bool{false, true} {
-		for _, kind := range []string{vllmsim.FaultLostID, vllmsim.FaultDoubledID} {
-			t.Run(fmt.Sprintf("%s, plug-in %v", kind, plugIn), func(t *testing.T) {
-				t.Parallel()
-				cfg := handingConfig()
-				cfg.OutputTokenIDs = plugIn
-				h := startHanding(t, cfg, 1, 1, atOnce...)
-				c := h.talk("lost")
-				c.want(t, "miss;")
-				h.handedBack(t, ends{done: 1})
-				if err := h.decode[0].SetFault(vllmsim.Fault{Kind: kind, Count: 1}); err != nil {
-					t.Fatal(err)
-				}
-				c.hits(t)
-				h.handedBack(t, ends{done: 1})
-				c.turn(t)
-				h.handedBack(t, ends{done: 2})
-				c.hits(t)
-				h.handedBack(t, ends{done: 3})
-				h.verifyBack(t, accounted{pins: 1})
-			})
-		}
-	}
 }

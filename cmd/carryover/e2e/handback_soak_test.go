@@ -61,7 +61,7 @@ func TestSoakOfDoubts_HandingBack(t *testing.T) {
 				d := newDoubting(t, vllmsim.VLLM033, of.kinds, own, of.conversations, flags...)
 				d.handing = true
 				d.run(t, of.conversations)
-				c := d.server.Counts().HandBacks
+				c := d.proxy.Server.Counts().HandBacks
 				t.Logf("handed back: %+v; %d of %d hits by proof=engine", c, d.engine, d.hits)
 				if c.Done == 0 || d.engine == 0 && of.conversations == mixture { // of few there may be none
 					t.Errorf("%d hand-backs ended well, and %d turns found what came of them: nothing was shown", c.Done, d.engine)
@@ -74,7 +74,7 @@ func TestSoakOfDoubts_HandingBack(t *testing.T) {
 // pause is for a client that lets its ticket be handed back, if others leave the program the time.
 func (d *doubting) pause() {
 	within(400*time.Millisecond, func() bool {
-		used := d.server.HandBackMemory()
+		used := d.proxy.Server.HandBackMemory()
 		return used == 0
 	})
 }

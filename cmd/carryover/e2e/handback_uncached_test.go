@@ -1,10 +1,8 @@
 package e2e
 
 import (
-	"strings"
 	"testing"
 
-	"carryover/cmd/carryover/config"
 	"carryover/cmd/carryover/testrig"
 )
 
@@ -21,11 +19,11 @@ func TestHandBack_NotToAPrefillWithoutPrefixCaching(t *testing.T) {
 			c.learnt(t)
 			for range 3 {
 				h.settle(t)
-				if a := c.turn(t); !strings.HasPrefix(a.reuse(), "hit;") || byEngine(a.reuse()) {
+				if a := c.turn(t); !a.hit() || byEngine(a.reuse()) {
 					t.Errorf("turn %d: X-KV-Reuse %q, want a hit by the ticket", c.asks, a.reuse())
 				}
 			}
-			if h.sum(t, config.RolePrefill)["hand_backs"] != 0 {
+			if h.atPrefill("hand_backs") != 0 {
 				t.Errorf("handed back: %+v", h.ends())
 			}
 			if n := h.turns.count("WARN prefill does not keep what is handed back to it; tickets serve turns instead"); n != 1 {
@@ -42,7 +40,7 @@ func TestHandBack_EvictionsInARowEndIt(t *testing.T) {
 	cfg := handingConfig()
 	h := startHanding(t, cfg, 1, 1, atOnce...)
 	evict := func() { // what others do to a cache
-		if !testrig.Eventually(func() bool { return h.sum(t, config.RolePrefill)["running"] == 0 }) {
+		if !testrig.Eventually(func() bool { return h.atPrefill("running") == 0 }) {
 			t.Fatal("prefill computes on")
 		}
 		for _, instance := range h.prefill {
@@ -57,11 +55,11 @@ func TestHandBack_EvictionsInARowEndIt(t *testing.T) {
 		evict()
 		if a := c.turn(t); noHit(a.reuse()) == "miss;reason=handed_back_evicted" {
 			evicted++
-		} else if strings.HasPrefix(a.reuse(), "hit;") && !byEngine(a.reuse()) {
+		} else if a.hit() && !byEngine(a.reuse()) {
 			break
 		}
 	}
-	if a := c.turn(t); evicted == 0 || evicted > 8 || !strings.HasPrefix(a.reuse(), "hit;") || byEngine(a.reuse()) {
+	if a := c.turn(t); evicted == 0 || evicted > 8 || !a.hit() || byEngine(a.reuse()) {
 		t.Errorf("after %d turns that found nothing: X-KV-Reuse %q, want a hit by the ticket after eight at most", evicted, a.reuse())
 	}
 	if n := h.turns.count("WARN prefill does not keep what is handed back to it; tickets serve turns instead"); n != 1 {

@@ -1,11 +1,12 @@
 package e2e
 
 import (
+	"cmp"
 	"context"
-	"encoding/json"
 	"log/slog"
 	"net"
 	"net/http"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -17,9 +18,8 @@ import (
 	"carryover/cmd/carryover/config"
 	"carryover/cmd/carryover/config/configtest"
 	"carryover/cmd/carryover/testrig"
-	"carryover/convcache"
 	"carryover/server"
-	"carryover/server/record"
+	"carryover/server/journal"
 	"carryover/upstream"
 	"carryover/upstream/vllmsim"
 )
@@ -27,33 +27,56 @@ import (
 // rig is the whole program in front of simulated instances, and a client.
 type rig struct {
 	prefill, decode []*vllmsim.Instance
+	cfg             vllmsim.Config // of instances, if all have the same
 	base            string
+	operators       string // base URL of the admin listener, "" without one
 	client          *http.Client
 	store           *ledger
 	between         *interposed
 	turns           *turnLog
-	hangUp          func() // drops the program's idle connections to instances
-	look            func() // has the program read of every instance which start is alive
-	args            string // the command line
-	metrics         http.Handler
-	counts          func() record.Counts
-	know            func() // has the program know how each instance of prefill reads prompts
+	proxy           *app.Proxy
+	asked           atomic.Int64
+	look            func()  // has the program read of every instance which start is alive
+	args            string  // the command line
+	log             *writes // of a whole program
+	connector       string  // "" is NIXL
+	port            int     // where LMCache's notifications go
+	folder          string  // of LMCache's storage
+	entry           string  // what the file says of instances of prefill, too
+	lone            *rig    // an engine alone
+	file            string  // the configuration file, with an admin listener
+	know            func()  // has the program know how each instance of prefill reads prompts
 	stop            func()
 }
+
+// metrics is what Prometheus asks.
+func (r *rig) metrics() http.Handler { return r.proxy.Telemetry.Meters.Scraped }
+
+// hangUp drops the program's idle connections to instances.
+func (r *rig) hangUp() { r.proxy.Client.Close() }
 
 // rigConfig says what a rig is made of. The flags are those of the command line; the
 // instances are added to them.
 type rigConfig struct {
-	prefill, decode []vllmsim.Config
-	host            string // where instances listen, 127.0.0.1 by default
-	flags           []string
-	env             []string
-	replace         func(*server.Deps)              // nil keeps what the program is wired with
-	wire            func(config.Config, *app.Proxy) // nil, too; may put another source in place, and add to what runs
-	server          func(*server.Config)            // nil changes nothing
-	probed          bool                            // the prober runs
-	empty           bool                            // no instance is waited for: they come later, or never
-	taught          bool                            // the program knows how instances read prompts, from their start on
+	found             bool             // its flags say where instances are
+	cfg               vllmsim.Config   // of all instances
+	prefills, decodes int              // 1 for 0
+	prefill, decode   []vllmsim.Config // in their place, where instances differ
+	sharing           *rig             // has the instances
+	host              string           // where instances listen, 127.0.0.1 by default
+	flags             []string
+	env               []string
+	replace           func(*server.Deps)   // nil keeps what the program is wired with
+	server            func(*server.Config) // nil changes nothing
+	probed            bool                 // the prober runs
+	empty             bool                 // no instance is waited for: they come later, or never
+	taught            bool                 // the program knows how instances read prompts, from their start on
+	connector         string               // config.ConnectorNIXL for ""
+	port              int                  // where LMCache's notifications go, a free one for 0
+	entry             string               // of Mooncake's instances in the file
+	alone             bool                 // an engine says what is right
+	admin             bool                 // it has a listener for operators, and a configuration file
+	file              string               // what that says first
 }
 
 // steady leaves pins where they are, so that a test can count them, unless it asks for releases. Only requests with an id leave tickets,
@@ -71,18 +94,47 @@ func startRig(t *testing.T, c rigConfig) *rig {
 	flags := slices.Concat(testrig.Patient(), steady, c.flags)
 	start := func(flag string, configs []vllmsim.Config, into *[]*vllmsim.Instance) {
 		for _, cfg := range configs {
+			if c.connector != "" {
+				*into = append(*into, r.connected(t, flag[2:], cfg))
+				continue
+			}
 			instance := testrig.StartInstance(t, cfg, c.host)
 			*into = append(*into, instance)
 			flags = append(flags, flag, instance.URL())
 		}
 	}
+	r.cfg = vllmsim.DefaultConfig()
+	if c.cfg.BlockSize == 0 && c.prefill == nil && c.decode == nil && !c.found {
+		c.cfg = r.cfg
+	}
+	if c.cfg.BlockSize > 0 && c.sharing == nil {
+		r.cfg, c.prefill, c.decode = c.cfg, slices.Repeat([]vllmsim.Config{c.cfg}, max(1, c.prefills)), slices.Repeat([]vllmsim.Config{c.cfg}, max(1, c.decodes))
+	}
+	if r.connector, r.entry, r.port = c.connector, c.entry, c.port; c.connector != "" {
+		r.folder, r.port = t.TempDir(), cmp.Or(c.port, freePort(t))
+	}
+	if c.alone {
+		r.startAlone(t, append(c.decode, r.cfg)[0])
+	}
 	start("--prefill", c.prefill, &r.prefill)
 	start("--decode", c.decode, &r.decode)
+	switch {
+	case c.sharing != nil && c.connector != "":
+		r.cfg, r.prefill, r.decode, r.lone = c.sharing.cfg, c.sharing.prefill, c.sharing.decode, c.sharing.lone
+		flags = append(flags, r.connecting(t, c.file)...)
+	case c.sharing != nil:
+		r.cfg, flags = c.sharing.cfg, append(flags, c.sharing.named()...)
+	case c.connector != "":
+		flags = append(flags, r.connecting(t, c.file)...)
+	}
+	if c.admin {
+		r.file = filepath.Join(t.TempDir(), "carryover.yaml")
+		r.configure(t, c.file)
+		flags = append(flags, "--config", r.file)
+	}
 	r.args = strings.Join(flags, " ")
 	cfg, err := configtest.Load(t, r.args, c.env...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	r.serve(t, cfg, c)
 	return r
 }
@@ -90,13 +142,9 @@ func startRig(t *testing.T, c rigConfig) *rig {
 func (r *rig) serve(t *testing.T, cfg config.Config, c rigConfig) {
 	t.Helper()
 	telemetry, err := app.LoadTelemetry()
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	p, deps, err := app.NewParts(app.Configured{Config: cfg, Telemetry: telemetry, AskLimit: 30 * time.Second}, slog.New(r.turns))
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	if c.replace != nil {
 		c.replace(&deps)
 	}
@@ -105,29 +153,26 @@ func (r *rig) serve(t *testing.T, cfg config.Config, c rigConfig) {
 	if !c.probed {
 		p.Probe = unprobed
 	}
-	r.store = &ledger{Store: deps.Store, unread: map[convcache.TicketID]struct{}{}}
+	r.store = &ledger{}
 	r.between = &interposed{Legs: deps.Legs}
-	deps.Store, deps.Legs = r.store, r.between
-	deps.Observers = append(deps.Observers, r.turns.observe)
+	deps.Store, deps.Legs = r.store.unread(deps.Store), r.between
+	p.Journal = journal.New(journal.Config{})
+	deps.Observers = append(deps.Observers, r.turns.observe, p.Journal.Observe)
 	settings := app.NewServerConfig(cfg, slog.New(r.turns))
 	settings.ReuseTrialTimeout = 25 * time.Second // a machine that is busy with other tests answers late
 	if c.server != nil {
 		c.server(&settings)
 	}
 	p.Server = server.New(settings, deps)
-	r.counts = p.Server.Counts
-	if c.wire != nil {
-		c.wire(cfg, p)
+	if r.proxy = p; c.admin {
+		r.serveOperators(t, cfg)
 	}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.base, r.metrics = "http://"+listener.Addr().String(), p.Telemetry.Meters.Scraped
+	noError(t, err)
+	r.base = "http://" + listener.Addr().String()
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1) // one result, read once
 	go func() { ended <- p.Run(ctx, listener) }()
-	r.hangUp = p.Client.Close
 	go dropIdle(ctx, p.Client)
 	r.look = func() { readStarts(t, p) }
 	r.know = func() {
@@ -148,6 +193,24 @@ func (r *rig) serve(t *testing.T, cfg config.Config, c rigConfig) {
 		}
 	})
 	t.Cleanup(r.stop)
+}
+
+// noError ends the test where something failed that is not tested.
+func noError(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// named are the flags that name the instances.
+func (r *rig) named() (flags []string) {
+	for _, role := range []string{config.RolePrefill, config.RoleDecode} {
+		for _, instance := range r.all(role) {
+			flags = append(flags, "--"+role, instance.URL())
+		}
+	}
+	return flags
 }
 
 // unprobed stands for a prober that does nothing.
@@ -212,6 +275,15 @@ func keepReading(ctx context.Context, p *app.Proxy) {
 	}
 }
 
+// startInstances starts instances of one configuration.
+func startInstances(t *testing.T, n int, cfg vllmsim.Config) (all []*vllmsim.Instance) {
+	t.Helper()
+	for range n {
+		all = append(all, testrig.StartInstance(t, cfg, ""))
+	}
+	return all
+}
+
 // all are the instances of a role, or of both for "".
 func (r *rig) all(role string) []*vllmsim.Instance {
 	switch role {
@@ -221,166 +293,4 @@ func (r *rig) all(role string) []*vllmsim.Instance {
 		return r.decode
 	}
 	return append(append([]*vllmsim.Instance{}, r.prefill...), r.decode...)
-}
-
-// sum adds up the statistics of a role, or of all instances for "".
-func (r *rig) sum(t *testing.T, role string) map[string]int {
-	t.Helper()
-	total := map[string]int{}
-	for _, instance := range r.all(role) {
-		encoded, err := json.Marshal(instance.Stats())
-		if err != nil {
-			t.Fatal(err)
-		}
-		one := map[string]int{}
-		if err := json.Unmarshal(encoded, &one); err != nil {
-			t.Fatal(err)
-		}
-		for name, n := range one {
-			total[name] += n
-		}
-	}
-	return total
-}
-
-// wrongReads are the statistics that a read of anything but the reader's own KV
-// moves.
-func wrongReads() []string {
-	return []string{"corrupt_reads", "poisoned", "double_reads", "expired_reads", "unknown_reads", "deaths", "uneven_hand_backs", "leased_hand_backs", "other_salts"}
-}
-
-// pins are the pins that a test explains beside those of tickets that were not used.
-type pins struct {
-	unused int // of decode, without a ticket or of one that was spent in vain
-	leased int // of prefill, whose hand-over was not read
-}
-
-// verify ends the program and asserts what every test of it ends with: nothing was
-// read wrongly, and every pin is one that a ticket names or that the test explains.
-func (r *rig) verify(t *testing.T, want pins) {
-	t.Helper()
-	r.verifyPins(t, func() pins { return want })
-}
-
-// verifyPins is verify where the engines tell what explains their pins: a leg that was given up may still reach its engine when the
-// program has ended.
-func (r *rig) verifyPins(t *testing.T, explained func() pins) {
-	t.Helper()
-	r.stop()
-	total := r.sum(t, "")
-	for _, name := range wrongReads() {
-		if total[name] != 0 {
-			t.Errorf("%s: got %d, want 0", name, total[name])
-		}
-	}
-	got, want, unused := pins{}, pins{}, r.store.unused()
-	// Prefill tells decode about blocks that it does not need without waiting.
-	settled := testrig.Eventually(func() bool {
-		want = explained()
-		want.unused += unused
-		total = r.sum(t, "")
-		got = pins{unused: total["pins"] - total["leased_pins"], leased: total["leased_pins"]}
-		return got == want && total["running"] == 0
-	})
-	if !settled {
-		t.Errorf("pins: got %+v, want %+v; %d requests still run", got, want, total["running"])
-	}
-	if total["parked"] != 0 {
-		t.Errorf("parked requests: got %d, want 0", total["parked"])
-	}
-	for _, message := range r.turns.panics() {
-		t.Errorf("log: %s", message)
-	}
-}
-
-// interposed lets a test act on the legs of a turn. It also gives legs to silent instances less time.
-type interposed struct {
-	server.Legs
-	ahead  atomic.Pointer[func()]                    // acts once before the next leg is sent, when the turn has read which start is alive
-	once   atomic.Pointer[func(ctx context.Context)] // acts once between the legs: after prefill has answered, before the server knows
-	silent sync.Map                                  // base URLs of instances that answer no leg
-}
-
-// atLeg has something happen before the next leg is sent, and before another that is sent at the same time.
-func (e *interposed) atLeg(act func()) {
-	act = sync.OnceFunc(act)
-	e.ahead.Store(&act)
-}
-
-// gather holds legs back until so many are about to be sent, each by a turn of its own.
-func (e *interposed) gather(legs int) {
-	var arrived sync.WaitGroup
-	arrived.Add(legs)
-	left := atomic.Int32{}
-	left.Store(int32(legs))
-	act := func() {
-		if left.Add(-1) >= 0 {
-			arrived.Done()
-		}
-		arrived.Wait()
-	}
-	e.ahead.Store(&act)
-}
-
-func (e *interposed) acts() {
-	if act := e.ahead.Load(); act != nil {
-		(*act)()
-	}
-}
-
-// silence is the time limit of a leg to an instance that answers none. The outcome of such a leg does not depend on the limit. A setting of
-// the program would also bound the legs that an instance answers, and those take seconds on a busy machine.
-const silence = 300 * time.Millisecond
-
-// setFault sets a fault of an instance.
-func (r *rig) setFault(t *testing.T, instance *vllmsim.Instance, fault vllmsim.Fault) {
-	t.Helper()
-	if err := instance.SetFault(fault); err != nil {
-		t.Fatal(err)
-	}
-	if fault.Kind == vllmsim.FaultSilent {
-		r.between.silent.Store(instance.URL(), true)
-	}
-}
-
-// clearFaults ends the faults of an instance.
-func (r *rig) clearFaults(t *testing.T, instance *vllmsim.Instance) {
-	t.Helper()
-	r.between.silent.Delete(instance.URL())
-	if err := instance.ClearFaults(); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// answersNone reports whether an instance has the fault that it answers no leg.
-func (e *interposed) answersNone(instance *upstream.Instance) bool {
-	_, is := e.silent.Load(instance.BaseURL)
-	return is
-}
-
-// Decode implements server.Legs.
-func (e *interposed) Decode(ctx context.Context, leg upstream.Leg, limits upstream.Limits) (*upstream.Stream, error) {
-	e.acts()
-	if e.answersNone(leg.Instance) {
-		limits.FirstByte = silence
-	}
-	return e.Legs.Decode(ctx, leg, limits)
-}
-
-// Prefill implements server.Legs.
-func (e *interposed) Prefill(ctx context.Context, leg upstream.Leg) (upstream.PrefillAnswer, error) {
-	e.acts()
-	if e.answersNone(leg.Instance) {
-		limited, cancel := context.WithTimeoutCause(ctx, silence, upstream.ErrPrefillTimeout)
-		defer cancel()
-		ctx = limited
-	}
-	answer, err := e.Legs.Prefill(ctx, leg)
-	if leg.Instance.Role != upstream.RolePrefill { // a rescue
-		return answer, err
-	}
-	if act := e.once.Swap(nil); act != nil {
-		(*act)(ctx)
-	}
-	return answer, err
 }

@@ -16,17 +16,17 @@ func manual() string {
 }
 
 // from returns a conversation that begins with the manual.
-func (p *publishing) from(id string) *thread {
-	h := p.thread(id)
+func (r *rig) from(id string) *thread {
+	h := r.thread(id)
 	h.messages = append(h.messages, encode(map[string]string{"role": "system", "content": manual()}))
 	return h
 }
 
 // prefilledOn returns which prefill instance a turn was sent to.
-func (p *publishing) prefilledOn(t *testing.T, rec *record.Turn) int {
+func (r *rig) prefilledOn(t *testing.T, rec *record.Turn) int {
 	t.Helper()
 	name := rec.Leg(upstream.RolePrefill).Instance
-	for i, instance := range p.prefill {
+	for i, instance := range r.prefill {
 		if name == authority(instance) {
 			return i
 		}
@@ -36,8 +36,8 @@ func (p *publishing) prefilledOn(t *testing.T, rec *record.Turn) int {
 }
 
 // held is how many blocks prefill instance i holds, as far as the program has heard.
-func (p *publishing) held(i int) int {
-	return p.proxy.Fleet.Engine(upstream.RolePrefill, authority(p.prefill[i])).Live().CachedBlocks
+func (r *rig) heldBlocks(i int) int {
+	return r.proxy.Fleet.Engine(upstream.RolePrefill, authority(r.prefill[i])).Live().CachedBlocks
 }
 
 // Prompts go where their beginning is: not where it was and has been evicted, and also where another client has had it computed.
@@ -56,16 +56,14 @@ func TestKVEvents_PromptsGoWhereTheirBeginningIs(t *testing.T) {
 		t.Fatalf("the second conversation that begins alike was sent to instance %d, want %d", got, first)
 	}
 	p.prefill[first].ClearBlocks()
-	body := encode(map[string]any{"model": "sim", "max_tokens": 1, "messages": []any{
+	body := encode(object{"model": "sim", "max_tokens": 1, "messages": []any{
 		map[string]string{"role": "system", "content": manual()}, map[string]string{"role": "user", "content": "Of another client."},
 	}})
 	response, err := http.Post(p.prefill[other].URL()+"/v1/chat/completions", "application/json", strings.NewReader(string(body)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	response.Body.Close()
-	if !within(foundWithin, func() bool { return p.held(first) == 0 && p.held(other) >= len(manual())/64 }) {
-		t.Fatalf("%d and %d blocks are held, as far as the program has heard", p.held(first), p.held(other))
+	if !within(foundWithin, func() bool { return p.heldBlocks(first) == 0 && p.heldBlocks(other) >= len(manual())/64 }) {
+		t.Fatalf("%d and %d blocks are held, as far as the program has heard", p.heldBlocks(first), p.heldBlocks(other))
 	}
 	before := p.prefill[other].Stats().LocalHitTokens
 	if got := p.prefilledOn(t, p.from("c").turn(t, "first_turn")); got != other {

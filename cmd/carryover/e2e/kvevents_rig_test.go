@@ -5,21 +5,13 @@ import (
 	"strconv"
 	"testing"
 
-	"carryover/cmd/carryover/app"
 	"carryover/cmd/carryover/config"
 	"carryover/upstream/vllmsim"
 )
 
-// publishing is the whole program in front of instances that publish KV events, each at a loopback address of its own and all at the
-// same ports.
-type publishing struct {
-	*rig
-	proxy *app.Proxy
-}
-
-// startPublishing starts so many instances of each role. The program's flags name the ports of their events. change may change the
+// startPublishing starts so many instances of each role, each at a loopback address of its own, which publish KV events at the same ports. The program's flags name the ports of their events. change may change the
 // configuration of an instance.
-func startPublishing(t *testing.T, prefills, decodes int, c rigConfig, change func(role string, i int, cfg *vllmsim.Config)) *publishing {
+func startPublishing(t *testing.T, prefills, decodes int, c rigConfig, change func(role string, i int, cfg *vllmsim.Config)) *rig {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("drives the whole program")
@@ -50,16 +42,8 @@ func startPublishing(t *testing.T, prefills, decodes int, c rigConfig, change fu
 		}
 		flags = append(flags, "--"+role, instance.URL())
 	}
-	p := &publishing{}
-	c.flags = append(flags, c.flags...)
-	wire := c.wire
-	c.wire = func(cfg config.Config, x *app.Proxy) {
-		p.proxy = x
-		if wire != nil {
-			wire(cfg, x)
-		}
-	}
-	p.rig = startRig(t, c)
+	c.flags, c.found = append(flags, c.flags...), true
+	p := startRig(t, c)
 	p.prefill, p.decode = instances[:prefills], instances[prefills:]
 	return p
 }

@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"os"
@@ -21,35 +20,12 @@ import (
 	"carryover/upstream/vllmsim"
 )
 
-// having writes the file with so much of each role, and what else it is to say. It returns the addresses.
-func (r *reloadable) having(t *testing.T, prefill, decode []*vllmsim.Instance, more string) (names []string) {
-	t.Helper()
-	text := "listen: {host: 127.0.0.1, port: 0}\nadmin: {listen: \"127.0.0.1:0\"}\n"
-	for role, some := range map[string][]*vllmsim.Instance{config.RolePrefill: prefill, config.RoleDecode: decode} {
-		text += role + ":\n"
-		for _, instance := range some {
-			text += "  - {url: " + instance.URL() + "}\n"
-			names = append(names, instance.URL())
-		}
-	}
-	if err := os.WriteFile(r.file, []byte(text+more), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	slices.Sort(names)
-	return names
-}
-
 // serving lists the addresses of the instances that the admin listener shows and that are not being removed.
-func (r *reloadable) serving(t *testing.T) (names []string) {
+func (r *rig) serving(t *testing.T) (names []string) {
 	t.Helper()
-	_, body := r.operate(t, http.MethodGet, "/admin/instances")
-	var list struct{ Instances []shown }
-	if err := json.Unmarshal([]byte(body), &list); err != nil {
-		t.Fatalf("%v: %s", err, body)
-	}
-	for _, one := range list.Instances {
-		if !strings.HasPrefix(one.Why, "it was removed") {
-			names = append(names, one.URL)
+	for _, one := range r.operates(t, http.MethodGet, "/admin/instances", nil, http.StatusOK).Get("instances").Array() {
+		if !strings.HasPrefix(one.Get("why").String(), "it was removed") {
+			names = append(names, one.Get("url").String())
 		}
 	}
 	slices.Sort(names)
@@ -57,13 +33,13 @@ func (r *reloadable) serving(t *testing.T) (names []string) {
 }
 
 // wantTurns holds a conversation of streams until there are enough. Each answer must be what the model says.
-func (r *reloadable) wantTurns(ctx context.Context, id string, enough func(turn int) bool) error {
-	var messages []json.RawMessage
+func (r *rig) wantTurns(ctx context.Context, id string, enough func(turn int) bool) error {
+	var messages speech
 	for turn := 1; !enough(turn); turn++ {
 		answer := fmt.Sprintf("Answer %d of %s is what the clerk remembers of it.", turn, id)
 		messages = append(messages, question(fmt.Sprintf("%s %d %s SAY %s", id, turn, longText(turn), answer)))
-		body := encode(map[string]any{"model": "sim", "messages": messages, "stream": true, "max_tokens": 400, "conversation_id": id})
-		a, err := r.post(ctx, "/v1/chat/completions", http.Header{}, body, unwatched)
+		body := encode(object{"model": "sim", "messages": messages, "stream": true, "max_tokens": 400, "conversation_id": id})
+		a, err := r.post(ctx, "/v1/chat/completions", nil, body, unwatched)
 		switch {
 		case err != nil:
 			return fmt.Errorf("%s, turn %d: %w", id, turn, err)
@@ -78,7 +54,7 @@ func (r *reloadable) wantTurns(ctx context.Context, id string, enough func(turn 
 }
 
 // ownLegs is how many legs of our own prefill got, which release blocks or hand them back. They are dropped at their first event.
-func (r *reloadable) ownLegs() (n int) {
+func (r *rig) ownLegs() (n int) {
 	for _, instance := range r.prefill {
 		for _, body := range legs(instance) {
 			if gjson.GetBytes(body, "ignore_eos").Bool() && gjson.GetBytes(body, "kv_transfer_params.remote_block_ids").IsArray() {
@@ -95,9 +71,7 @@ func TestReload_UnderTraffic(t *testing.T) {
 	r := startReloadable(t)
 	for _, instance := range r.all("") {
 		apart := vllmsim.Timing{InterToken: time.Millisecond} // turns take about as long as a reload
-		if err := instance.Switch(vllmsim.Switches{Timing: &apart}); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, instance.Switch(vllmsim.Switches{Timing: &apart}))
 	}
 	var reloaded atomic.Bool
 	var turns atomic.Int64
@@ -125,51 +99,44 @@ func TestReload_UnderTraffic(t *testing.T) {
 		}
 		more := fmt.Sprintf("routing: {prefill: %s, decode: %s, disagg_threshold: %d, prefill_failure: %s}\nlimits: {max_per_instance: %d}\n",
 			policies[i%len(policies)], policies[(i+3)%len(policies)], i%2*200, []string{"retry_other", "decode_only", "error"}[i%3], i%2*100)
-		want := r.having(t, some(r.prefill, 0), some(r.decode, i/3), more)
+		prefill, decode := some(r.prefill, 0), some(r.decode, i/3)
+		var want []string
+		for _, instance := range slices.Concat(prefill, decode) {
+			want = append(want, instance.URL())
+		}
+		slices.Sort(want)
+		r.configure(t, naming(prefill, decode, "")+more)
 		if i%2 == 0 {
-			if status, body := r.operate(t, http.MethodPost, "/admin/reload"); status != http.StatusOK {
-				t.Fatalf("reload: %d %s", status, body)
-			}
+			r.operates(t, http.MethodPost, "/admin/reload", nil, http.StatusOK)
 		} else if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil { // the program in this process has asked for it
 			t.Fatal(err)
 		}
 		if !within(time.Minute, func() bool { return slices.Equal(r.serving(t), want) }) {
 			t.Fatalf("reload %d: %v serve, want %v", i, r.serving(t), want)
 		}
-		r.having(t, r.prefill, r.decode, more+"routing: {decode: best}\n")
-		if status, body := r.operate(t, http.MethodPost, "/admin/reload"); status != http.StatusUnprocessableEntity {
-			t.Errorf("a file with a fault: %d %s", status, body)
-		}
-		if got := r.serving(t); !slices.Equal(got, want) {
-			t.Errorf("after a file with a fault %v serve, want %v", got, want)
-		}
+		r.refusesReload(t, "a file with a fault", naming(r.prefill, r.decode, "")+more+"routing: {decode: best}\n")
 	}
 	reloaded.Store(true)
 	if err := group.Wait(); err != nil {
 		t.Errorf("%v\n%.4000s", err, r.log)
 	}
-	reused := r.sum(t, config.RolePrefill)["external_tokens"]
+	reused := r.atPrefill("external_tokens")
 	t.Logf("%d turns, for which prefill read %d tokens of decode's", turns.Load(), reused)
-	total := r.sum(t, "")
-	for _, name := range append(wrongReads(), "failures", "late_notifications") {
-		if total[name] != 0 {
-			t.Errorf("%s: got %d, want 0", name, total[name])
-		}
-	}
+	r.nothingWrong(t, "failures", "late_notifications")
 	if reused == 0 {
 		t.Error("nothing was reused: the test shows nothing")
 	}
-	if n := r.sum(t, config.RoleDecode)["aborts"]; n != 0 {
+	if n := r.atDecode("aborts"); n != 0 {
 		t.Errorf("%d legs to decode were given up, want none", n)
 	}
 	var aborts, own int
 	if !testrig.Eventually(func() bool {
-		aborts, own = r.sum(t, config.RolePrefill)["aborts"], r.ownLegs()
+		aborts, own = r.atPrefill("aborts"), r.ownLegs()
 		return aborts == own
 	}) {
 		t.Errorf("%d legs to prefill were given up, want the %d of our own", aborts, own)
 	}
-	if !testrig.Eventually(func() bool { return r.sum(t, config.RolePrefill)["leased_pins"] == 0 }) {
-		t.Errorf("%d hand-overs were not read, want none", r.sum(t, config.RolePrefill)["leased_pins"])
+	if !testrig.Eventually(func() bool { return r.atPrefill("leased_pins") == 0 }) {
+		t.Errorf("%d hand-overs were not read, want none", r.atPrefill("leased_pins"))
 	}
 }

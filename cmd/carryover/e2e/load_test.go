@@ -2,102 +2,41 @@ package e2e
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
 
-	"golang.org/x/sync/errgroup"
-
-	"carryover/cmd/carryover/config"
-	"carryover/server"
-	"carryover/upstream"
 	"carryover/upstream/vllmsim"
 )
 
-// crowd is many conversations through one program.
-type crowd struct {
-	*rig
-	turns     int
-	maxTokens int
-	runs      int // so far
-}
+// crowdTurns is how many turns each conversation of the crowd has.
+const crowdTurns = 5
 
-func startCrowd(t *testing.T, sampling string, turns int, replace func(*server.Deps)) *crowd {
-	t.Helper()
-	cfg := vllmsim.DefaultConfig()
-	cfg.Sampling = sampling
-	cfg.Blocks = 1 << 17 // no answer of the crowd waits for memory
-	pair := []vllmsim.Config{cfg, cfg}
-	c := &crowd{turns: turns, maxTokens: 20, rig: startRig(t, rigConfig{
-		prefill: pair, decode: pair, replace: replace,
-		taught: true, flags: []string{
-			"--routing-prefill", "round_robin", "--routing-decode", "round_robin",
-		},
-	})}
-	return c
-}
-
-// warm lets every pair of instances have its trial. Both roles are picked in turn, so a
-// conversation offers the tickets of each decode instance to the other number of
-// prefill; several choices go to decode alone, which moves its turn on by one.
-func (c *crowd) warm(t *testing.T) {
-	t.Helper()
-	every := func(int, *answered) error { return nil }
-	if err := c.converse(t.Context(), "warm-1", every); err != nil {
-		t.Fatal(err)
-	}
-	body := []byte(`{"model":"sim","n":2,"max_tokens":1,"messages":[{"role":"user","content":"Two, please."}]}`)
-	if a, err := c.post(t.Context(), "/v1/chat/completions", http.Header{"X-Request-Id": {"shift"}}, body, nil); err != nil || a.status != http.StatusOK {
-		t.Fatalf("several choices: %+v, %v", a, err)
-	}
-	if err := c.converse(t.Context(), "warm-2", every); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// converse holds a conversation of streamed turns and shows each answer to look.
-func (c *crowd) converse(ctx context.Context, id string, look func(turn int, a *answered) error) error {
-	var messages []json.RawMessage
-	for turn := 1; turn <= c.turns; turn++ {
-		question := fmt.Sprintf("%s asks for the %d. time what the clerk remembers.", id, turn)
+// crowded holds a conversation of streamed turns and shows each answer to look.
+func (r *rig) crowded(ctx context.Context, id string, look func(turn int, a *answered) error) error {
+	var said speech
+	for turn := 1; turn <= crowdTurns; turn++ {
+		asks := fmt.Sprintf("%s asks for the %d. time what the clerk remembers.", id, turn)
 		if turn == 1 {
-			question += " " + longText(1)
+			asks += " " + longText(1)
 		}
-		messages = append(messages, encode(map[string]string{"role": "user", "content": question}))
-		body := encode(map[string]any{
-			"model": "sim", "messages": messages, "stream": true, "max_tokens": c.maxTokens, "conversation_id": id,
-		})
-		name := id + "-" + strconv.Itoa(turn)
-		a, err := c.post(ctx, "/v1/chat/completions", http.Header{"X-Request-Id": {name}}, body, func(int, []byte) {})
+		said = append(said, question(asks))
+		body := encode(object{"model": "sim", "messages": said, "stream": true, "max_tokens": 20, "conversation_id": id})
+		a, err := r.post(ctx, "/v1/chat/completions", nil, body, unwatched)
+		if err == nil && (a.status != http.StatusOK || a.ends != endsDone) {
+			err = fmt.Errorf("status %d, answer ends %s: %.300s", a.status, a.ends, a.raw)
+		}
+		if err == nil {
+			err = look(turn, a)
+		}
 		if err != nil {
-			return fmt.Errorf("%s: %w", name, err)
+			return fmt.Errorf("%s, turn %d: %w", id, turn, err)
 		}
-		if a.status != http.StatusOK || a.ends != endsDone {
-			return fmt.Errorf("%s: status %d, answer ends %s: %.300s", name, a.status, a.ends, a.raw)
-		}
-		if err := look(turn, a); err != nil {
-			return fmt.Errorf("%s: %w", name, err)
-		}
-		messages = append(messages, a.assistant())
+		said = append(said, a.assistant())
 	}
 	return nil
-}
-
-// run holds so many conversations at once.
-func (c *crowd) run(t *testing.T, conversations int, look func(turn int, a *answered) error) {
-	t.Helper()
-	c.runs++
-	group, ctx := errgroup.WithContext(t.Context())
-	for i := range conversations {
-		group.Go(func() error { return c.converse(ctx, fmt.Sprintf("crowd-%d-%d", c.runs, i), look) })
-	}
-	if err := group.Wait(); err != nil {
-		t.Fatalf("%v\nprefill: %v\ndecode: %v", err, c.sum(t, config.RolePrefill), c.sum(t, config.RoleDecode))
-	}
 }
 
 // A keep-alive connection that an instance closes while a leg is written to it costs
@@ -107,10 +46,18 @@ const brokenConnections = 9
 
 func TestTwoHundredConversations(t *testing.T) {
 	t.Parallel()
-	c := startCrowd(t, vllmsim.SamplingCanonical, 5, nil)
-	c.warm(t)
+	cfg := vllmsim.DefaultConfig()
+	cfg.Blocks = 1 << 17 // no answer of the crowd waits for memory
+	c := startRig(t, rigConfig{cfg: cfg, prefills: 2, decodes: 2, taught: true, flags: []string{"--routing-prefill", "round_robin", "--routing-decode", "round_robin"}})
+	// Every pair of instances has its trial. Both roles are picked in turn, so a conversation offers the tickets of each decode instance to the other
+	// number of prefill; several choices go to decode alone, which moves its turn on by one.
+	every := func(int, *answered) error { return nil }
+	for _, id := range []string{"warm-1", "warm-2"} {
+		noError(t, c.crowded(t.Context(), id, every))
+		c.must(t, "/v1/chat/completions", nil, object{"model": "sim", "n": 2, "max_tokens": 1, "messages": speech{question("Two, please.")}})
+	}
 	var broken atomic.Int32
-	c.run(t, 200, func(turn int, a *answered) error {
+	look := func(turn int, a *answered) error {
 		switch reuse := noHit(a.reuse()); {
 		case turn == 1 && reuse == "miss;reason=first_turn", turn > 1 && strings.HasPrefix(reuse, "hit;"):
 		case reuse == "miss;reason=retried_without_ticket":
@@ -119,47 +66,18 @@ func TestTwoHundredConversations(t *testing.T) {
 			return fmt.Errorf("X-KV-Reuse %q", reuse)
 		}
 		return nil
-	})
-	if got := c.sum(t, config.RolePrefill)["external_tokens"]; got == 0 {
+	}
+	severally(t, -1, 200, func(ctx context.Context, i int) error { return c.crowded(ctx, fmt.Sprint("crowd-", i), look) })
+	if got := c.atPrefill("external_tokens"); got == 0 {
 		t.Error("prefill read no token of decode's")
 	}
 	if n := broken.Load(); n > 0 {
 		t.Logf("%d turns lost a connection and with it their ticket", n)
 		c.stop()
-		if n > brokenConnections || c.wrong(t) > 0 {
-			t.Errorf("turns without their ticket: got %d, want at most %d; wrong reads: got %d, want 0", n, brokenConnections, c.wrong(t))
+		if n > brokenConnections || c.wrong() > 0 {
+			t.Errorf("turns without their ticket: got %d, want at most %d; wrong reads: got %d, want 0", n, brokenConnections, c.wrong())
 		}
 		return
 	}
 	c.verify(t, pins{})
-}
-
-// TestOracleSeesNonCanonicalSampling shows that what the other tests assert can fail:
-// where sampled tokens are not those of their text, equal histories are not equal KV.
-// A ticket is cut to what is equal, and the simulator notices one that is not.
-func TestOracleSeesNonCanonicalSampling(t *testing.T) {
-	for name, replace := range map[string]func(*server.Deps){
-		"as it is": nil,
-		"not cut": func(deps *server.Deps) {
-			deps.Connector = offering{deps.Connector, func(o *upstream.TicketOffer) { o.Tokens = heldBy(o) }}
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			c := startCrowd(t, vllmsim.SamplingNoncanonical, 4, replace)
-			hold := func() { c.run(t, 4, func(int, *answered) error { return nil }) }
-			hold()
-			if replace == nil {
-				c.verify(t, pins{})
-				return
-			}
-			corrupt := func() int { return c.sum(t, config.RolePrefill)["corrupt_reads"] }
-			for rounds := 1; rounds < 5 && corrupt() == 0; rounds++ { // in the first one all may wait for the trials of their pairs
-				hold()
-			}
-			c.stop()
-			if corrupt() == 0 {
-				t.Error("corrupt reads: got 0, want some")
-			}
-		})
-	}
 }

@@ -20,9 +20,7 @@ type family struct{ name, kind, appears, labels string }
 func listedFamilies(t *testing.T) (all []family) {
 	t.Helper()
 	text, err := os.ReadFile(familiesFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	for line := range strings.Lines(string(text)) {
 		if fields := strings.Fields(line); len(fields) == 4 && !strings.HasPrefix(line, "#") {
 			all = append(all, family{fields[0], fields[1], fields[2], fields[3]})
@@ -83,9 +81,7 @@ func wantFamilies(t *testing.T, s scraped, appears ...string) {
 // The dashboard shows each figure of what reuse is worth.
 func TestMetrics_TheDashboardShowsReuse(t *testing.T) {
 	board, err := os.ReadFile("../../../scripts/observability/grafana/dashboards/reuse.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	for _, f := range listedFamilies(t) {
 		if strings.HasPrefix(f.name, "carryover_reuse_") && !strings.Contains(string(board), f.name) {
 			t.Errorf("%s is on no panel", f.name)

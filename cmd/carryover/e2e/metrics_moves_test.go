@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"context"
-	"encoding/json"
 	"net/http"
 	"net/url"
 	"slices"
@@ -70,32 +69,30 @@ func moveTurns(t *testing.T, m *moves) {
 	t.Helper()
 	cfg := vllmsim.DefaultConfig()
 	cfg.OutputTokenIDs, cfg.PromptTokensDetails, cfg.MaxNumSeqs = true, true, 1
-	s := &scripted{operated: startOperated(t, rigConfig{
-		prefill: []vllmsim.Config{cfg}, decode: []vllmsim.Config{cfg},
+	s := &scripted{rig: startOperated(t, rigConfig{
+		cfg:   cfg,
 		flags: []string{"--release", "on", "--hand-back", "off", "--max-streams", "2", "--max-per-instance", "1"},
-	}, "")}
+	})}
 	see := func() scraped { return m.see(s.scrape(t)) }
 	see()
-	talk := &chatting{rig: s.rig, id: "a", cfg: cfg}
+	talk := s.talk("a")
 	talk.learnt(t)
 	talk.h.messages = talk.h.messages[:len(talk.h.messages)-1]
 	talk.repeat(t) // the answer is made again
-	again := streamed(map[string]any{"model": "sim", "messages": talk.h.messages, "max_tokens": 400, "conversation_id": talk.id})
-	if a, err := s.post(t.Context(), "/v1/chat/completions", http.Header{}, encode(again), unwatched); err != nil || !strings.HasPrefix(a.reuse(), "hit;") {
+	again := streamed(object{"model": "sim", "messages": talk.h.messages, "max_tokens": 400, "conversation_id": talk.id})
+	if a, err := s.post(t.Context(), "/v1/chat/completions", nil, encode(again), unwatched); err != nil || !a.hit() {
 		t.Fatalf("a stream: %v %v, want a hit", a, err)
 	}
 	see()
 
 	slow := vllmsim.Timing{InterToken: time.Minute} // no answer ends before its client leaves
-	if err := s.decode[0].Switch(vllmsim.Switches{Timing: &slow}); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, s.decode[0].Switch(vllmsim.Switches{Timing: &slow}))
 	ctx, leave := context.WithCancel(t.Context())
 	var turns sync.WaitGroup
 	for range 4 {
 		turns.Go(func() {
-			body := encode(map[string]any{"model": "sim", "stream": true, "max_tokens": 5000, "messages": []json.RawMessage{question("SAY " + longText(9))}})
-			_, _ = s.post(ctx, "/v1/chat/completions", http.Header{}, body, unwatched)
+			body := encode(object{"model": "sim", "stream": true, "max_tokens": 5000, "messages": speech{question("SAY " + longText(9))}})
+			_, _ = s.post(ctx, "/v1/chat/completions", nil, body, unwatched)
 		})
 	}
 	turns.Go(func() { // of another client than ours
@@ -114,25 +111,21 @@ func moveTurns(t *testing.T, m *moves) {
 	}
 	leave()
 	turns.Wait()
-	if err := s.decode[0].Switch(vllmsim.Switches{Timing: &vllmsim.Timing{}}); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, s.decode[0].Switch(vllmsim.Switches{Timing: &vllmsim.Timing{}}))
 	if !testrig.Eventually(func() bool {
 		now := see()
 		return now.sum("carryover_open_turns")+now.sum("carryover_queue_length") == 0
 	}) {
 		t.Error("turns that have left still wait")
 	}
-	if err := s.prefill[0].SetFault(vllmsim.Fault{Kind: vllmsim.FaultOtherIDs, Tickets: true, Count: 1}); err != nil {
-		t.Fatal(err)
-	}
+	s.setFault(t, s.prefill[0], vllmsim.Fault{Kind: vllmsim.FaultOtherIDs, Tickets: true, Count: 1})
 	talk.turn(t)
 	if see().sum("carryover_quarantines_total") != 1 {
 		t.Error("the engine that computes other ids was not quarantined")
 	}
 	// Last, because an instance that leaves has its tickets given up at once.
 	name := s.proxy.Fleet.Engines(upstream.RoleDecode)[0].Name
-	if status, body := s.operate(t, http.MethodPost, "/admin/instances/decode/"+url.PathEscape(name)+"/drain"); status != http.StatusOK {
+	if status, body := s.operate(t, http.MethodPost, "/admin/instances/decode/"+url.PathEscape(name)+"/drain", nil); status != http.StatusOK {
 		t.Fatalf("drain: %d %s", status, body)
 	}
 	if see().sum("carryover_instance_state", `role="decode"`, `state="draining"`) != 1 {
@@ -143,21 +136,18 @@ func moveTurns(t *testing.T, m *moves) {
 // moveFailures has tickets exceed their share, and decode and Redis fail.
 func moveFailures(t *testing.T, m *moves) {
 	t.Helper()
-	cfg := vllmsim.DefaultConfig()
 	redis := redistest.Start(t)
-	s := &scripted{operated: startOperated(t, rigConfig{
-		prefill: []vllmsim.Config{cfg}, decode: []vllmsim.Config{cfg}, env: []string{testrig.ReplicaSecret},
+	s := &scripted{rig: startOperated(t, rigConfig{
+		env:   []string{testrig.ReplicaSecret},
 		flags: []string{"--release", "on", "--hand-back", "off", "--pinned-share", "0.001", "--redis-url", "redis://" + redis.Addr()},
-	}, "")}
+	})}
 	see := func() scraped { return m.see(s.scrape(t)) }
 	see()
-	(&chatting{rig: s.rig, id: "a", cfg: cfg}).turn(t)
+	s.talk("a").turn(t)
 	if !within(workedOff, func() bool { return see().sum("carryover_releases_total", `result="sent"`) == 1 }) {
 		t.Error("the ticket that exceeds its share was not given up")
 	}
-	if err := s.decode[0].SetFault(vllmsim.Fault{Kind: vllmsim.FaultStatus}); err != nil {
-		t.Fatal(err)
-	}
+	s.setFault(t, s.decode[0], vllmsim.Fault{Kind: vllmsim.FaultStatus})
 	if err := s.oneShot(t.Context(), 1); err == nil {
 		t.Fatal("decode does not fail")
 	}
@@ -165,9 +155,7 @@ func moveFailures(t *testing.T, m *moves) {
 		t.Errorf("a turn that failed twice: %v", now.own("carryover_retries"))
 	}
 	redis.Kill()
-	if err := s.decode[0].ClearFaults(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, s.decode[0].ClearFaults())
 	if !within(nemesisPatience, func() bool { return see().sum("carryover_redis_up") == 0 }) {
 		t.Error("Redis is gone, and said to be up")
 	}
@@ -178,14 +166,14 @@ func moveHandBacks(t *testing.T, m *moves) {
 	t.Helper()
 	cfg := vllmsim.DefaultConfig()
 	cfg.OutputTokenIDs, cfg.PromptTokensDetails = true, true
-	s := &scripted{operated: startOperated(t, rigConfig{
-		prefill: []vllmsim.Config{cfg}, decode: []vllmsim.Config{cfg}, flags: []string{"--hand-back", "now"},
-	}, "")}
+	s := &scripted{rig: startOperated(t, rigConfig{
+		cfg: cfg, flags: []string{"--hand-back", "now"},
+	})}
 	see := func() scraped { return m.see(s.scrape(t)) }
 	see()
 	release := s.prefill[0].HoldHandBacks(vllmsim.HandBackQueued)
 	defer release()
-	talks := []*chatting{{rig: s.rig, id: "a", cfg: cfg}, {rig: s.rig, id: "b", cfg: cfg}}
+	talks := []*chatting{s.talk("a"), s.talk("b")}
 	if !within(workedOff, func() bool { // until the shapes of answers are known, so that the ids of their tickets are
 		for _, talk := range talks {
 			talk.turn(t)
@@ -210,10 +198,10 @@ func moveHandBacks(t *testing.T, m *moves) {
 // moveConnections has a second client come where there is one connection for all.
 func moveConnections(t *testing.T, m *moves) {
 	t.Helper()
-	s := &scripted{operated: startOperated(t, rigConfig{
-		prefill: []vllmsim.Config{vllmsim.DefaultConfig()}, decode: []vllmsim.Config{vllmsim.DefaultConfig()}, empty: true,
+	s := &scripted{rig: startOperated(t, rigConfig{
+		empty:  true,
 		server: func(c *server.Config) { c.MaxConnections = 1 },
-	}, "")}
+	})}
 	m.see(s.scrape(t))
 	for range 2 {
 		if err := alive(t, s.opened(t)); err != nil {

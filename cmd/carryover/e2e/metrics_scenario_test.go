@@ -20,14 +20,14 @@ import (
 
 // scripted is a program whose turns are counted, with one instance of each role.
 type scripted struct {
-	*operated
+	*rig
 	turns int
 	// What decode has counted in the answers.
 	prompts, completions, cached float64
 }
 
 // say sends a turn, and returns its answer when its record has been observed.
-func (s *scripted) say(ctx context.Context, t *testing.T, members map[string]any, header http.Header) *answered {
+func (s *scripted) say(ctx context.Context, t *testing.T, members object, header http.Header) *answered {
 	t.Helper()
 	s.turns++
 	name := fmt.Sprint("turn-", s.turns)
@@ -53,7 +53,7 @@ func (s *scripted) say(ctx context.Context, t *testing.T, members map[string]any
 // scrape asks the admin listener. Instances are called p and d.
 func (s *scripted) scrape(t *testing.T) scraped {
 	t.Helper()
-	status, body := s.operate(t, http.MethodGet, "/metrics")
+	status, body := s.operate(t, http.MethodGet, "/metrics", nil)
 	if status != http.StatusOK {
 		t.Fatalf("/metrics: %d %s", status, body)
 	}
@@ -91,8 +91,8 @@ func wantSeries(t *testing.T, got, want map[string]float64) {
 }
 
 // streamed is a request for a stream with its usage.
-func streamed(members map[string]any) map[string]any {
-	members["stream"], members["stream_options"] = true, map[string]any{"include_usage": true}
+func streamed(members object) object {
+	members["stream"], members["stream_options"] = true, object{"include_usage": true}
 	return members
 }
 
@@ -100,15 +100,15 @@ func TestMetrics_OfAScriptedScenario(t *testing.T) {
 	cfg := vllmsim.DefaultConfig()
 	cfg.OutputTokenIDs, cfg.PromptTokensDetails = true, true
 	redis := redistest.Start(t)
-	s := &scripted{operated: startOperated(t, rigConfig{
-		prefill: []vllmsim.Config{cfg}, decode: []vllmsim.Config{cfg}, env: []string{testrig.ReplicaSecret},
+	s := &scripted{rig: startOperated(t, rigConfig{
+		cfg: cfg, env: []string{testrig.ReplicaSecret},
 		flags: []string{"--release", "on", "--hand-back", "off", "--conversation-by-content", "off", "--redis-url", "redis://" + redis.Addr()},
-	}, "")}
+	})}
 	s.proxy.Fleet.Catalogue.Refresh(t.Context())
 	wantFamilies(t, s.scrape(t), "start", "redis")
 	ctx := t.Context()
-	chat := func(id string, messages ...json.RawMessage) map[string]any {
-		members := map[string]any{"model": "sim", "max_tokens": 400, "messages": messages}
+	chat := func(id string, messages ...json.RawMessage) object {
+		members := object{"model": "sim", "max_tokens": 400, "messages": messages}
 		if id != "" {
 			members["conversation_id"] = id
 		}
@@ -121,12 +121,12 @@ func TestMetrics_OfAScriptedScenario(t *testing.T) {
 		}
 		return a
 	}
-	warm := []json.RawMessage{}
+	warm := speech{}
 	for n := range 8 {
-		warm = append(warm, question("SAY "+longText(n)+"."))
+		warm = append(warm, says(n))
 		a := s.say(ctx, t, chat("warm", warm...), nil)
 		warm = append(warm, a.assistant())
-		if strings.HasPrefix(a.reuse(), "hit;") {
+		if a.hit() {
 			break
 		}
 	}
@@ -135,9 +135,9 @@ func TestMetrics_OfAScriptedScenario(t *testing.T) {
 	before := s.scrape(t)
 	s.prompts, s.completions, s.cached = 0, 0, 0
 
-	first := question("SAY " + longText(20) + ".")
+	first := says(20)
 	one := want("first turn", s.say(ctx, t, chat("a", first), nil), 200, "miss;reason=first_turn")
-	history := []json.RawMessage{first, one.assistant(), question("SAY " + longText(21) + ".")}
+	history := speech{first, one.assistant(), says(21)}
 	hit := want("second turn", s.say(ctx, t, streamed(chat("a", history...)), nil), 200, "hit;")
 	history[0] = question("SAY something else, at " + longText(23))
 	want("rewritten", s.say(ctx, t, streamed(chat("a", history...)), nil), 200, "miss;reason=history_rewritten")
@@ -147,12 +147,10 @@ func TestMetrics_OfAScriptedScenario(t *testing.T) {
 	several := chat("n", question("SAY four."))
 	several["n"] = 2
 	want("decode alone", s.say(ctx, t, several, nil), 200, "miss;reason=ineligible_n")
-	want("malformed", s.say(ctx, t, map[string]any{"model": 1}, nil), 400, "miss;reason=bypass")
+	want("malformed", s.say(ctx, t, object{"model": 1}, nil), 400, "miss;reason=bypass")
 	fault := func(instance *vllmsim.Instance, count int) {
 		t.Helper()
-		if err := instance.SetFault(vllmsim.Fault{Kind: vllmsim.FaultStatus, Status: 502, Route: "/v1/chat/completions", Count: count}); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, instance.SetFault(vllmsim.Fault{Kind: vllmsim.FaultStatus, Status: 502, Route: "/v1/chat/completions", Count: count}))
 	}
 	fault(s.decode[0], 1)
 	want("retried", s.say(ctx, t, chat("r", question("SAY five.")), nil), 200, "miss;reason=")
@@ -193,7 +191,7 @@ func TestMetrics_OfAScriptedScenario(t *testing.T) {
 	if waiting := s.waiting(); waiting < 2 || waiting > 3 { // a leg that is tried again may carry what the rescue before it has left
 		t.Errorf("decode pins %d answers that are no tickets, want two or three", waiting)
 	}
-	s.verifyReads(t, 0)
+	s.verifyReads(t)
 }
 
 // waiting is how many answers that are no tickets decode pins until they are released.
@@ -203,7 +201,7 @@ func (s *scripted) waiting() int { return s.decode[0].Stats().Pins - s.proxy.Ser
 func (s *scripted) settle(t *testing.T) {
 	t.Helper()
 	if !testrig.Eventually(func() bool {
-		total := s.sum(t, "")
+		total := s.sum("")
 		return total["leased_pins"] == 0 && total["running"] == 0 && s.scrape(t).sum("carryover_pinned_tokens") == s.pinned()
 	}) {
 		t.Fatal("decode has not read what was handed over")
@@ -216,7 +214,7 @@ func (s *scripted) pinned() float64 { return float64(s.decode[0].Stats().PinnedB
 // expected are all series that the script changes, of which nothing but times is left out. What engines count is taken from them.
 func (s *scripted) expected(t *testing.T, hit *answered, before scraped) map[string]float64 {
 	t.Helper()
-	if !testrig.Eventually(func() bool { return s.sum(t, "")["running"] == 0 }) {
+	if !testrig.Eventually(func() bool { return s.sum("")["running"] == 0 }) {
 		t.Fatal("requests still run")
 	}
 	offered := float64(offeredBy(hit))

@@ -1,11 +1,11 @@
 package e2e
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"net/http"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -24,23 +24,10 @@ import (
 // assertions that end every scenario fail then. A mutant that is not noticed would mean
 // that the scenarios prove nothing about that property.
 
-// wrong sums up what verify asserts to be zero.
-func (r *rig) wrong(t *testing.T) int {
+func startMutant(t *testing.T, mutate func(*server.Deps), flags ...string) *rig {
 	t.Helper()
-	n, total := 0, r.sum(t, "")
-	for _, name := range wrongReads() {
-		n += total[name]
-	}
-	return n
-}
-
-func startMutant(t *testing.T, mutate func(*server.Deps)) *rig {
-	t.Helper()
-	cfg := vllmsim.DefaultConfig()
 	return startRig(t, rigConfig{
-		prefill: []vllmsim.Config{cfg, cfg}, decode: []vllmsim.Config{cfg},
-		flags:   []string{"--routing-prefill", "round_robin"},
-		replace: mutate, taught: true,
+		prefills: 2, flags: append([]string{"--routing-prefill", "round_robin"}, flags...), replace: mutate, taught: true,
 	})
 }
 
@@ -48,8 +35,8 @@ func startMutant(t *testing.T, mutate func(*server.Deps)) *rig {
 // called from any goroutine.
 func (r *rig) ask(t *testing.T, messages ...json.RawMessage) *answered {
 	t.Helper()
-	body := encode(map[string]any{"model": "sim", "messages": messages, "max_tokens": 2000, "conversation_id": "mutant"})
-	a, err := r.post(t.Context(), "/v1/chat/completions", http.Header{}, body, nil)
+	body := encode(object{"model": "sim", "messages": messages, "max_tokens": 2000, "conversation_id": "mutant"})
+	a, err := r.post(t.Context(), "/v1/chat/completions", nil, body, nil)
 	if err != nil {
 		t.Error(err)
 		return &answered{}
@@ -60,67 +47,53 @@ func (r *rig) ask(t *testing.T, messages ...json.RawMessage) *answered {
 	return a
 }
 
+// says asks for the n-th text.
+func says(n int) json.RawMessage { return question("SAY " + longText(n) + ".") }
+
+// speech is what was said in a chat.
+type speech = []json.RawMessage
+
+// called names a program as it is, or a mutant of it.
+func called(mutant bool) string { return choose(mutant, "mutant", "as it is") }
+
 func question(text string) json.RawMessage {
 	return encode(map[string]string{"role": "user", "content": text})
 }
 
-// blindStore tells each look-up of a conversation that what it holds are the tokens of another one: the chains are mixed up.
-type blindStore struct {
-	server.Store
-	other atomic.Pointer[convcache.Chain] // of the other conversation; nil is not blind yet
-}
-
-// Put implements server.Store.
-func (s *blindStore) Put(ctx context.Context, key convcache.Key, ticket convcache.Ticket, ttl time.Duration) ([]convcache.Ticket, convcache.Outcome) {
-	s.other.CompareAndSwap(nil, &ticket.Chain)
-	return s.Store.Put(ctx, key, ticket, ttl)
-}
-
-func (s *blindStore) mixUp(b *convcache.Branch) {
-	other := s.other.Load()
-	b.Chain.Whole, b.Chain.Blocks = 0, other.Blocks[:min(len(other.Blocks), b.Tokens/b.Chain.BlockSize)]
-}
-
-// Peek implements server.Store.
-func (s *blindStore) Peek(ctx context.Context, keys []convcache.Key) ([]convcache.KeyedBranch, convcache.Outcome) {
-	branches, outcome := s.Store.Peek(ctx, keys)
-	for i := range branches {
-		s.mixUp(&branches[i].Branch)
+// blind tells each look-up of a conversation that what it holds are the tokens of another one, the first: the chains are mixed up.
+func blind(store server.Store) server.Store {
+	var other atomic.Pointer[convcache.Chain]
+	mixUp := func(b *convcache.Branch) {
+		b.Chain.Whole, b.Chain.Blocks = 0, other.Load().Blocks[:min(len(other.Load().Blocks), b.Tokens/b.Chain.BlockSize)]
 	}
-	return branches, outcome
-}
-
-// Take implements server.Store.
-func (s *blindStore) Take(ctx context.Context, key convcache.Key, id convcache.TicketID) (convcache.Ticket, convcache.Outcome) {
-	ticket, outcome := s.Store.Take(ctx, key, id)
-	if outcome == convcache.Taken {
-		s.mixUp(&ticket.Branch)
-	}
-	return ticket, outcome
+	return &tapped{Store: store, peeked: mixUp, taken: func(ticket *convcache.Ticket) { mixUp(&ticket.Branch) }, puts: func(ticket convcache.Ticket) bool {
+		other.CompareAndSwap(nil, &ticket.Chain)
+		return true
+	}}
 }
 
 func TestMutant_WithChainsMixedUpTheOracleSeesIt(t *testing.T) {
-	first, edited := question("SAY "+longText(1)+"."), question("SAY "+longText(2)+".")
-	second := question("SAY " + longText(3) + ".")
-	for name, blind := range map[string]bool{"as it is": false, "mutant": true} {
-		t.Run(name, func(t *testing.T) {
+	first, edited := says(1), says(2)
+	second := says(3)
+	for _, mutant := range []bool{false, true} {
+		t.Run(called(mutant), func(t *testing.T) {
 			r := startMutant(t, func(deps *server.Deps) {
-				if blind {
-					deps.Store = &blindStore{Store: deps.Store}
+				if mutant {
+					deps.Store = blind(deps.Store)
 				}
 			})
 			reply := r.askAs(t, "other", edited).assistant()
 			r.ask(t, first)
 			a := r.ask(t, edited, reply, second)
-			if !blind {
+			if !mutant {
 				r.verify(t, pins{})
 				return
 			}
-			if !strings.HasPrefix(a.reuse(), "hit;") {
+			if !a.hit() {
 				t.Fatalf("X-KV-Reuse %q: the mutant does not work", a.reuse())
 			}
 			r.stop()
-			if r.wrong(t) == 0 {
+			if r.wrong() == 0 {
 				t.Error("a ticket was used for another history, and no instance noticed")
 			}
 			if a.content == longText(3)+"." {
@@ -171,7 +144,7 @@ func TestMutant_WithTakeInTwoStepsTheOracleSeesIt(t *testing.T) {
 		store.Store, deps.Store = deps.Store, store
 		known = deps
 	})
-	first, second := question("SAY "+longText(1)+"."), question("SAY "+longText(2)+".")
+	first, second := says(1), says(2)
 	reply := r.ask(t, first).assistant()
 	// Both pairs are proven, or one of the turns would wait for the other's trial.
 	decode := known.Fleet.Engines(upstream.RoleDecode)[0].Current(t.Context())
@@ -187,7 +160,7 @@ func TestMutant_WithTakeInTwoStepsTheOracleSeesIt(t *testing.T) {
 	}
 	group.Wait()
 	r.stop()
-	total := r.sum(t, config.RoleDecode)
+	total := r.sum(config.RoleDecode)
 	if total["double_reads"] == 0 {
 		t.Errorf("two turns used one ticket, and decode saw no double read: %v", total)
 	}
@@ -223,54 +196,39 @@ func (e *replayingEngine) Decode(ctx context.Context, leg upstream.Leg, limits u
 func TestMutant_WithAHandOverToTwoDecodesTheOracleSeesIt(t *testing.T) {
 	other := testrig.StartInstance(t, vllmsim.DefaultConfig(), "")
 	instance, err := upstream.NewInstance(upstream.RoleDecode, "other", other.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	for name, to := range map[string]*upstream.Instance{"same instance": nil, "two instances": &instance} {
 		t.Run(name, func(t *testing.T) {
 			r := startMutant(t, func(deps *server.Deps) { deps.Legs = &replayingEngine{Legs: deps.Legs, to: to} })
-			r.ask(t, question("SAY "+longText(1)+"."))
+			r.ask(t, says(1))
 			r.stop()
-			if total := r.sum(t, config.RolePrefill); total["double_reads"] == 0 {
+			if total := r.sum(config.RolePrefill); total["double_reads"] == 0 {
 				t.Errorf("a hand-over was read twice, and prefill saw no double read: %v", total)
 			}
 		})
 	}
 }
 
-// hoardingStore never forgets its first ticket: what was taken can be taken again. It keeps no other, of which a turn could use more.
-type hoardingStore struct {
-	server.Store
-	puts *atomic.Int64
-}
-
-// Put implements server.Store.
-func (s hoardingStore) Put(ctx context.Context, key convcache.Key, ticket convcache.Ticket, ttl time.Duration) ([]convcache.Ticket, convcache.Outcome) {
-	if s.puts.Add(1) > 1 {
-		return nil, convcache.Stored
-	}
-	return s.Store.Put(ctx, key, ticket, ttl)
-}
-
-// Take implements server.Store.
-func (s hoardingStore) Take(ctx context.Context, key convcache.Key, id convcache.TicketID) (convcache.Ticket, convcache.Outcome) {
-	ticket, outcome := s.Store.Take(ctx, key, id)
-	if outcome == convcache.Taken {
-		s.Store.Put(ctx, key, ticket, time.Until(ticket.Deadline))
+// hoarding never forgets its first ticket: what was taken can be taken again. It keeps no other, of which a turn could use more.
+func hoarding(store server.Store) server.Store {
+	var first atomic.Pointer[convcache.Ticket]
+	return &tapped{Store: store, puts: func(ticket convcache.Ticket) bool { return first.CompareAndSwap(nil, &ticket) }, takes: func(convcache.TicketID) (*convcache.Ticket, bool) {
+		ticket := *first.Load()
+		ticket.Params = bytes.Clone(ticket.Params)
 		unrecognised(&ticket)
-	}
-	return ticket, outcome
+		return &ticket, true
+	}}
 }
 
 func TestMutant_WithATicketUsedTwiceTheOracleSeesIt(t *testing.T) {
-	r := startMutant(t, func(deps *server.Deps) { deps.Store = hoardingStore{deps.Store, &atomic.Int64{}} })
-	first := question("SAY " + longText(1) + ".")
+	r := startMutant(t, func(deps *server.Deps) { deps.Store = hoarding(deps.Store) })
+	first := says(1)
 	reply := r.ask(t, first).assistant()
 	for n := 2; n < 5; n++ {
-		r.ask(t, first, reply, question("SAY "+longText(n)+"."))
+		r.ask(t, first, reply, says(n))
 	}
 	r.stop()
-	if r.wrong(t) == 0 {
+	if r.wrong() == 0 {
 		t.Error("a ticket was used three times, and no instance noticed")
 	}
 }

@@ -9,7 +9,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"carryover/cmd/carryover/config"
 	"carryover/convcache/redistest"
 	"carryover/upstream/vllmsim"
 )
@@ -40,7 +39,7 @@ func TestReplicas_RedisUnderANemesis(t *testing.T) {
 func TestReplicas_RedisUnderANemesisHandingBack(t *testing.T) {
 	t.Parallel()
 	f, s := underANemesis(t, 12, nemesisConversations()/2, append([]string{"--routing-prefill", "affinity"}, handBackModes()["idle"]...)...)
-	done := f.replicas[0].sum(t, config.RolePrefill)["hand_backs"]
+	done := f.replicas[0].atPrefill("hand_backs")
 	t.Logf("%d hand-backs, %d turns found what came of them", done, s.tally.engine)
 	if done == 0 || s.tally.engine == 0 {
 		t.Errorf("%d hand-backs, and %d turns that found what came of them: nothing was shown", done, s.tally.engine)
@@ -174,9 +173,7 @@ func (n *nemesis) rage(t *testing.T, f *replicas, turns int, ended <-chan error)
 		n.await(t, i*share+2*share/3, ended)
 		step.end()
 	}
-	if err := <-ended; err != nil {
-		t.Fatal(err)
-	}
+	noError(t, <-ended)
 }
 
 // await waits until so many turns have begun.

@@ -23,9 +23,7 @@ func pages(t *testing.T) map[string]string {
 		}
 		for _, name := range names {
 			text, err := os.ReadFile(name)
-			if err != nil {
-				t.Fatal(err)
-			}
+			noError(t, err)
 			all[strings.TrimPrefix(filepath.ToSlash(name), "../../../")] = string(text)
 		}
 	}
@@ -132,9 +130,7 @@ func TestPages_AgreeOnNumbers(t *testing.T) {
 	all := pages(t)
 	for _, name := range []string{"scripts/kubernetes/base/carryover/deployment.yaml"} {
 		text, err := os.ReadFile(filepath.Join("../../..", name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		all[name] = string(text)
 	}
 	for what, pattern := range stated {
@@ -142,9 +138,7 @@ func TestPages_AgreeOnNumbers(t *testing.T) {
 		for name, page := range all {
 			for _, groups := range regexp.MustCompile(pattern).FindAllStringSubmatch(page, -1) {
 				n, err := strconv.ParseFloat(strings.ReplaceAll(strings.Join(groups[1:], ""), ",", ""), 64)
-				if err != nil {
-					t.Fatal(err)
-				}
+				noError(t, err)
 				rounded := fmt.Sprintf("%.0f", n)
 				said[rounded] = append(said[rounded], name)
 			}

@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"carryover/cmd/carryover/config"
 	"carryover/cmd/carryover/testrig"
 	"carryover/server/record"
 	"carryover/upstream"
@@ -21,9 +20,7 @@ func (r *rig) pauses(t *testing.T, instance *vllmsim.Instance, path string) (ans
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, instance.URL()+path, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	resp, err := r.client.Do(req)
 	if err != nil {
 		return false
@@ -36,13 +33,11 @@ func (r *rig) pauses(t *testing.T, instance *vllmsim.Instance, path string) (ans
 func TestPause_ADecodeInstanceThatLeavesIsFree(t *testing.T) {
 	t.Parallel()
 	const talks = 6
-	for how, leave := range map[string]func(t *testing.T, r *reloadable, id string){
-		"drained": func(t *testing.T, r *reloadable, id string) {
-			if status, body := r.operate(t, http.MethodPost, "/admin/instances/decode/"+id+"/drain"); status != http.StatusOK {
-				t.Fatalf("drain: %d %s", status, body)
-			}
+	for how, leave := range map[string]func(t *testing.T, r *rig, id string){
+		"drained": func(t *testing.T, r *rig, id string) {
+			r.drain(t, id, "drain")
 		},
-		"removed": func(t *testing.T, r *reloadable, _ string) { r.reload(t, r.decode[1:], "", "") },
+		"removed": func(t *testing.T, r *rig, _ string) { r.reload(t, r.with(r.decode[1:], "")) },
 	} {
 		for _, backs := range []string{"off", "idle"} {
 			for _, path := range []string{"/pause?mode=abort", "/pause?mode=keep", "/sleep?level=1"} {
@@ -52,12 +47,12 @@ func TestPause_ADecodeInstanceThatLeavesIsFree(t *testing.T) {
 					r.awaitStarts(t)
 					var all []*chatting
 					for i := range talks {
-						c := &chatting{rig: &r.rig, id: fmt.Sprint("talk-", i), cfg: vllmsim.DefaultConfig()}
+						c := r.talk(fmt.Sprint("talk-", i))
 						c.turn(t)
 						c.turn(t)
 						all = append(all, c)
 					}
-					if n := r.sum(t, config.RoleDecode)["pins"]; n < talks {
+					if n := r.atDecode("pins"); n < talks {
 						t.Fatalf("%d answers are pinned, want one for each conversation", n)
 					}
 					leave(t, r, authority(r.decode[0]))
@@ -65,19 +60,14 @@ func TestPause_ADecodeInstanceThatLeavesIsFree(t *testing.T) {
 						t.Errorf("%s is not answered: %d answers are pinned", path, r.decode[0].Stats().Pins)
 					}
 					r.pauses(t, r.decode[0], map[bool]string{true: "/wake_up", false: "/resume"}[strings.HasPrefix(path, "/sleep")])
-					r.reload(t, r.decode[1:], "", "")
+					r.reload(t, r.with(r.decode[1:], ""))
 					for _, c := range all {
 						a := c.turn(t)
-						if handed := strings.HasPrefix(a.reuse(), "hit;"); handed != (backs == "idle") {
+						if handed := a.hit(); handed != (backs == "idle") {
 							t.Errorf("hand-back %s: %s", backs, a.reuse())
 						}
 					}
-					total := r.sum(t, "")
-					for _, name := range wrongReads() {
-						if total[name] != 0 {
-							t.Errorf("%s: got %d, want 0", name, total[name])
-						}
-					}
+					r.nothingWrong(t)
 				})
 			}
 		}
@@ -87,8 +77,8 @@ func TestPause_ADecodeInstanceThatLeavesIsFree(t *testing.T) {
 // isPaused asks an instance whether it is paused.
 func (r *rig) isPaused(t *testing.T, instance *vllmsim.Instance) bool {
 	t.Helper()
-	_, body := askBare(t, r.client, http.MethodGet, instance.URL()+"/is_paused")
-	return strings.Contains(string(body), "true")
+	_, body := r.get(t, instance.URL()+"/is_paused")
+	return strings.Contains(body, "true")
 }
 
 // An instance that is paused refuses requests, whole or by the first event of a stream. The turn begins anew on another one: a hand-over is
@@ -99,11 +89,10 @@ func TestPause_ATurnBeginsAnewElsewhere(t *testing.T) {
 		for _, stream := range []bool{false, true} {
 			t.Run(fmt.Sprint(role, ", stream ", stream), func(t *testing.T) {
 				t.Parallel()
-				cfg := vllmsim.DefaultConfig()
 				g := startChanging(t, rigConfig{
-					prefill: []vllmsim.Config{cfg, cfg}, decode: []vllmsim.Config{cfg, cfg}, flags: []string{"--release", "on", "--hand-back", "off"},
+					prefills: 2, decodes: 2, flags: []string{"--release", "on", "--hand-back", "off"},
 				})
-				turn := g.talk(t, stream)
+				turn := g.anyTalk(t, stream)
 				turn()
 				paused, at := g.prefill, turn().Leg(role).Instance
 				if role == upstream.RoleDecode {
@@ -128,8 +117,8 @@ func TestPause_ATurnBeginsAnewElsewhere(t *testing.T) {
 				if again = turn(); again.Retries != 0 || !again.Reuse.Hit {
 					t.Errorf("the next turn: %d retries, %s; want a hit at once", again.Retries, again.Reuse.Reason)
 				}
-				if released := func() bool { return g.sum(t, config.RoleDecode)["pins"] == 1 }; !testrig.Eventually(released) {
-					t.Errorf("%d answers are pinned, want the last one", g.sum(t, config.RoleDecode)["pins"])
+				if released := func() bool { return g.atDecode("pins") == 1 }; !testrig.Eventually(released) {
+					t.Errorf("%d answers are pinned, want the last one", g.atDecode("pins"))
 				}
 				g.verify(t, pins{})
 			})
@@ -138,12 +127,12 @@ func TestPause_ATurnBeginsAnewElsewhere(t *testing.T) {
 }
 
 // talk returns what holds the next turn of a conversation, whose answer must be right.
-func (r *rig) talk(t *testing.T, stream bool) func() *record.Turn {
+func (r *rig) anyTalk(t *testing.T, stream bool) func() *record.Turn {
 	if stream {
 		h := r.thread("a")
 		return func() *record.Turn { return h.turn(t, whatever) }
 	}
-	c := &chatting{rig: r, id: "a", cfg: vllmsim.DefaultConfig()}
+	c := r.talk("a")
 	return func() *record.Turn {
 		rec := r.turns.await(t, c.turn(t).header.Get("X-Request-Id"))
 		return &rec
@@ -153,18 +142,15 @@ func (r *rig) talk(t *testing.T, stream bool) func() *record.Turn {
 // Where every instance of a role is paused, the client is told to come again, as by the engine.
 func TestPause_NoOtherInstance(t *testing.T) {
 	t.Parallel()
-	cfg := vllmsim.DefaultConfig()
-	g := startChanging(t, rigConfig{prefill: []vllmsim.Config{cfg}, decode: []vllmsim.Config{cfg}})
+	g := startChanging(t, rigConfig{})
 	if !g.pauses(t, g.decode[0], "/pause") {
 		t.Fatal("an instance on which nothing is under way is not paused")
 	}
 	for _, stream := range []bool{false, true} {
 		before := len(legs(g.prefill[0]))
-		body := encode(map[string]any{"model": "sim", "max_tokens": 10, "stream": stream, "messages": []any{map[string]string{"role": "user", "content": longText(7)}}})
-		a, err := g.post(t.Context(), "/v1/chat/completions", http.Header{}, body, unwatched)
-		if err != nil {
-			t.Fatal(err)
-		}
+		body := encode(object{"model": "sim", "max_tokens": 10, "stream": stream, "messages": []any{map[string]string{"role": "user", "content": longText(7)}}})
+		a, err := g.post(t.Context(), "/v1/chat/completions", nil, body, unwatched)
+		noError(t, err)
 		told := a.status == http.StatusServiceUnavailable && a.header.Get("Retry-After") != "" || stream && strings.Contains(string(a.raw), `"code":503`)
 		if !told || strings.Contains(string(a.raw), `"role"`) {
 			t.Errorf("stream %t: status %d, %.300s; want 503", stream, a.status, a.raw)
@@ -178,12 +164,12 @@ func TestPause_NoOtherInstance(t *testing.T) {
 		}
 	}
 	ask := func() (ok bool) {
-		body := encode(map[string]any{"model": "sim", "max_tokens": 1, "messages": []any{map[string]string{"role": "user", "content": longText(7)}}})
-		a, err := g.post(t.Context(), "/v1/chat/completions", http.Header{}, body, unwatched)
+		body := encode(object{"model": "sim", "max_tokens": 1, "messages": []any{map[string]string{"role": "user", "content": longText(7)}}})
+		a, err := g.post(t.Context(), "/v1/chat/completions", nil, body, unwatched)
 		return err == nil && a.status == http.StatusOK
 	}
 	is := func(state string) bool {
-		return scrape(t, g.metrics).sum("carryover_instance_state", `role="decode"`, `state="`+state+`"`) == 1
+		return scrape(t, g.metrics()).sum("carryover_instance_state", `role="decode"`, `state="`+state+`"`) == 1
 	}
 	if !testrig.Eventually(func() bool { return !ask() && is("paused") }) { // for two seconds behind each refusal
 		t.Error("no metric says that decode is paused")
@@ -193,6 +179,6 @@ func TestPause_NoOtherInstance(t *testing.T) {
 		t.Error("decode does not go on, or no metric says so")
 	}
 	g.verifyPins(t, func() pins { // a rescue that came behind the end of the pause has left its own
-		return pins{unused: min(max(1, g.sum(t, config.RoleDecode)["pins"]), len(legs(g.prefill[0])))}
+		return pins{unused: min(max(1, g.atDecode("pins")), len(legs(g.prefill[0])))}
 	})
 }

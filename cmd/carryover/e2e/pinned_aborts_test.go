@@ -2,11 +2,9 @@ package e2e
 
 import (
 	"context"
-	"net/http"
 	"testing"
 	"time"
 
-	"carryover/cmd/carryover/config"
 	"carryover/cmd/carryover/testrig"
 	"carryover/upstream/vllmsim"
 )
@@ -14,7 +12,7 @@ import (
 // pinnedTokens are what the program says that is pinned, and what decode engines pin.
 func (r *rig) pinnedTokens(t *testing.T, blockSize int) (told, held int) {
 	t.Helper()
-	return int(scrape(t, r.metrics).sum("carryover_pinned_tokens")), r.sum(t, config.RoleDecode)["pinned_blocks"] * blockSize
+	return int(scrape(t, r.metrics()).sum("carryover_pinned_tokens")), r.atDecode("pinned_blocks") * blockSize
 }
 
 // Clients leave while prefill has a ticket, or one that is to be released. The engine frees decode's blocks, or does not, and does not
@@ -44,28 +42,24 @@ func TestPinned_AfterClientsLeaveIsWhatEnginesHold(t *testing.T) {
 				tc.engines = asConfigured
 			}
 			r, _ := startReleasing(t, 1, 1, tc.engines, "--hand-back", "off")
-			c := &chatting{rig: r, id: "left", cfg: cfg}
+			c := r.talk("left")
 			c.learnt(t)
 			if tc.rides {
-				if err := r.oneShot(t.Context(), 1); err != nil {
-					t.Fatal(err)
-				}
+				noError(t, r.oneShot(t.Context(), 1))
 			}
 			tc.fault.Count = 1
-			if err := r.prefill[0].SetFault(tc.fault); err != nil {
-				t.Fatal(err)
-			}
+			r.setFault(t, r.prefill[0], tc.fault)
 			seen, before := r.prefill[0].Stats(), len(legs(r.prefill[0]))
 			ctx, leave := context.WithCancel(t.Context())
 			defer leave()
-			body := map[string]any{"model": "sim", "messages": append(c.h.messages, question("SAY "+longText(9)+".")), "max_tokens": 400}
+			body := object{"model": "sim", "messages": append(c.h.messages, says(9)), "max_tokens": 400}
 			if !tc.rides {
 				body["conversation_id"] = c.id
 			}
 			gone := make(chan struct{})
 			go func() {
 				defer close(gone)
-				_, _ = r.post(ctx, "/v1/chat/completions", http.Header{}, encode(body), unwatched) // its client has left
+				_, _ = r.post(ctx, "/v1/chat/completions", nil, encode(body), unwatched) // its client has left
 			}()
 			if !testrig.Eventually(func() bool { return len(legs(r.prefill[0])) > before }) {
 				t.Fatal("prefill has got no leg")
@@ -84,18 +78,13 @@ func TestPinned_AfterClientsLeaveIsWhatEnginesHold(t *testing.T) {
 			told, held := 0, 0
 			settled := testrig.Eventually(func() bool {
 				told, held = r.pinnedTokens(t, cfg.BlockSize)
-				return told == held && r.sum(t, config.RoleDecode)["pins"] == tickets && r.sum(t, "")["running"] == 0
+				return told == held && r.atDecode("pins") == tickets && r.sum("")["running"] == 0
 			})
 			if !settled {
-				t.Errorf("%d tokens are said to be pinned, decode pins %d of %d answers; want the same, of %d", told, held, r.sum(t, config.RoleDecode)["pins"], tickets)
+				t.Errorf("%d tokens are said to be pinned, decode pins %d of %d answers; want the same, of %d", told, held, r.atDecode("pins"), tickets)
 			}
 			r.stop()
-			total := r.sum(t, "")
-			for _, name := range wrongReads() {
-				if total[name] != 0 {
-					t.Errorf("%s: got %d, want 0", name, total[name])
-				}
-			}
+			r.nothingWrong(t)
 		})
 	}
 }

@@ -3,7 +3,6 @@ package e2e
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -30,7 +29,7 @@ func TestPinned_ReplicasKeepWithinOneShare(t *testing.T) {
 			cfg := vllmsim.DefaultConfig()
 			cfg.OutputTokenIDs, cfg.Blocks = true, blocks
 			c := rigConfig{
-				prefill: []vllmsim.Config{cfg}, decode: []vllmsim.Config{cfg}, env: []string{testrig.ReplicaSecret},
+				cfg: cfg, env: []string{testrig.ReplicaSecret},
 				flags: []string{"--release", "on", "--pinned-share", "0.5"},
 			}
 			if row.redis {
@@ -38,11 +37,10 @@ func TestPinned_ReplicasKeepWithinOneShare(t *testing.T) {
 			}
 			both := []*rig{startRig(t, c)}
 			decode := both[0].decode[0]
-			c.flags = append(c.flags, "--prefill", both[0].prefill[0].URL(), "--decode", decode.URL())
-			c.prefill, c.decode = nil, nil
+			c.sharing = both[0]
 			both = append(both, startRig(t, c))
 			for i, r := range both { // each can have tickets released
-				(&chatting{rig: r, id: fmt.Sprint("learns ", i), cfg: cfg, asks: 10 * i}).learnt(t)
+				(&chatting{rig: r, id: fmt.Sprint("learns ", i), asks: 10 * i}).learnt(t)
 			}
 			two := decode.Stats().PinnedBlocks // of the longest
 			most := blocks / 2
@@ -56,7 +54,7 @@ func TestPinned_ReplicasKeepWithinOneShare(t *testing.T) {
 				}
 			}
 			for n := range row.turns {
-				both[n%row.replicas].askAs(t, fmt.Sprint("leaves ", n), question("SAY "+longText(n)+"."))
+				both[n%row.replicas].askAs(t, fmt.Sprint("leaves ", n), says(n))
 				if pinned := decode.Stats().PinnedBlocks; row.redis && pinned > most+two {
 					t.Errorf("decode pins %d blocks, want %d and an answer's at most", pinned, most)
 				} else if row.redis {
@@ -70,7 +68,7 @@ func TestPinned_ReplicasKeepWithinOneShare(t *testing.T) {
 				t.Errorf("decode pins %d blocks of %d: too much was given up", kept, most)
 			}
 			both[1].stop()
-			both[0].verifyReads(t, 0)
+			both[0].verifyReads(t)
 		})
 	}
 }
@@ -81,17 +79,15 @@ func occupies(t *testing.T, r *rig, texts int) int {
 	decode, free := r.decode[0], r.decode[0].Stats().FreeBlocks
 	timing := func(timing vllmsim.Timing) {
 		t.Helper()
-		if err := decode.Switch(vllmsim.Switches{Timing: &timing}); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, decode.Switch(vllmsim.Switches{Timing: &timing}))
 	}
 	timing(vllmsim.Timing{InterToken: time.Hour})
 	ended := make(chan struct{})
 	ctx, leave := context.WithCancel(t.Context())
 	go func() {
 		defer close(ended)
-		body := encode(map[string]any{"model": "sim", "prompt": strings.Repeat(longText(99)+" ", texts), "max_tokens": 20})
-		_, _ = (&rig{base: decode.URL(), client: r.client}).post(ctx, "/v1/completions", http.Header{}, body, unwatched)
+		body := encode(object{"model": "sim", "prompt": strings.Repeat(longText(99)+" ", texts), "max_tokens": 20})
+		_, _ = (&rig{base: decode.URL(), client: r.client}).post(ctx, "/v1/completions", nil, body, unwatched)
 	}()
 	t.Cleanup(func() { leave(); <-ended })
 	if !testrig.Eventually(func() bool { return decode.Stats().Running == 1 }) {

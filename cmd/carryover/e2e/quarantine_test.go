@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"context"
-	"encoding/json"
 	"math"
 	"net/http"
 	"regexp"
@@ -31,10 +30,10 @@ const saidRisen = "WARN a prefill has computed other ids than it was sent: ticke
 type poisoned struct {
 	first, second *rig
 	cfg           vllmsim.Config
-	prompt        []json.RawMessage // under which wrong KV is filed
-	reader        []json.RawMessage // the history of the turn that has read it
-	retried       *answered         // of the turn whose leg was answered with other ids
-	before        int               // wrong reads that can't be helped
+	prompt        speech    // under which wrong KV is filed
+	reader        speech    // the history of the turn that has read it
+	retried       *answered // of the turn whose leg was answered with other ids
+	before        int       // wrong reads that can't be helped
 }
 
 // startPoisoned has one turn read what was filed wrongly. meanwhile is run behind it, before the first replica knows.
@@ -44,7 +43,7 @@ func startPoisoned(t *testing.T, replace func(*server.Deps), meanwhile func(p *p
 	p.cfg.OutputTokenIDs = true
 	redis := []string{"--redis-url", "redis://" + redistest.Start(t).Addr(), "--release", "on"}
 	p.first = startRig(t, rigConfig{
-		prefill: []vllmsim.Config{p.cfg}, decode: []vllmsim.Config{p.cfg}, env: []string{testrig.ReplicaSecret}, replace: replace,
+		cfg: p.cfg, env: []string{testrig.ReplicaSecret}, replace: replace,
 		flags: slices.Concat(redis, flags),
 	})
 	p.second = startRig(t, rigConfig{
@@ -53,21 +52,19 @@ func startPoisoned(t *testing.T, replace func(*server.Deps), meanwhile func(p *p
 	})
 	p.second.look()
 	for i, r := range []*rig{p.first, p.second} { // both know the shapes of requests, and their pair
-		(&chatting{rig: r, id: "learns", cfg: p.cfg, asks: 10 * (i + 1)}).learnt(t)
+		(&chatting{rig: r, id: "learns", asks: 10 * (i + 1)}).learnt(t)
 	}
-	victim := &chatting{rig: p.first, id: "victim", cfg: p.cfg, asks: 50}
+	victim := &chatting{rig: p.first, id: "victim", asks: 50}
 	victim.learnt(t)
-	if err := p.first.prefill[0].SetFault(vllmsim.Fault{Kind: vllmsim.FaultOtherIDs, Tickets: true, Count: 1}); err != nil {
-		t.Fatal(err)
-	}
-	p.prompt = append(slices.Clone(victim.h.messages), question("SAY "+longText(victim.asks+1)+"."))
+	p.first.setFault(t, p.first.prefill[0], vllmsim.Fault{Kind: vllmsim.FaultOtherIDs, Tickets: true, Count: 1})
+	p.prompt = append(slices.Clone(victim.h.messages), says(victim.asks+1))
 	p.first.between.act(func() {
 		a := p.first.askAs(t, "reader", p.prompt...)
 		p.reader = append(slices.Clone(p.prompt), a.assistant())
 		if meanwhile != nil {
 			meanwhile(p)
 		}
-		p.before = p.wrong(t)
+		p.before = p.wrong()
 	})
 	if p.retried = p.sends(t, p.first, "", "victim", p.prompt); noHit(p.retried.reuse()) != "miss;reason=retried_without_ticket" {
 		t.Fatalf("X-KV-Reuse %q of the turn that prefill has computed wrongly", p.retried.reuse())
@@ -85,15 +82,14 @@ func (e *interposed) act(do func()) {
 }
 
 // wrong counts what was read wrongly.
-func (p *poisoned) wrong(t *testing.T) int {
-	t.Helper()
-	return p.first.wrong(t) + p.second.wrong(t)
+func (p *poisoned) wrong() int {
+	return p.first.wrong() + p.second.wrong()
 }
 
 // sends sends a history as a turn of a conversation, none for "", of a tenant.
-func (p *poisoned) sends(t *testing.T, r *rig, tenant, id string, messages []json.RawMessage) *answered {
+func (p *poisoned) sends(t *testing.T, r *rig, tenant, id string, messages speech) *answered {
 	t.Helper()
-	members := map[string]any{"model": "sim", "messages": messages, "max_tokens": 400}
+	members := object{"model": "sim", "messages": messages, "max_tokens": 400}
 	if id != "" {
 		members["conversation_id"] = id
 	}
@@ -101,20 +97,15 @@ func (p *poisoned) sends(t *testing.T, r *rig, tenant, id string, messages []jso
 	if tenant != "" {
 		header.Set("Authorization", "Bearer "+tenant)
 	}
-	a, err := r.post(t.Context(), "/v1/chat/completions", header, encode(members), unwatched)
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := r.must(t, "/v1/chat/completions", header, members)
 	return a
 }
 
 // asks compares the answer with that of a lone instance, too.
-func (p *poisoned) asks(t *testing.T, r *rig, tenant, id string, messages []json.RawMessage) *answered {
+func (p *poisoned) asks(t *testing.T, r *rig, tenant, id string, messages speech) *answered {
 	t.Helper()
-	right, err := vllmsim.Lone(t.Context(), p.cfg, "/v1/chat/completions", encode(map[string]any{"model": "sim", "messages": messages, "max_tokens": 400}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	right, err := vllmsim.Lone(t.Context(), p.cfg, "/v1/chat/completions", encode(object{"model": "sim", "messages": messages, "max_tokens": 400}))
+	noError(t, err)
 	a := p.sends(t, r, tenant, id, messages)
 	want := &answered{status: http.StatusOK, ends: endsWhole}
 	want.take(right, "message")
@@ -147,19 +138,17 @@ func (p *poisoned) clean(t *testing.T) {
 	}
 	p.first.stop()
 	p.second.stop()
-	if wrong := p.wrong(t); wrong != p.before {
-		t.Errorf("wrong reads: %d, want the %d that can't be helped: %v %v", wrong, p.before, p.first.sum(t, ""), p.second.sum(t, config.RolePrefill))
+	if wrong := p.wrong(); wrong != p.before {
+		t.Errorf("wrong reads: %d, want the %d that can't be helped: %v %v", wrong, p.before, p.first.sum(""), p.second.sum(config.RolePrefill))
 	}
 	for _, r := range []*rig{p.first, p.second} {
-		for _, message := range r.turns.panics() {
-			t.Errorf("log: %s", message)
-		}
+		r.saidNothing(t)
 	}
 }
 
 // next is the reader's next turn.
-func (p *poisoned) next() []json.RawMessage {
-	return append(slices.Clone(p.reader), question("SAY "+longText(78)+"."))
+func (p *poisoned) next() speech {
+	return append(slices.Clone(p.reader), says(78))
 }
 
 // The other replica knows before it uses a ticket, whenever that is.
@@ -169,7 +158,7 @@ func TestQuarantine_TheOtherReplicaLooksFirst(t *testing.T) {
 	if !testrig.Eventually(func() bool { return p.first.turns.count(saidRisen) > 0 }) { // it has told the others before
 		t.Fatal("the epoch does not rise")
 	}
-	if a := p.askNext(t); strings.HasPrefix(a.reuse(), "hit;") {
+	if a := p.askNext(t); a.hit() {
 		t.Errorf("X-KV-Reuse %q", a.reuse())
 	}
 	p.clean(t)
@@ -185,7 +174,7 @@ func (p *poisoned) askNext(t *testing.T) *answered {
 func TestQuarantine_AnotherPrefillHasReadTheTicket(t *testing.T) {
 	t.Parallel()
 	p := startPoisoned(t, unchanged, func(p *poisoned) {
-		if a := p.second.askAs(t, "reader", p.next()...); !strings.HasPrefix(a.reuse(), "hit;") {
+		if a := p.second.askAs(t, "reader", p.next()...); !a.hit() {
 			t.Fatalf("X-KV-Reuse %q: nothing is shown", a.reuse())
 		}
 	})
@@ -213,17 +202,15 @@ func TestQuarantine_TurnsInFlight(t *testing.T) {
 			cfg := vllmsim.DefaultConfig()
 			cfg.OutputTokenIDs = true
 			r = startRig(t, rigConfig{
-				prefill: []vllmsim.Config{cfg}, decode: []vllmsim.Config{cfg},
+				cfg: cfg,
 				replace: func(deps *server.Deps) {
 					deps.Legs = &decodeHeld{Legs: deps.Legs, held: &held, reached: reached, until: known}
 				},
 			})
-			victim := &chatting{rig: r, id: "victim", cfg: cfg}
+			victim := r.talk("victim")
 			victim.learnt(t)
-			if err := r.prefill[0].SetFault(vllmsim.Fault{Kind: vllmsim.FaultOtherIDs, Tickets: true, Count: 1}); err != nil {
-				t.Fatal(err)
-			}
-			prompt := append(slices.Clone(victim.h.messages), question("SAY "+longText(victim.asks+1)+"."))
+			r.setFault(t, r.prefill[0], vllmsim.Fault{Kind: vllmsim.FaultOtherIDs, Tickets: true, Count: 1})
+			prompt := append(slices.Clone(victim.h.messages), says(victim.asks+1))
 			answered := make(chan *answered, 1) // one answer, read once
 			r.between.act(func() {
 				if held.Store(decoding); !decoding {
@@ -238,7 +225,7 @@ func TestQuarantine_TurnsInFlight(t *testing.T) {
 			a := victim.turn(t)
 			reader := <-answered
 			rec := r.turns.await(t, reader.header.Get("X-Request-Id"))
-			before := r.wrong(t)
+			before := r.wrong()
 			if decoding {
 				if rec.Stored != "quarantined" || rec.Retries != 0 {
 					t.Errorf("stored %q after %d retries", rec.Stored, rec.Retries)
@@ -246,12 +233,12 @@ func TestQuarantine_TurnsInFlight(t *testing.T) {
 			} else if said := reader.content; said != a.content || rec.Retries != 1 {
 				t.Errorf("the reader was told %q after %d retries, want %q", said, rec.Retries, a.content)
 			}
-			c := &chatting{rig: r, id: "behind", cfg: cfg, asks: victim.asks - 1}
+			c := &chatting{rig: r, id: "behind", asks: victim.asks - 1}
 			c.h.messages = slices.Clone(prompt[:len(prompt)-1])
 			c.turn(t)
 			r.stop()
-			if wrong := r.wrong(t); wrong != before {
-				t.Errorf("wrong reads: %d, want the %d that can't be helped: %v", wrong, before, r.sum(t, ""))
+			if wrong := r.wrong(); wrong != before {
+				t.Errorf("wrong reads: %d, want the %d that can't be helped: %v", wrong, before, r.sum(""))
 			}
 		})
 	}
@@ -300,7 +287,7 @@ func TestQuarantineMutant_TheOracleSeesIt(t *testing.T) {
 			}
 			p.first.stop()
 			p.second.stop()
-			if wrong := p.wrong(t); (wrong > p.before) != (name != "as it is") {
+			if wrong := p.wrong(); (wrong > p.before) != (name != "as it is") {
 				t.Errorf("wrong reads: %d, and %d before it was known", wrong, p.before)
 			}
 		})
@@ -326,16 +313,14 @@ func TestQuarantine_ReplicasSpellAHostDifferently(t *testing.T) {
 	cfg.OutputTokenIDs = true
 	redis := []string{"--redis-url", "redis://" + redistest.Start(t).Addr()}
 	first := startRig(t, rigConfig{
-		prefill: []vllmsim.Config{cfg}, decode: []vllmsim.Config{cfg}, env: []string{testrig.ReplicaSecret}, flags: redis,
+		cfg: cfg, env: []string{testrig.ReplicaSecret}, flags: redis,
 	})
-	second := startRig(t, rigConfig{env: []string{testrig.ReplicaSecret}, flags: append(redis,
+	second := startRig(t, rigConfig{found: true, env: []string{testrig.ReplicaSecret}, flags: append(redis,
 		"--prefill", strings.Replace(first.prefill[0].URL(), "127.0.0.1", "localhost", 1), "--decode", first.decode[0].URL())})
-	victim := &chatting{rig: first, id: "victim", cfg: cfg}
+	victim := first.talk("victim")
 	victim.learnt(t)
-	(&chatting{rig: second, id: "other", cfg: cfg, asks: 20}).want(t, "miss;")
-	if err := first.prefill[0].SetFault(vllmsim.Fault{Kind: vllmsim.FaultOtherIDs, Tickets: true, Count: 1}); err != nil {
-		t.Fatal(err)
-	}
+	(&chatting{rig: second, id: "other", asks: 20}).want(t, "miss;")
+	first.setFault(t, first.prefill[0], vllmsim.Fault{Kind: vllmsim.FaultOtherIDs, Tickets: true, Count: 1})
 	victim.want(t, "miss;reason=retried_without_ticket")
 	told := func() bool {
 		return second.turns.count(logsQuarantine+": another replica has found that it does not compute the ids that it is sent") > 0
@@ -348,7 +333,7 @@ func TestQuarantine_ReplicasSpellAHostDifferently(t *testing.T) {
 	}
 	first.stop()
 	second.stop()
-	if first.wrong(t) != 0 {
-		t.Errorf("wrong reads: %v", first.sum(t, ""))
+	if first.wrong() != 0 {
+		t.Errorf("wrong reads: %v", first.sum(""))
 	}
 }

@@ -30,9 +30,7 @@ const agentTurns = 3
 // agents is line 11: the Messages and Responses APIs. Prefill is started anew with a render endpoint.
 func (s *suite) agents(t *testing.T) {
 	t.Helper()
-	if err := s.script(t, "down", config.RolePrefill); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, s.script(t, "down", config.RolePrefill))
 	took := s.start(t, config.RolePrefill, "--enable-scale-out")
 	s.report.line(t, "11", "hand-overs between the endpoints of two engines", s.agentLegs)
 	s.report.line(t, "11", "turns of agents reuse what their tokens allow", func(t *testing.T) string {
@@ -49,12 +47,12 @@ type agentDialogue struct {
 }
 
 // agentBody is a dialogue as a request of an API; ids are the prompt of a text completion.
-func agentBody(path string, said []string, ids []int, limit int) map[string]any {
+func agentBody(path string, said []string, ids []int, limit int) object {
 	var messages []any
 	for i, text := range said {
 		messages = append(messages, map[string]string{"role": []string{"user", "assistant"}[i%2], "content": text})
 	}
-	body := map[string]any{"model": model, "temperature": 0, "max_tokens": limit}
+	body := object{"model": model, "temperature": 0, "max_tokens": limit}
 	switch path {
 	case pathText:
 		body["prompt"] = ids
@@ -82,7 +80,7 @@ func (a *agentAnswer) text() string {
 }
 
 // askAgentAt asks an engine, or the program, for an answer that must come.
-func (s *suite) askAgentAt(t *testing.T, base, path string, body map[string]any) *agentAnswer {
+func (s *suite) askAgentAt(t *testing.T, base, path string, body object) *agentAnswer {
 	t.Helper()
 	a, err := (&rig{base: base, client: s.client}).askAgent(t.Context(), path, http.Header{}, body)
 	if err != nil || a.status != http.StatusOK {
@@ -92,12 +90,10 @@ func (s *suite) askAgentAt(t *testing.T, base, path string, body map[string]any)
 }
 
 // rendered are the ids of a prompt.
-func (s *suite) rendered(t *testing.T, path string, body map[string]any) []int {
+func (s *suite) rendered(t *testing.T, path string, body object) []int {
 	t.Helper()
 	resp, err := s.client.Post(s.prefill.url+path+"/render", "application/json", bytes.NewReader(encode(body)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	defer resp.Body.Close()
 	var answer struct {
 		IDs []int `json:"token_ids"`
@@ -128,29 +124,27 @@ func (s *suite) agentLegs(t *testing.T) string {
 	for i, row := range rows {
 		said := []string{fmt.Sprintf("%s Question %d: what is read twice?", about, i)}
 		salt := rand.Text()
-		want := s.askAgentAt(t, s.prefill.url, row.decode, asked{body: agentBody(row.decode, said, nil, 16)}.with(map[string]any{"cache_salt": rand.Text()}).body)
+		want := s.askAgentAt(t, s.prefill.url, row.decode, asked{body: agentBody(row.decode, said, nil, 16)}.with(object{"cache_salt": rand.Text()}).body)
 		var ids []int
 		if row.ids {
 			ids = s.rendered(t, pathMessages, agentBody(pathMessages, said, nil, 16))
 		}
-		leg := func(base, path string, limit int, params map[string]any, more map[string]any) *agentAnswer {
+		leg := func(base, path string, limit int, params object, more object) *agentAnswer {
 			if row.ids && path != pathText {
 				params["prompt_token_ids"] = ids
 			}
 			body := agentBody(path, said, ids, limit)
-			maps.Copy(body, map[string]any{"cache_salt": salt, "kv_transfer_params": params})
+			maps.Copy(body, object{"cache_salt": salt, "kv_transfer_params": params})
 			maps.Copy(body, more)
 			return s.askAgentAt(t, base, path, body)
 		}
-		first := leg(s.prefill.url, row.prefill, 1, map[string]any{
-			"do_remote_decode": true, "do_remote_prefill": false, "remote_engine_id": nil, "remote_block_ids": nil, "remote_host": nil, "remote_port": nil,
-		}, nil)
-		handOver := map[string]any{}
+		first := leg(s.prefill.url, row.prefill, 1, firstParams(), nil)
+		handOver := object{}
 		if err := json.Unmarshal([]byte(gjson.GetBytes(first.raw, paramsName).Raw), &handOver); err != nil {
 			t.Fatalf("%s: prefill's params: %v in %.300s", row.prefill, err, first.raw)
 		}
 		before := s.decode.counted(t)
-		got := leg(s.decode.url, row.decode, 16, handOver, map[string]any{"stream": row.stream})
+		got := leg(s.decode.url, row.decode, 16, handOver, object{"stream": row.stream})
 		from := s.decode.since(t, before, 1)
 		if from[computed] != 0 || from[external] == 0 {
 			t.Errorf("%s, then %s: decode read %d tokens and computed %d, want 0", row.prefill, row.decode, from[external], from[computed])
@@ -165,9 +159,14 @@ func (s *suite) agentLegs(t *testing.T) string {
 
 const paramsName = "kv_transfer_params"
 
+// firstParams are those of a prefill leg without a ticket.
+func firstParams() object {
+	return object{"do_remote_decode": true, "do_remote_prefill": false, "remote_engine_id": nil, "remote_block_ids": nil, "remote_host": nil, "remote_port": nil}
+}
+
 // agentTalks holds conversations through the program.
 func (s *suite) agentTalks(t *testing.T) string {
-	p := launch(t, s.binary, s.prefill.url, s.decode.url, "--hand-back-after", "30s")
+	p := s.launch(t, "--hand-back-after", "30s")
 	turns, later, hits, offered, computedByDecode := 0, 0, 0, 0, 0
 	misses := map[string]int{}
 	for _, path := range []string{pathMessages, pathResponses} {
@@ -179,10 +178,10 @@ func (s *suite) agentTalks(t *testing.T) string {
 				question = strings.Join(strings.Fields(about)[:40], " ")
 				body := agentBody(path, k.said, nil, agentLimit)
 				body["stream"] = stream
-				want := s.askAgentAt(t, s.prefill.url, path, asked{body: body}.with(map[string]any{"cache_salt": rand.Text()}).body)
+				want := s.askAgentAt(t, s.prefill.url, path, asked{body: body}.with(object{"cache_salt": rand.Text()}).body)
 				before := s.decode.counted(t)
 				began := time.Now()
-				got := s.askAgentAt(t, p.base, path, asked{body: body}.with(map[string]any{"conversation_id": session}).body)
+				got := s.askAgentAt(t, p.base, path, asked{body: body}.with(object{"conversation_id": session}).body)
 				took := time.Since(began)
 				from := s.decode.since(t, before, want.prompt)
 				if err := sameSaid(got, want); err != nil {

@@ -24,9 +24,7 @@ func TestReal_NoCarrierPassesForText(t *testing.T) {
 			return nil
 		}
 		source, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		versions++
 		noCarrierPasses(t, file, string(source))
 		return nil
@@ -55,9 +53,7 @@ func noCarrierPasses(t *testing.T, file, source string) {
 	texts := " " + strings.Join(words("\nTEXT_PART_TYPES = ", "\n# Keys that"), " ") + " "
 	plain := func(message string) bool {
 		r, err := body.ParseRequest(body.Chat, []byte(`{"messages":[{"role":"assistant",`+message+`}]}`))
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		return r.Prompt().Plain()
 	}
 	for _, kind := range words("\nMM_PARSER_MAP", "\n}") {

@@ -30,18 +30,18 @@ const turnLimit = 90 * time.Second
 // asked is a request of the suite, before it is made one of a conversation or of none.
 type asked struct {
 	path string
-	body map[string]any
+	body object
 }
 
 func (a asked) stream() bool { return a.body["stream"] == true }
 
 // streaming is the request for a stream that ends with its usage.
 func (a asked) streaming() asked {
-	return a.with(map[string]any{"stream": true, "stream_options": map[string]any{"include_usage": true}})
+	return a.with(object{"stream": true, "stream_options": object{"include_usage": true}})
 }
 
 // with is the request with some members set otherwise.
-func (a asked) with(members map[string]any) asked {
+func (a asked) with(members object) asked {
 	body := maps.Clone(a.body)
 	maps.Copy(body, members)
 	return asked{a.path, body}
@@ -49,7 +49,7 @@ func (a asked) with(members map[string]any) asked {
 
 // lone is the request alone: no conversation, and a salt that keeps it away from everything cached.
 func (a asked) lone() asked {
-	a = a.with(map[string]any{"cache_salt": rand.Text()})
+	a = a.with(object{"cache_salt": rand.Text()})
 	delete(a.body, "conversation_id")
 	return a
 }
@@ -83,6 +83,14 @@ type told struct {
 // right says whether an answer is whole and says what it must, by the ids too where they were asked for.
 func (a told) right(want told) bool {
 	return a.status == http.StatusOK && a.fault == "" && a.params == nil && a.said == want.said && slices.Equal(a.ids, want.ids)
+}
+
+// wantRight reports an answer that is not, and what it was to.
+func (a told) wantRight(t *testing.T, want told, what string, args ...any) {
+	t.Helper()
+	if !a.right(want) {
+		t.Errorf("%s:\n got %s\nwant %s", fmt.Sprintf(what, args...), a, want)
+	}
 }
 
 func (a told) String() string {
@@ -241,13 +249,11 @@ func (a *told) read(raw []byte) {
 }
 
 // tokenize returns the ids of a prompt: messages for chat, a text otherwise.
-func (e *engine) tokenize(t *testing.T, prompt map[string]any) []int {
+func (e *engine) tokenize(t *testing.T, prompt object) []int {
 	t.Helper()
-	body := encode(asked{body: map[string]any{"model": model}}.with(prompt).body)
+	body := encode(asked{body: object{"model": model}}.with(prompt).body)
 	resp, err := e.client.Post(e.url+"/tokenize", "application/json", bytes.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	defer resp.Body.Close()
 	var answer struct{ Tokens []int }
 	if err := json.NewDecoder(resp.Body).Decode(&answer); err != nil || len(answer.Tokens) == 0 {

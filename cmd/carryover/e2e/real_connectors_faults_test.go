@@ -31,9 +31,7 @@ const (
 func (r *connectorRun) send(ctx context.Context, t *testing.T, a asked) (*http.Response, error) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, r.program.base+a.path, bytes.NewReader(encode(a.body)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	req.Header.Set("Content-Type", "application/json")
 	return r.program.client.Do(req)
 }
@@ -51,9 +49,7 @@ func (r *connectorRun) open(t *testing.T, a asked, events int) *openStream {
 	ctx, cancel := context.WithTimeout(t.Context(), turnLimit)
 	t.Cleanup(cancel)
 	resp, err := r.send(ctx, t, a)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	s := &openStream{body: resp.Body, events: bufio.NewReader(resp.Body), cancel: cancel}
 	t.Cleanup(func() { _ = s.body.Close() }) // closed twice where the test gets that far
 	if resp.StatusCode != http.StatusOK {
@@ -92,7 +88,7 @@ func (r *connectorRun) leaving(t *testing.T) string {
 
 // unending is a stream that does not end while anything is done to it.
 func unending(a asked) asked {
-	return a.streaming().with(map[string]any{"max_tokens": longAnswer, "ignore_eos": true})
+	return a.streaming().with(object{"max_tokens": longAnswer, "ignore_eos": true})
 }
 
 // leaveEarly leaves before the first byte of an answer that takes about as long as usual, earlier if it is too late for
@@ -137,7 +133,7 @@ func (r *connectorRun) killed(t *testing.T) string {
 	withoutPrefill := r.killPrefill(t)
 	withoutDecode := r.killDecode(t)
 
-	got, err := post(t, r.program.client, r.program.base, oneTurn(t, r.lone, chatPrompt, 100))
+	got, err := r.program.post(t, oneTurn(t, r.lone, chatPrompt, 100))
 	if err != nil {
 		t.Errorf("a turn without engines: no answer after %s: %v", seconds(got.took), err)
 	} else {
@@ -145,9 +141,7 @@ func (r *connectorRun) killed(t *testing.T) string {
 	}
 
 	began := time.Now()
-	if err := r.script(t, "up"); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, r.script(t, "up"))
 	up := time.Since(began)
 	r.program.awaitReady(t)
 	sum := &turnTally{}
@@ -167,37 +161,16 @@ func (r *connectorRun) killed(t *testing.T) string {
 // killPrefill kills prefill during a turn, which may be answered without it or fail clearly.
 func (r *connectorRun) killPrefill(t *testing.T) string {
 	t.Helper()
-	type result struct {
-		told
-		err error
-	}
-	usual := ask(t, r.program.client, r.program.base, oneTurn(t, r.lone, textPrompt, manyWords)).took
+	usual := r.program.ask(t, oneTurn(t, r.lone, textPrompt, manyWords)).took
 	for wait := usual / 3; wait > time.Millisecond; wait /= 2 {
 		a := oneTurn(t, r.lone, textPrompt, manyWords)
 		want := r.want(t, a)
-		ended := make(chan result, 1) // one result, read once
-		go func() {
-			got, err := post(t, r.program.client, r.program.base, a)
-			ended <- result{got, err}
-		}()
-		select {
-		case <-ended:
+		got, killed := r.killUnder(t, r.program, a, wait)
+		if !killed {
 			continue // too late, as in leaveEarly
-		case <-time.After(wait):
 		}
-		r.kill(t, config.RolePrefill)
-		got := <-ended
-		right, _ := r.right(got.told, want)
-		switch {
-		case got.err != nil:
-			t.Errorf("prefill killed: no answer: %v", got.err)
-		case got.fault != "":
-			checkClear(t, got.told)
-		case !right:
+		if right, _ := r.right(got, want); got.fault == "" && !right {
 			t.Errorf("prefill killed:\n got %s\nwant %s", got, want)
-		}
-		if got.took > errorLimit {
-			t.Errorf("prefill killed: the turn took %s, want at most %s", got.took, errorLimit)
 		}
 		return fmt.Sprintf("%s after %s", choose(got.fault == "", "right", "clear error"), seconds(got.took))
 	}

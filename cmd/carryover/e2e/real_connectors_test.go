@@ -50,7 +50,7 @@ func connectorCases() []connectorCase {
 		return func(settings map[string]string) []string {
 			return []string{
 				"--connector", "lmcache", "--lmcache-listen", "127.0.0.1:" + settings["LMCACHE_NOTIFY_PORT"],
-				"--decoder-registry", string(encode(members{settings["DECODE_URL"]: members{
+				"--decoder-registry", string(encode(object{settings["DECODE_URL"]: object{
 					"receiver_host": "127.0.0.1", "receiver_init_port": json.Number(settings["LMCACHE_INIT_PORT"]),
 					"receiver_alloc_port": json.Number(settings["LMCACHE_ALLOC_PORT"]),
 				}})),
@@ -122,14 +122,10 @@ func bringUp(t *testing.T, name string, args ...string) *realPair {
 	err := scripts.script(t, "up", args...)
 	if err != nil {
 		t.Logf("bring-up of %s is tried again: %v", name, err)
-		if err := scripts.script(t, "down"); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, scripts.script(t, "down"))
 		err = scripts.script(t, "up", args...)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	return findPair(t, filepath.Join(stateFolder(), "pairs", name), scripts.flags...)
 }
 
@@ -157,7 +153,7 @@ func (r *connectorRun) right(got, want told) (right, sameText bool) {
 func (r *connectorRun) most(t *testing.T, a asked, want told) int {
 	t.Helper()
 	if r.apart {
-		first := r.want(t, a.with(map[string]any{"max_tokens": 1, "stream": false, "stream_options": nil}))
+		first := r.want(t, a.with(object{"max_tokens": 1, "stream": false, "stream_options": nil}))
 		if first.text == "" || strings.HasSuffix(first.text, "\uFFFD") {
 			return want.promptTokens + 1
 		}
@@ -219,7 +215,7 @@ func (r *connectorRun) turn(t *testing.T, sum *turnTally, what string, a asked) 
 	t.Helper()
 	want := r.want(t, a)
 	before := r.decode.counted(t)
-	got := ask(t, r.program.client, r.program.base, a)
+	got := r.program.ask(t, a)
 	r.judge(t, sum, what, a, got, want, r.decode.since(t, before, want.promptTokens))
 	return got
 }

@@ -12,7 +12,7 @@ import (
 )
 
 // withIDs is what every request of the suite asks for, because equal text is not enough.
-var withIDs = map[string]any{"return_token_ids": true}
+var withIDs = object{"return_token_ids": true}
 
 // words are so many words that no prompt before began with, so that no engine has anything of it.
 func words(n int) string {
@@ -31,14 +31,14 @@ func words(n int) string {
 // oneTurn is a request of a kind of prompt that begins as no other, without a conversation.
 func oneTurn(t *testing.T, tokenizer *engine, prompt string, n int) asked {
 	t.Helper()
-	a := asked{"/v1/completions", map[string]any{"prompt": words(n)}}
+	a := asked{"/v1/completions", object{"prompt": words(n)}}
 	switch prompt {
 	case chatPrompt:
-		a = asked{"/v1/chat/completions", map[string]any{"messages": []map[string]string{{"role": "user", "content": words(n)}}}}
+		a = asked{"/v1/chat/completions", object{"messages": []map[string]string{{"role": "user", "content": words(n)}}}}
 	case idsPrompt:
-		a.body["prompt"] = tokenizer.tokenize(t, map[string]any{"prompt": words(n)})
+		a.body["prompt"] = tokenizer.tokenize(t, object{"prompt": words(n)})
 	}
-	return a.with(map[string]any{"model": model, "temperature": 0, "max_tokens": 16}).with(withIDs)
+	return a.with(object{"model": model, "temperature": 0, "max_tokens": 16}).with(withIDs)
 }
 
 // firstTurns are one-shot requests of every shape, shorter and longer than the chunks that are transferred.
@@ -127,7 +127,7 @@ func (r *connectorRun) atOnce(t *testing.T) string {
 	failures := make([]error, turns)
 	var all sync.WaitGroup
 	for n := range turns {
-		all.Go(func() { answers[n], failures[n] = post(t, r.program.client, r.program.base, requests[n]) })
+		all.Go(func() { answers[n], failures[n] = r.program.post(t, requests[n]) })
 	}
 	all.Wait()
 	delta := r.decode.since(t, before, tokens)

@@ -39,13 +39,13 @@ type dialogue struct {
 	stream    func(turn int) bool                // nil: turns 1 and 3
 	ask       func(name string, turn int) string // nil: plainQuestion
 	edit      func(parts []part, turn int) []part
-	again     int            // this turn asks what the turn before asked
-	replayed  bool           // turns 3 and 4 ask what turns 1 and 2 asked
-	fill      bool           // every prompt is an exact multiple of the block size
-	nameless  bool           // tells no conversation_id
-	salted    bool           // has a cache_salt of its own; the others share the engines' prefix caches
-	maxTokens int            // 0 for 16
-	members   map[string]any // more of the body
+	again     int    // this turn asks what the turn before asked
+	replayed  bool   // turns 3 and 4 ask what turns 1 and 2 asked
+	fill      bool   // every prompt is an exact multiple of the block size
+	nameless  bool   // tells no conversation_id
+	salted    bool   // has a cache_salt of its own; the others share the engines' prefix caches
+	maxTokens int    // 0 for 16
+	members   object // more of the body
 }
 
 // part is what one side said; that of a prompt of ids has ids only.
@@ -110,14 +110,14 @@ func (c *telling) remember(a told) {
 }
 
 func (c *telling) request(turn int) asked {
-	a := asked{"/v1/completions", map[string]any{"prompt": c.said()}}
+	a := asked{"/v1/completions", object{"prompt": c.said()}}
 	switch c.prompt {
 	case chatPrompt:
-		a = asked{"/v1/chat/completions", map[string]any{"messages": c.messages()}}
+		a = asked{"/v1/chat/completions", object{"messages": c.messages()}}
 	case idsPrompt:
-		a = asked{"/v1/completions", map[string]any{"prompt": c.ids(), "return_token_ids": true}}
+		a = asked{"/v1/completions", object{"prompt": c.ids(), "return_token_ids": true}}
 	}
-	a = a.with(map[string]any{
+	a = a.with(object{
 		"model": model, "temperature": 0, "max_tokens": max(c.maxTokens, 16),
 	}).with(c.members)
 	if !c.nameless {
@@ -165,7 +165,7 @@ func (c *telling) tokenize(t *testing.T) {
 	t.Helper()
 	for i, p := range c.parts {
 		if p.ids == nil {
-			c.parts[i].ids = c.engine.tokenize(t, map[string]any{"prompt": "\n" + p.text})
+			c.parts[i].ids = c.engine.tokenize(t, object{"prompt": "\n" + p.text})
 		}
 	}
 }
@@ -175,9 +175,9 @@ func (c *telling) fillBlock(t *testing.T) {
 	t.Helper()
 	last := &c.parts[len(c.parts)-1]
 	for range 4 * blockSize {
-		prompt := map[string]any{"prompt": c.said()}
+		prompt := object{"prompt": c.said()}
 		if c.prompt == chatPrompt {
-			prompt = map[string]any{"messages": c.messages(), "add_generation_prompt": true}
+			prompt = object{"messages": c.messages(), "add_generation_prompt": true}
 		}
 		if len(c.engine.tokenize(t, prompt))%blockSize == 0 {
 			return

@@ -12,8 +12,6 @@ import (
 	"github.com/tidwall/gjson"
 
 	"carryover/cmd/carryover/config"
-	"carryover/cmd/carryover/testrig"
-	"carryover/upstream/vllmsim"
 )
 
 const (
@@ -46,15 +44,15 @@ func (s *suite) handBackFrees(t *testing.T) string {
 		{"now", false, []string{"--hand-back", "now"}},
 		{"idle for 1 s", true, []string{"--hand-back", "idle", "--hand-back-after", "1s"}},
 	} {
-		p := launch(t, s.binary, s.prefill.url, s.decode.url, mode.flags...)
+		p := s.launch(t, mode.flags...)
 		c := dialogue{name: "handed back " + mode.name, prompt: idsPrompt, faithful: true, maxTokens: readByLeg, salted: true}.begin(s.prefill)
 		var worst time.Duration
 		most, read := 0, s.prefill.counted(t).prompt[external]
 		for turn := 1; turn <= turns; turn++ {
 			a := c.next(t, turn)
-			want := ask(t, s.client, s.prefill.url, a.lone())
+			want := s.alone(t, a)
 			held, prefillHeld := s.decode.counted(t).pinned, s.prefill.counted(t).pinned
-			got := ask(t, p.client, p.base, a)
+			got := p.ask(t, a)
 			if !got.right(want) {
 				t.Fatalf("%s, turn %d (%s):\n got %s\nwant %s", c.name, turn, got.reuse.text, got, want)
 			}
@@ -208,19 +206,12 @@ func ticketsIn(exchanges []exchange) (n int) {
 
 // sameHandBackShape compares the first chunks of hand-back legs, which is all that the program reads of them.
 func (s *suite) sameHandBackShape(t *testing.T) string {
-	instance := func(role string) *recorder {
-		cfg := vllmsim.DefaultConfig()
-		cfg.Version = s.version(t)
-		cfg.Role, cfg.Model, cfg.BlockSize, cfg.Sampling = role, model, blockSize, vllmsim.SamplingNoncanonical
-		cfg.PromptTokensDetails, cfg.RequestIDHeaders, cfg.OutputTokenIDs = true, true, true
-		return recordEngine(t, role, testrig.StartInstance(t, cfg, "").URL())
-	}
-	prefill, decode := instance(config.RolePrefill), instance(config.RoleDecode)
+	prefill, decode := s.simulated(t, config.RolePrefill), s.simulated(t, config.RoleDecode)
 	p := launch(t, s.binary, prefill.url, decode.url, "--hand-back", "now")
 	tokenizer := &engine{role: config.RolePrefill, url: prefill.engine, client: s.client}
 	for _, kind := range []string{chatPrompt, textPrompt, idsPrompt} {
 		c := dialogue{name: "a simulated hand-back of " + kind, prompt: kind, maxTokens: readByLeg}.begin(tokenizer)
-		if got := ask(t, p.client, p.base, c.next(t, 1)); got.fault != "" {
+		if got := p.ask(t, c.next(t, 1)); got.fault != "" {
 			t.Fatalf("%s, simulated: %s", c.name, got)
 		}
 	}

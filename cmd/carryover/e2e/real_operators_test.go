@@ -91,8 +91,8 @@ func (s *suite) watch(t *testing.T, prefillURL, decodeURL string, args ...string
 func (w *watched) turns(t *testing.T, n int) (records []gjson.Result) {
 	t.Helper()
 	if !inTime(freeLimit, func() bool {
-		_, body := askBare(t, w.client, http.MethodGet, w.operators+"/admin/turns?limit=1000")
-		records = gjson.GetBytes(body, "turns").Array()
+		_, body := askBare(t, w.client, http.MethodGet, w.operators+"/admin/turns?limit=1000", nil)
+		records = gjson.Get(body, "turns").Array()
 		return len(records) >= n
 	}) {
 		t.Fatalf("got %d records, want %d", len(records), n)
@@ -118,7 +118,7 @@ func (s *suite) traced(t *testing.T) string {
 		dialogue := k.begin(s.prefill)
 		for turn := 1; turn <= 3; turn++ {
 			a, trace := dialogue.next(t, turn), traceOf(10*n+turn)
-			want := ask(t, s.client, s.prefill.url, a.lone())
+			want := s.alone(t, a)
 			got, err := postWith(t, w.client, w.base, a, inTrace(trace))
 			if err != nil || !got.right(want) {
 				t.Fatalf("%s, turn %d: %v\n got %s\nwant %s", k.name, turn, err, got, want)
@@ -185,9 +185,7 @@ func (s *suite) metrics(t *testing.T) string {
 	want := map[string]float64{}
 	for _, k := range watchedDialogues() {
 		for _, o := range s.tell(t, k, w.proxyProcess) {
-			if !o.got.right(o.want) {
-				t.Errorf("%s (%s):\n got %s\nwant %s", o, o.got.reuse.text, o.got, o.want)
-			}
+			o.got.wantRight(t, o.want, "%s (%s)", o, o.got.reuse.text)
 			want["turns"]++
 			want["prompt"] += float64(o.got.promptTokens)
 			want["completion"] += float64(o.got.completionTokens)
@@ -224,11 +222,11 @@ func (s *suite) metrics(t *testing.T) string {
 	}
 	wantSeries(t, records, want)
 
-	status, body := askBare(t, w.client, http.MethodGet, w.operators+"/metrics")
+	status, body := askBare(t, w.client, http.MethodGet, w.operators+"/metrics", nil)
 	if status != http.StatusOK {
 		t.Fatalf("/metrics: %d %s", status, body)
 	}
-	told := readScrape(t, string(body))
+	told := readScrape(t, body)
 	got := map[string]float64{
 		"turns": told.sum("carryover_turns_total"), "hits": told.sum("carryover_turns_total", `outcome="hit"`),
 		"read":    told.sum("carryover_reuse_tokens_read_total"),
@@ -253,7 +251,7 @@ func (s *suite) lastTurns(t *testing.T) string {
 		held := s.decode.counted(t).pinned
 		c := dialogue{name: "a last echo", prompt: chatPrompt, stream: stream, salted: true}.begin(s.prefill)
 		for turn := 1; turn <= 2; turn++ {
-			c.remember(ask(t, w.client, w.base, c.next(t, turn)))
+			c.remember(w.ask(t, c.next(t, turn)))
 		}
 		holds := 0
 		if !inTime(freeLimit, func() bool { // its metrics follow an answer by a moment
@@ -264,7 +262,7 @@ func (s *suite) lastTurns(t *testing.T) string {
 		}
 		blocks = append(blocks, fmt.Sprint(holds))
 		a := c.next(t, 3)
-		want := ask(t, s.client, s.prefill.url, a.lone())
+		want := s.alone(t, a)
 		got, err := postWith(t, w.client, w.base, a, http.Header{"X-Conversation-Final": {"true"}})
 		if err != nil || !got.right(want) {
 			t.Fatalf("the last turn: %v\n got %s\nwant %s", err, got, want)

@@ -90,9 +90,7 @@ func findPair(t *testing.T, state string, flags ...string) *realPair {
 func (p *realPair) kill(t *testing.T, role string) {
 	t.Helper()
 	noted, err := os.ReadFile(filepath.Join(p.state, "run", role+".pid"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	group, err := strconv.Atoi(strings.TrimSpace(string(noted)))
 	if err != nil || group <= 1 {
 		t.Fatalf("process group of %s: got %q (%v)", role, noted, err)
@@ -117,14 +115,10 @@ func (p *realPair) start(t *testing.T, role string, args ...string) time.Duratio
 	err := p.script(t, "up", command...)
 	if err != nil {
 		t.Logf("bring-up of %s is tried again: %v", role, err)
-		if err := p.script(t, "down", role); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, p.script(t, "down", role))
 		err = p.script(t, "up", command...)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	return time.Since(began)
 }
 
@@ -146,6 +140,12 @@ func (p *realPair) scriptIn(ctx context.Context, name string, args ...string) er
 		return fmt.Errorf("%s %s: %w\n%s", name, strings.Join(args, " "), err, output)
 	}
 	return nil
+}
+
+// alone asks prefill for what is right: see asked.lone.
+func (p *realPair) alone(t *testing.T, a asked) told {
+	t.Helper()
+	return ask(t, p.client, p.prefill.url, a.lone())
 }
 
 func (e *engine) healthy(t *testing.T) bool {

@@ -47,12 +47,12 @@ func (s *suite) pausedBetweenTurns(t *testing.T, e *engine) string {
 		t.Fatalf("decode holds %d blocks after the turn, %d before: there is no ticket", now, held)
 	}
 	a := c.next(t, 2)
-	want := ask(t, s.client, s.prefill.url, a.lone())
+	want := s.alone(t, a)
 	pause := s.order(e, "/pause")
 	if !inTime(freeLimit, func() bool { return s.isPaused(t, e) }) {
 		t.Fatalf("%s is not paused", e.role)
 	}
-	refused, err := post(t, w.client, w.base, a)
+	refused, err := w.post(t, a)
 	if err != nil {
 		t.Fatalf("no answer after %s: %v", refused.took, err)
 	}
@@ -66,12 +66,10 @@ func (s *suite) pausedBetweenTurns(t *testing.T, e *engine) string {
 	s.ended(t, "/pause", pause)
 	s.ended(t, "/resume", s.order(e, "/resume"))
 	var got told
-	if !inTime(startLimit, func() bool { got = ask(t, w.client, w.base, a); return got.fault == "" }) {
+	if !inTime(startLimit, func() bool { got = w.ask(t, a); return got.fault == "" }) {
 		t.Fatalf("after /resume: %s", got)
 	}
-	if !got.right(want) {
-		t.Errorf("after /resume:\n got %s\nwant %s", got, want)
-	}
+	got.wantRight(t, want, "after /resume")
 	c.remember(got)
 	next := s.tellTurn(t, w.proxyProcess, c, 3)
 	return fmt.Sprintf("status %d after %s, then %q, %q", refused.status, seconds(refused.took), got.reuse.text, next.reuse.text)
@@ -92,9 +90,9 @@ func (s *suite) drained(t *testing.T, order, undo string) string {
 	if pinned < talks {
 		t.Fatalf("decode holds %d blocks, want those of %d tickets", pinned, talks)
 	}
-	_, body := askBare(t, w.client, http.MethodGet, w.operators+"/admin/instances")
-	name := gjson.GetBytes(body, `instances.#(role=="decode").name`).String()
-	status, body := askBare(t, w.client, http.MethodPost, w.operators+"/admin/instances/decode/"+name+"/drain")
+	_, body := askBare(t, w.client, http.MethodGet, w.operators+"/admin/instances", nil)
+	name := gjson.Get(body, `instances.#(role=="decode").name`).String()
+	status, body := askBare(t, w.client, http.MethodPost, w.operators+"/admin/instances/decode/"+name+"/drain", nil)
 	if status != http.StatusOK {
 		t.Fatalf("drain %q: status %d: %s", name, status, body)
 	}
@@ -140,6 +138,6 @@ func (s *suite) ended(t *testing.T, path string, order <-chan error) {
 
 func (s *suite) isPaused(t *testing.T, e *engine) bool {
 	t.Helper()
-	_, body := askBare(t, s.client, http.MethodGet, e.url+"/is_paused")
-	return gjson.GetBytes(body, "is_paused").Bool()
+	_, body := askBare(t, s.client, http.MethodGet, e.url+"/is_paused", nil)
+	return gjson.Get(body, "is_paused").Bool()
 }

@@ -61,12 +61,8 @@ func launch(t *testing.T, binary, prefillURL, decodeURL string, flags ...string)
 	cmd.Env = append(withoutTestNames(os.Environ()), "CARRYOVER_SECRET=", unprovenVariable+"="+os.Getenv(unprovenVariable)) // a setting of the caller's must not change the runs
 	// Standard error, because the log goes there.
 	stderr, err := cmd.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
+	noError(t, cmd.Start())
 	p := &proxyProcess{
 		client:  &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 16}},
 		log:     &programLog{serving: make(chan string, 1)}, // it says so once
@@ -100,6 +96,23 @@ func launch(t *testing.T, binary, prefillURL, decodeURL string, flags ...string)
 	}
 	p.awaitReady(t)
 	return p
+}
+
+// launch runs the program in front of the pair.
+func (s *suite) launch(t *testing.T, flags ...string) *proxyProcess {
+	t.Helper()
+	return launch(t, s.binary, s.prefill.url, s.decode.url, flags...)
+}
+
+// ask and post send a request to the program.
+func (p *proxyProcess) ask(t *testing.T, a asked) told {
+	t.Helper()
+	return ask(t, p.client, p.base, a)
+}
+
+func (p *proxyProcess) post(t *testing.T, a asked) (told, error) {
+	t.Helper()
+	return post(t, p.client, p.base, a)
 }
 
 func (p *proxyProcess) awaitReady(t *testing.T) {

@@ -37,9 +37,7 @@ func recordEngine(t *testing.T, role, engineURL string) *recorder {
 	t.Helper()
 	r := &recorder{role: role, engine: engineURL, client: &http.Transport{DisableKeepAlives: true}}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	r.url = "http://" + listener.Addr().String()
 	server := &http.Server{Handler: r, ReadHeaderTimeout: time.Minute}
 	ended := make(chan struct{})

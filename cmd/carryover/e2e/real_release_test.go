@@ -23,11 +23,11 @@ func (s *suite) droppedRelease(t *testing.T) string {
 	if s.decode.counted(t).pinned <= heldByDecode {
 		t.Fatal("decode holds nothing: there is no ticket")
 	}
-	params := map[string]any{}
+	params := object{}
 	maps.Copy(params, ticket)
-	maps.Copy(params, map[string]any{"do_remote_decode": true, "do_remote_prefill": false, "remote_num_tokens": 0})
+	maps.Copy(params, object{"do_remote_decode": true, "do_remote_prefill": false, "remote_num_tokens": 0})
 	began := time.Now()
-	s.firstEvent(t, s.prefill.url+pathText, map[string]any{
+	s.firstEvent(t, s.prefill.url+pathText, object{
 		"model": model, "prompt": "Release.", "max_tokens": 64, "ignore_eos": true, "stream": true, paramsName: params,
 	})
 	took := time.Since(began)
@@ -39,19 +39,15 @@ func (s *suite) droppedRelease(t *testing.T) string {
 }
 
 // firstEvent asks for a stream, and drops it at its first event.
-func (s *suite) firstEvent(t *testing.T, url string, body map[string]any) {
+func (s *suite) firstEvent(t *testing.T, url string, body object) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), turnLimit)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader(string(encode(body))))
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	req.Header.Set("Content-Type", "application/json")
 	resp, err := s.client.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	defer resp.Body.Close()
 	if line, err := bufio.NewReader(resp.Body).ReadString('\n'); err != nil || !strings.HasPrefix(line, "data: {") {
 		t.Fatalf("status %d, first line %q, %v", resp.StatusCode, line, err)

@@ -31,7 +31,7 @@ const (
 
 // oneShot is a request without a conversation. Each begins differently, so that no two share a block.
 func oneShot(n int) asked {
-	return asked{"/v1/completions", map[string]any{
+	return asked{"/v1/completions", object{
 		"model": model, "temperature": 0, "max_tokens": 16,
 		"prompt": fmt.Sprintf("%d. Request number %d of a test. %s", n, n, about),
 	}}
@@ -41,7 +41,7 @@ func oneShot(n int) asked {
 func (s *suite) oneShots(t *testing.T) string {
 	t.Helper()
 	const requests = 20
-	p := launch(t, s.binary, s.prefill.url, s.decode.url)
+	p := s.launch(t)
 	before := s.decode.counted(t).pinned
 	var each, most int // blocks: of the largest request, and held at once
 	for n := range requests {
@@ -49,9 +49,9 @@ func (s *suite) oneShots(t *testing.T) string {
 		if n%2 == 0 {
 			a = a.streaming()
 		}
-		got := ask(t, p.client, p.base, a)
+		got := p.ask(t, a)
 		held := s.decode.counted(t).pinned - before
-		if want := ask(t, s.client, s.prefill.url, a.lone()); !got.right(want) {
+		if want := s.alone(t, a); !got.right(want) {
 			t.Errorf("request %d:\n got %s\nwant %s", n, got, want)
 		}
 		each = max(each, (got.promptTokens+got.completionTokens-2)/blockSize+1) // the last token sampled is not cached
@@ -76,35 +76,33 @@ func (s *suite) oneShots(t *testing.T) string {
 
 // legs runs a one-shot request on the engines directly, as the program does, its prefill leg with the release of an
 // earlier ticket if there is one. It returns the answer, decode's ticket and the time of both legs.
-func (s *suite) legs(t *testing.T, a asked, release map[string]any) (answer told, ticket map[string]any, took time.Duration) {
+func (s *suite) legs(t *testing.T, a asked, release object) (answer told, ticket object, took time.Duration) {
 	t.Helper()
 	began := time.Now()
 	handOver := s.prefillLeg(t, a, release)
 	handOver["do_remote_prefill"], handOver["do_remote_decode"] = true, false
-	answer, ticket = s.leg(t, s.decode, a.with(map[string]any{"kv_transfer_params": handOver}))
+	answer, ticket = s.leg(t, s.decode, a.with(object{"kv_transfer_params": handOver}))
 	answer.params = nil
 	return answer, ticket, time.Since(began)
 }
 
-func (s *suite) prefillLeg(t *testing.T, a asked, release map[string]any) map[string]any {
+func (s *suite) prefillLeg(t *testing.T, a asked, release object) object {
 	t.Helper()
-	params := map[string]any{
-		"remote_engine_id": nil, "remote_block_ids": nil, "remote_host": nil, "remote_port": nil,
-	}
+	params := firstParams()
 	maps.Copy(params, release)
 	if release != nil {
 		params["remote_num_tokens"] = 0
 	}
 	params["do_remote_decode"], params["do_remote_prefill"] = true, false
-	_, handOver := s.leg(t, s.prefill, a.with(map[string]any{"max_tokens": 1, "kv_transfer_params": params}))
+	_, handOver := s.leg(t, s.prefill, a.with(object{"max_tokens": 1, "kv_transfer_params": params}))
 	return handOver
 }
 
 // leg asks an engine for an answer with params.
-func (s *suite) leg(t *testing.T, e *engine, a asked) (told, map[string]any) {
+func (s *suite) leg(t *testing.T, e *engine, a asked) (told, object) {
 	t.Helper()
 	answer := ask(t, s.client, e.url, a)
-	var params map[string]any
+	var params object
 	if err := json.Unmarshal(answer.params, &params); err != nil {
 		t.Fatalf("params of %s: %v; %s", e.role, err, answer)
 	}
@@ -115,8 +113,8 @@ func (s *suite) leg(t *testing.T, e *engine, a asked) (told, map[string]any) {
 type restart struct {
 	*suite
 	program *proxyProcess
-	told    *telling         // a conversation that goes on after it
-	tickets []map[string]any // of the engine that is killed
+	told    *telling // a conversation that goes on after it
+	tickets []object // of the engine that is killed
 	took    time.Duration
 }
 
@@ -124,7 +122,7 @@ type restart struct {
 func (s *suite) decodeRestarts(t *testing.T) {
 	t.Helper()
 	t.Run("decode restarted", func(t *testing.T) {
-		r := &restart{suite: s, program: launch(t, s.binary, s.prefill.url, s.decode.url)}
+		r := &restart{suite: s, program: s.launch(t)}
 		r.told = dialogue{name: "a survivor", prompt: chatPrompt, stream: never, salted: true}.begin(s.prefill)
 		s.tellTurn(t, r.program, r.told, 1)
 		s.tellTurn(t, r.program, r.told, 2)
@@ -163,7 +161,7 @@ func (r *restart) goesOn(t *testing.T) string {
 // fails asks for a turn that cannot be right; the error must say so, soon.
 func (r *restart) fails(t *testing.T) string {
 	t.Helper()
-	got, err := post(t, r.program.client, r.program.base, oneShot(110))
+	got, err := r.program.post(t, oneShot(110))
 	if err != nil {
 		t.Fatalf("no answer after %s: %v", got.took, err)
 	}
@@ -181,8 +179,8 @@ func shortLived() string {
 func (s *suite) tellTurn(t *testing.T, p *proxyProcess, c *telling, turn int) told {
 	t.Helper()
 	a := c.next(t, turn)
-	got := ask(t, p.client, p.base, a)
-	if want := ask(t, s.client, s.prefill.url, a.lone()); !got.right(want) {
+	got := p.ask(t, a)
+	if want := s.alone(t, a); !got.right(want) {
 		t.Fatalf("%s, turn %d (%s):\n got %s\nwant %s", c.name, turn, got.reuse.text, got, want)
 	}
 	c.remember(got)
@@ -199,7 +197,7 @@ func (r *restart) releaseToNobody(t *testing.T) string {
 		usual = append(usual, time.Since(began))
 	}
 	a := oneShot(130)
-	want := ask(t, r.client, r.prefill.url, a.with(map[string]any{"max_tokens": 1}).lone())
+	want := r.alone(t, a.with(object{"max_tokens": 1}))
 	began := time.Now()
 	handOver := r.prefillLeg(t, a, r.tickets[0])
 	took := time.Since(began)
@@ -220,11 +218,9 @@ func (r *restart) releaseToStranger(t *testing.T) string {
 		}
 	}
 	a := oneShot(150)
-	want := ask(t, r.client, r.prefill.url, a.lone())
+	want := r.alone(t, a)
 	got, _, took := r.legs(t, a, r.tickets[1])
-	if !got.right(want) {
-		t.Errorf("the carrying request:\n got %s\nwant %s", got, want)
-	}
+	got.wantRight(t, want, "the carrying request")
 	return checkCost(t, took, usual)
 }
 
@@ -246,7 +242,7 @@ func (s *suite) releaseExpired(t *testing.T) string {
 	p := launch(t, s.binary, prefill.url, s.decode.url)
 	var usual []time.Duration
 	for n := range 4 {
-		usual = append(usual, ask(t, p.client, p.base, oneShot(160+n)).took)
+		usual = append(usual, p.ask(t, oneShot(160+n)).took)
 	}
 	p.signal(t, syscall.SIGSTOP)
 	defer p.signal(t, syscall.SIGCONT) // also where the test ends early
@@ -256,12 +252,10 @@ func (s *suite) releaseExpired(t *testing.T) string {
 		t.Fatalf("decode holds %d blocks %s after the last request", s.decode.counted(t).pinned, 2*shortTTL)
 	}
 	a := oneShot(170)
-	want := ask(t, s.client, s.prefill.url, a.lone())
+	want := s.alone(t, a)
 	p.signal(t, syscall.SIGCONT)
-	got := ask(t, p.client, p.base, a)
-	if !got.right(want) {
-		t.Errorf("the carrying request:\n got %s\nwant %s", got, want)
-	}
+	got := p.ask(t, a)
+	got.wantRight(t, want, "the carrying request")
 	legs := prefill.seen()[seen:]
 	if !slices.ContainsFunc(legs, func(x exchange) bool { return strings.Contains(kindOf(x), release) }) {
 		t.Errorf("none of %d prefill legs carried the release of blocks that had expired", len(legs))
@@ -284,43 +278,50 @@ func checkClear(t *testing.T, got told) {
 	}
 }
 
+// killUnder kills prefill a while after a turn has begun. The turn must be answered, or fail clearly, in time. It reports whether the turn was under
+// way then.
+func (p *realPair) killUnder(t *testing.T, program *proxyProcess, a asked, after time.Duration) (got told, killed bool) {
+	t.Helper()
+	ended := make(chan error, 1) // one result, read once
+	go func() {
+		var err error
+		got, err = program.post(t, a)
+		ended <- err
+	}()
+	select {
+	case <-ended:
+		return got, false
+	case <-time.After(after):
+	}
+	p.kill(t, config.RolePrefill)
+	if err := <-ended; err != nil {
+		t.Errorf("prefill killed: no answer: %v", err)
+	} else if got.fault != "" {
+		checkClear(t, got)
+	}
+	if got.took > errorLimit {
+		t.Errorf("prefill killed: the turn took %s, want at most %s", got.took, errorLimit)
+	}
+	return got, true
+}
+
 // prefillKilled is line 5 for prefill, which is not started again here.
 func (s *suite) prefillKilled(t *testing.T) string {
 	t.Helper()
-	p := launch(t, s.binary, s.prefill.url, s.decode.url)
+	p := s.launch(t)
 	long := make([]int, 3000)
 	for i := range long {
 		long[i] = 10 + i*7919%1900
 	}
-	a := asked{"/v1/completions", map[string]any{"model": model, "temperature": 0, "max_tokens": 16, "prompt": long}}
-	want := ask(t, s.client, s.prefill.url, a.lone())
-	type result struct {
-		told
-		err error
-	}
-	ended := make(chan result, 1) // one result, read once
-	go func() {
-		got, err := post(t, p.client, p.base, a)
-		ended <- result{got, err}
-	}()
-	select {
-	case <-ended:
+	a := asked{"/v1/completions", object{"model": model, "temperature": 0, "max_tokens": 16, "prompt": long}}
+	want := s.alone(t, a)
+	got, killed := s.killUnder(t, p, a, want.took/3)
+	if !killed {
 		t.Fatalf("the turn ended before prefill could be killed, a third of %s after it began", want.took)
-	case <-time.After(want.took / 3):
 	}
-	s.kill(t, config.RolePrefill)
-	got := <-ended
 	t.Logf("the program's last lines:\n%s", p.log.tail(3))
-	switch {
-	case got.err != nil:
-		t.Errorf("no answer: %v", got.err)
-	case got.fault != "":
-		checkClear(t, got.told)
-	case !got.right(want):
-		t.Errorf("the turn that lost its prefill:\n got %s\nwant %s", got, want)
-	}
-	if got.took > errorLimit {
-		t.Errorf("the turn took %s, want at most %s", got.took, errorLimit)
+	if got.fault == "" {
+		got.wantRight(t, want, "the turn that lost its prefill")
 	}
 	return fmt.Sprintf("status %d, %s, after %s (lone %s)", got.status, choose(got.fault == "", "right", "clear error"), seconds(got.took), seconds(want.took))
 }

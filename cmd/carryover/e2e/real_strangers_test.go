@@ -110,7 +110,7 @@ func (s *suite) strangeRound(t *testing.T, p *proxyProcess, prefill *recorder, l
 	plain, lone := make([]asked, len(list)), make([]asked, len(list))
 	for i, c := range list {
 		plain[i] = c.next(t, turn).plain()
-		lone[i] = plain[i].lone().with(map[string]any{"return_token_ids": true})
+		lone[i] = plain[i].lone().with(object{"return_token_ids": true})
 		turns[i] = strangeTurn{turnOutcome: turnOutcome{dialogue: c.dialogue, turn: turn, asked: plain[i]}, prompt: c.promptIDs(t)}
 	}
 	wants := askTogether(t, s.client, s.prefill.url, lone)
@@ -163,9 +163,9 @@ func (c *stranger) promptIDs(t *testing.T) []int {
 	case idsPrompt:
 		return slices.Clone(c.last().body["prompt"].([]int))
 	case chatPrompt:
-		return c.engine.tokenize(t, map[string]any{"messages": c.last().body["messages"], "add_generation_prompt": true})
+		return c.engine.tokenize(t, object{"messages": c.last().body["messages"], "add_generation_prompt": true})
 	}
-	return c.engine.tokenize(t, map[string]any{"prompt": c.last().body["prompt"]})
+	return c.engine.tokenize(t, object{"prompt": c.last().body["prompt"]})
 }
 
 // cachedFor is what prefill says it took from its cache for the turn with that prompt.
@@ -232,9 +232,9 @@ func (s *suite) poisoned(t *testing.T, turns []strangeTurn) (poisoned int) {
 	var list []asked
 	var wants [][]int
 	for _, o := range turns {
-		again := o.asked.with(map[string]any{"stream": false, "max_tokens": first, "return_token_ids": true})
+		again := o.asked.with(object{"stream": false, "max_tokens": first, "return_token_ids": true})
 		delete(again.body, "stream_options")
-		last := again.with(map[string]any{"prompt": o.held(), "max_tokens": 1})
+		last := again.with(object{"prompt": o.held(), "max_tokens": 1})
 		last.path = "/v1/completions"
 		delete(last.body, "messages")
 		list = append(list, again, last)

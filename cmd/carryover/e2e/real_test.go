@@ -135,17 +135,20 @@ func (s *suite) mainRun(t *testing.T) {
 	s.report.line(t, "3", "nothing is poisoned", s.checkCaches)
 }
 
+// simulated starts a simulated engine like those of the pair, and records what it is asked.
+func (s *suite) simulated(t *testing.T, role string) *recorder {
+	t.Helper()
+	cfg := vllmsim.DefaultConfig()
+	cfg.Version = s.version(t)
+	cfg.Role, cfg.Model, cfg.BlockSize, cfg.Sampling = role, model, blockSize, vllmsim.SamplingNoncanonical
+	cfg.PromptTokensDetails, cfg.RequestIDHeaders, cfg.OutputTokenIDs = true, true, true
+	return recordEngine(t, role, testrig.StartInstance(t, cfg, "").URL())
+}
+
 // sameShapes is line 6: the same conversations in front of simulated engines.
 func (s *suite) sameShapes(t *testing.T) string {
 	t.Helper()
-	instance := func(role string) *recorder {
-		cfg := vllmsim.DefaultConfig()
-		cfg.Version = s.version(t)
-		cfg.Role, cfg.Model, cfg.BlockSize, cfg.Sampling = role, model, blockSize, vllmsim.SamplingNoncanonical
-		cfg.PromptTokensDetails, cfg.RequestIDHeaders, cfg.OutputTokenIDs = true, true, true
-		return recordEngine(t, role, testrig.StartInstance(t, cfg, "").URL())
-	}
-	prefill, decode := instance(config.RolePrefill), instance(config.RoleDecode)
+	prefill, decode := s.simulated(t, config.RolePrefill), s.simulated(t, config.RoleDecode)
 	programs := s.programs(t, prefill, decode)
 	tokenizer := &engine{role: config.RolePrefill, url: prefill.engine, client: s.client}
 	for _, k := range dialogues() {
@@ -197,9 +200,7 @@ func (s *suite) idle(t *testing.T) string {
 func (s *suite) replicas(t *testing.T) string {
 	t.Helper()
 	secret := filepath.Join(t.TempDir(), "secret")
-	if err := os.WriteFile(secret, []byte(rand.Text()), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.WriteFile(secret, []byte(rand.Text()), 0o600))
 	flags := []string{"--secret-file", secret, "--redis-url", "redis://" + redistest.Start(t).Addr()}
 	one, other := launch(t, s.binary, s.prefill.url, s.decode.url, flags...), launch(t, s.binary, s.prefill.url, s.decode.url, flags...)
 	later, hits, wrong := 0, 0, 0

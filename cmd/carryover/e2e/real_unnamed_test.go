@@ -20,7 +20,7 @@ const (
 // unnamed holds conversations without ids, and then the same with ids.
 func (s *suite) unnamed(t *testing.T) string {
 	t.Helper()
-	p := launch(t, s.binary, s.prefill.url, s.decode.url, append([]string{"--teach-shapes", "on"}, byContent...)...)
+	p := s.launch(t, append([]string{"--teach-shapes", "on"}, byContent...)...)
 	for _, prompt := range []string{chatPrompt, textPrompt, idsPrompt} { // what has to be learnt once is learnt before
 		s.tell(t, dialogue{name: "the learnt " + prompt, prompt: prompt, faithful: true, salted: true}, p)
 	}
@@ -53,9 +53,9 @@ func (s *suite) reusedBy(t *testing.T, p *proxyProcess, nameless bool, right map
 			request := c.next(t, turn)
 			name := fmt.Sprintf("%s, turn %d", k.name, turn)
 			if _, known := right[name]; !known {
-				right[name] = ask(t, s.client, s.prefill.url, request.lone())
+				right[name] = s.alone(t, request)
 			}
-			got := ask(t, p.client, p.base, request)
+			got := p.ask(t, request)
 			t.Logf("%-24s named %-5v %5.2f s  %s", name, !nameless, got.took.Seconds(), got.reuse.text)
 			if r.turns++; !got.right(right[name]) {
 				r.wrong++

@@ -37,23 +37,23 @@ func (s *suite) holdNoMore(t *testing.T, prefill, decode counters, limit time.Du
 
 // refused asks for more log probabilities than an engine gives, nine times at once, and for more tokens than its context holds.
 func (s *suite) refused(t *testing.T) string {
-	p := launch(t, s.binary, s.prefill.url, s.decode.url)
+	p := s.launch(t)
 	prefill, decode := s.prefill.counted(t), s.decode.counted(t)
-	chat := func(n int, members map[string]any) asked {
-		return asked{pathChat, map[string]any{
-			"model": model, "max_tokens": 8, "messages": []any{map[string]any{"role": "user", "content": fmt.Sprint(n, about)}},
+	chat := func(n int, members object) asked {
+		return asked{pathChat, object{
+			"model": model, "max_tokens": 8, "messages": []any{object{"role": "user", "content": fmt.Sprint(n, about)}},
 		}}.with(members)
 	}
 	var group sync.WaitGroup
 	for n := range 9 {
 		group.Go(func() {
-			if got := ask(t, p.client, p.base, chat(n, map[string]any{"logprobs": true, "top_logprobs": 50})); got.status != http.StatusBadRequest {
+			if got := p.ask(t, chat(n, object{"logprobs": true, "top_logprobs": 50})); got.status != http.StatusBadRequest {
 				t.Errorf("top_logprobs 50: got %s, want 400", got)
 			}
 		})
 	}
 	group.Wait()
-	if got := ask(t, p.client, p.base, chat(9, map[string]any{"max_tokens": 100_000})); got.status != http.StatusBadRequest {
+	if got := p.ask(t, chat(9, object{"max_tokens": 100_000})); got.status != http.StatusBadRequest {
 		t.Errorf("max_tokens 100,000: got %s, want 400", got)
 	}
 	return fmt.Sprintf("10 refused, both engines free %s later", seconds(s.holdNoMore(t, prefill, decode, freeLimit)))
@@ -61,9 +61,9 @@ func (s *suite) refused(t *testing.T) string {
 
 // promptLogprobs asks for numbers that decode has to compute the whole prompt for.
 func (s *suite) promptLogprobs(t *testing.T) string {
-	p := launch(t, s.binary, s.prefill.url, s.decode.url)
+	p := s.launch(t)
 	prefill := s.prefill.counted(t)
-	if got := ask(t, p.client, p.base, oneShot(400).with(map[string]any{"prompt_logprobs": 1})); got.status != http.StatusOK || got.fault != "" {
+	if got := p.ask(t, oneShot(400).with(object{"prompt_logprobs": 1})); got.status != http.StatusOK || got.fault != "" {
 		t.Errorf("got %s", got)
 	}
 	if now := s.prefill.counted(t); now.requests != prefill.requests {
@@ -74,9 +74,9 @@ func (s *suite) promptLogprobs(t *testing.T) string {
 
 // wholeAnswer takes longer than the limit of a stream's first byte.
 func (s *suite) wholeAnswer(t *testing.T) string {
-	p := launch(t, s.binary, s.prefill.url, s.decode.url, "--first-byte-timeout", "500ms")
+	p := s.launch(t, "--first-byte-timeout", "500ms")
 	began := time.Now()
-	got := ask(t, p.client, p.base, oneShot(401).with(map[string]any{"max_tokens": 400, "ignore_eos": true}))
+	got := p.ask(t, oneShot(401).with(object{"max_tokens": 400, "ignore_eos": true}))
 	if got.status != http.StatusOK || got.completionTokens != 400 || p.log.count("circuit") > 0 {
 		t.Errorf("got %s", got)
 	}
@@ -85,16 +85,14 @@ func (s *suite) wholeAnswer(t *testing.T) string {
 
 // sideChannelBlocked tells decode another address of prefill's side channel, at which nobody listens.
 func (s *suite) sideChannelBlocked(t *testing.T) string {
-	p := launch(t, s.binary, s.prefill.url, s.decode.url, "--kv-host", "127.0.0.77")
+	p := s.launch(t, "--kv-host", "127.0.0.77")
 	prefill, decode := s.prefill.counted(t), s.decode.counted(t)
 	var took []string
 	for n := range 5 {
 		a := oneShot(500 + n)
 		began := time.Now()
-		got, want := ask(t, p.client, p.base, a), ask(t, s.client, s.prefill.url, a.lone())
-		if !got.right(want) {
-			t.Errorf("request %d:\n got %s\nwant %s", n, got, want)
-		}
+		got, want := p.ask(t, a), s.alone(t, a)
+		got.wantRight(t, want, "request %d", n)
 		took = append(took, seconds(time.Since(began)))
 	}
 	if n := p.log.count("the pair is left alone"); n != 1 {

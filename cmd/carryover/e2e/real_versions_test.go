@@ -68,7 +68,7 @@ func wanted(t *testing.T, version string, leg versionLeg) (want givenBy) {
 type versionLeg struct {
 	name, path string
 	api        body.API
-	body       map[string]any
+	body       object
 }
 
 func versionLegs() (legs []versionLeg) {
@@ -108,15 +108,13 @@ func (s *suite) gives(t *testing.T) string {
 }
 
 // handOver is what prefill leaves of the leg's prompt.
-func (s *suite) handOver(t *testing.T, leg versionLeg) map[string]any {
+func (s *suite) handOver(t *testing.T, leg versionLeg) object {
 	t.Helper()
-	body := asked{body: leg.body}.with(map[string]any{
-		"stream": false, choose(leg.path == pathResponses, "max_output_tokens", "max_tokens"): 1, paramsName: map[string]any{
-			"do_remote_decode": true, "do_remote_prefill": false, "remote_engine_id": nil, "remote_block_ids": nil, "remote_host": nil, "remote_port": nil,
-		},
+	body := asked{body: leg.body}.with(object{
+		"stream": false, choose(leg.path == pathResponses, "max_output_tokens", "max_tokens"): 1, paramsName: firstParams(),
 	}).body
 	first := s.askAgentAt(t, s.prefill.url, leg.path, body)
-	params := map[string]any{}
+	params := object{}
 	if err := json.Unmarshal([]byte(gjson.GetBytes(first.raw, paramsName).Raw), &params); err != nil {
 		t.Fatalf("%s: prefill's params: %v in %.300s", leg.name, err, first.raw)
 	}
@@ -129,27 +127,21 @@ func (s *suite) handOver(t *testing.T, leg versionLeg) map[string]any {
 func (s *suite) version(t *testing.T) string {
 	t.Helper()
 	resp, err := s.client.Get(s.decode.url + "/version")
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	defer resp.Body.Close()
 	var answer struct {
 		Version string `json:"version"`
 	}
-	if err := json.NewDecoder(resp.Body).Decode(&answer); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, json.NewDecoder(resp.Body).Decode(&answer))
 	return answer.Version
 }
 
 // given asks decode, and says where its params are and what they are.
-func (s *suite) given(t *testing.T, leg versionLeg, handOver map[string]any) (givenBy, map[string]any) {
+func (s *suite) given(t *testing.T, leg versionLeg, handOver object) (givenBy, object) {
 	t.Helper()
-	body := asked{body: leg.body}.with(map[string]any{paramsName: handOver}).body
+	body := asked{body: leg.body}.with(object{paramsName: handOver}).body
 	resp, err := s.client.Post(s.decode.url+leg.path, "application/json", strings.NewReader(string(encode(body))))
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	defer resp.Body.Close()
 	raw, err := io.ReadAll(resp.Body)
 	if err != nil || resp.StatusCode != http.StatusOK {
@@ -165,7 +157,7 @@ func (s *suite) given(t *testing.T, leg versionLeg, handOver map[string]any) (gi
 		}
 	}
 	var got givenBy
-	var ticket map[string]any
+	var ticket object
 	for _, object := range objects {
 		params := object.Get(paramsName)
 		if inner := object.Get("response." + paramsName); inner.Exists() {
@@ -178,9 +170,7 @@ func (s *suite) given(t *testing.T, leg versionLeg, handOver map[string]any) (gi
 			t.Errorf("%s: params come twice", leg.name)
 		}
 		got = givenBy{where(leg, object), params.Get("output_token_ids").Exists()}
-		if err := json.Unmarshal([]byte(params.Raw), &ticket); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, json.Unmarshal([]byte(params.Raw), &ticket))
 	}
 	return got, ticket
 }

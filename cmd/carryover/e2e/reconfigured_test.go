@@ -3,68 +3,59 @@ package e2e
 import (
 	"fmt"
 	"net/http"
-	"os"
 	"strings"
 	"testing"
 
 	"golang.org/x/sync/errgroup"
 
-	"carryover/cmd/carryover/config"
 	"carryover/cmd/carryover/testrig"
 	"carryover/upstream/vllmsim"
 )
 
-// reload has the program read a file with these decode instances, of which each entry gets the settings.
-func (r *reloadable) reload(t *testing.T, decode []*vllmsim.Instance, settings, more string) {
+// with is a file with other decode instances, of which each entry has the settings.
+func (r *rig) with(decode []*vllmsim.Instance, settings string) string {
+	return naming(r.prefill[:1], nil, "") + naming(nil, decode, settings)
+}
+
+// scrapedText is what the admin listener tells Prometheus.
+func (r *rig) scrapedText(t *testing.T) string {
 	t.Helper()
-	text := "listen: {host: 127.0.0.1, port: 0}\nadmin: {listen: \"127.0.0.1:0\"}\nprefill:\n  - {url: " + r.prefill[0].URL() + "}\ndecode:\n"
-	for _, instance := range decode {
-		text += "  - {url: " + instance.URL() + settings + "}\n"
-	}
-	if err := os.WriteFile(r.file, []byte(text+more), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if status, body := r.operate(t, http.MethodPost, "/admin/reload"); status != http.StatusOK {
-		t.Fatalf("reload: %d %s", status, body)
-	}
+	_, body := r.operate(t, http.MethodGet, "/metrics", nil)
+	return body
 }
 
 // awaitStarts waits until it is known in which start each instance is: what an earlier turn leaves is not released.
-func (r *reloadable) awaitStarts(t *testing.T) {
+func (r *rig) awaitStarts(t *testing.T) {
 	t.Helper()
-	read := func() bool { return strings.Count(r.metrics(t), "\ncarryover_kv_cache_tokens{") == r.shown(t) }
-	if !testrig.Eventually(read) {
+	if !testrig.Eventually(func() bool {
+		return strings.Count(r.scrapedText(t), "\ncarryover_kv_cache_tokens{") == len(r.serving(t))
+	}) {
 		t.Fatalf("the instances have not been read: %s", r.log)
 	}
 }
 
 // wantNothingWrong ends a scenario: nothing was read wrongly, and no decode instance pins anything in the end.
-func (r *reloadable) wantNothingWrong(t *testing.T) {
+func (r *rig) wantNothingWrong(t *testing.T) {
 	t.Helper()
-	pinned := func() int { return r.sum(t, config.RoleDecode)["pins"] }
+	pinned := func() int { return r.atDecode("pins") }
 	if !testrig.Eventually(func() bool { return pinned() == 0 }) {
 		t.Errorf("%d answers are pinned in the end, want none", pinned())
 	}
-	total := r.sum(t, "")
-	for _, name := range wrongReads() {
-		if total[name] != 0 {
-			t.Errorf("%s: got %d, want 0", name, total[name])
-		}
-	}
+	r.nothingWrong(t)
 }
 
 // What waits for its release survives other settings of its instance, and a source that loses the instance for a moment.
 func TestReload_LeavesNothingPinned(t *testing.T) {
 	t.Parallel()
 	const shots = 8 // as many answers as wait for the leg of a turn
-	for name, change := range map[string]func(t *testing.T, r *reloadable){
-		"another weight": func(t *testing.T, r *reloadable) { r.reload(t, r.decode[:1], ", weight: 3", "") },
-		"another TTL":    func(t *testing.T, r *reloadable) { r.reload(t, r.decode[:1], ", kv_ttl: 470s", "") },
-		"away for a moment": func(t *testing.T, r *reloadable) {
-			r.reload(t, r.decode[1:], "", "")
-			r.reload(t, r.decode[:1], "", "")
+	for name, change := range map[string]func(t *testing.T, r *rig){
+		"another weight": func(t *testing.T, r *rig) { r.reload(t, r.with(r.decode[:1], ", weight: 3")) },
+		"another TTL":    func(t *testing.T, r *rig) { r.reload(t, r.with(r.decode[:1], ", kv_ttl: 470s")) },
+		"away for a moment": func(t *testing.T, r *rig) {
+			r.reload(t, r.with(r.decode[1:], ""))
+			r.reload(t, r.with(r.decode[:1], ""))
 		},
-		"removed": func(t *testing.T, r *reloadable) { r.reload(t, r.decode[1:], "", "") },
+		"removed": func(t *testing.T, r *rig) { r.reload(t, r.with(r.decode[1:], "")) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -74,20 +65,11 @@ func TestReload_LeavesNothingPinned(t *testing.T) {
 			for n := range shots { // at once: a turn would carry the release of one that has ended
 				group.Go(func() error { return r.oneShot(ctx, n) })
 			}
-			if err := group.Wait(); err != nil {
-				t.Fatal(err)
-			}
+			noError(t, group.Wait())
 			change(t, r)
 			r.wantNothingWrong(t)
 		})
 	}
-}
-
-// metrics are those of the admin listener.
-func (r *reloadable) metrics(t *testing.T) string {
-	t.Helper()
-	_, body := r.operate(t, http.MethodGet, "/metrics")
-	return body
 }
 
 // Tickets in the store, and what is known of the pair, outlast other settings.
@@ -95,13 +77,13 @@ func TestReload_TicketsOutlastOtherSettings(t *testing.T) {
 	t.Parallel()
 	r := startReloadable(t, "--hand-back", "off")
 	r.awaitStarts(t)
-	talk := &chatting{rig: &r.rig, id: "settings", cfg: vllmsim.DefaultConfig()}
+	talk := r.talk("settings")
 	talk.turn(t)
 	talk.turn(t) // nothing is reused while it is learnt how the model renders
 	for n := range 3 {
-		_, before, _ := strings.Cut(r.metrics(t), "\ncarryover_pinned_tokens{")
-		r.reload(t, r.decode[:1], fmt.Sprintf(", weight: %d", 2+n), "")
-		_, after, _ := strings.Cut(r.metrics(t), "\ncarryover_pinned_tokens{")
+		_, before, _ := strings.Cut(r.scrapedText(t), "\ncarryover_pinned_tokens{")
+		r.reload(t, r.with(r.decode[:1], fmt.Sprintf(", weight: %d", 2+n)))
+		_, after, _ := strings.Cut(r.scrapedText(t), "\ncarryover_pinned_tokens{")
 		before, after = before[:strings.Index(before, "\n")], after[:strings.Index(after, "\n")]
 		if before != after || strings.HasSuffix(after, " 0") {
 			t.Errorf("the pinned tokens are told as %q after reload %d, and as %q before it", after, n, before)

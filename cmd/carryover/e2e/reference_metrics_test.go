@@ -27,57 +27,50 @@ type instruments struct {
 	of *recording
 }
 
-func (r *instruments) keep(name, unit, means string) {
-	r.of.units[name], r.of.means[name] = unit, means
+func (r *instruments) keep(name string, c interface {
+	Unit() string
+	Description() string
+}) {
+	r.of.units[name], r.of.means[name] = c.Unit(), c.Description()
 }
 
 func (r *instruments) Int64Counter(name string, options ...metric.Int64CounterOption) (metric.Int64Counter, error) {
-	c := metric.NewInt64CounterConfig(options...)
-	r.keep(name, c.Unit(), c.Description())
+	r.keep(name, metric.NewInt64CounterConfig(options...))
 	return r.Meter.Int64Counter(name)
 }
 
 func (r *instruments) Float64Counter(name string, options ...metric.Float64CounterOption) (metric.Float64Counter, error) {
-	c := metric.NewFloat64CounterConfig(options...)
-	r.keep(name, c.Unit(), c.Description())
+	r.keep(name, metric.NewFloat64CounterConfig(options...))
 	return r.Meter.Float64Counter(name)
 }
 
 func (r *instruments) Int64Histogram(name string, options ...metric.Int64HistogramOption) (metric.Int64Histogram, error) {
-	c := metric.NewInt64HistogramConfig(options...)
-	r.keep(name, c.Unit(), c.Description())
+	r.keep(name, metric.NewInt64HistogramConfig(options...))
 	return r.Meter.Int64Histogram(name)
 }
 
 func (r *instruments) Float64Histogram(name string, options ...metric.Float64HistogramOption) (metric.Float64Histogram, error) {
-	c := metric.NewFloat64HistogramConfig(options...)
-	r.keep(name, c.Unit(), c.Description())
+	r.keep(name, metric.NewFloat64HistogramConfig(options...))
 	return r.Meter.Float64Histogram(name)
 }
 
 func (r *instruments) Int64ObservableGauge(name string, options ...metric.Int64ObservableGaugeOption) (metric.Int64ObservableGauge, error) {
-	c := metric.NewInt64ObservableGaugeConfig(options...)
-	r.keep(name, c.Unit(), c.Description())
+	r.keep(name, metric.NewInt64ObservableGaugeConfig(options...))
 	return r.Meter.Int64ObservableGauge(name)
 }
 
 func (r *instruments) Float64ObservableGauge(name string, options ...metric.Float64ObservableGaugeOption) (metric.Float64ObservableGauge, error) {
-	c := metric.NewFloat64ObservableGaugeConfig(options...)
-	r.keep(name, c.Unit(), c.Description())
+	r.keep(name, metric.NewFloat64ObservableGaugeConfig(options...))
 	return r.Meter.Float64ObservableGauge(name)
 }
 
 func (r *instruments) Int64ObservableCounter(name string, options ...metric.Int64ObservableCounterOption) (metric.Int64ObservableCounter, error) {
-	c := metric.NewInt64ObservableCounterConfig(options...)
-	r.keep(name, c.Unit(), c.Description())
+	r.keep(name, metric.NewInt64ObservableCounterConfig(options...))
 	return r.Meter.Int64ObservableCounter(name)
 }
 
-func (r *instruments) Int64ObservableUpDownCounter(
-	name string, options ...metric.Int64ObservableUpDownCounterOption,
-) (metric.Int64ObservableUpDownCounter, error) {
-	c := metric.NewInt64ObservableUpDownCounterConfig(options...)
-	r.keep(name, c.Unit(), c.Description())
+func (r *instruments) Int64ObservableUpDownCounter(name string, options ...metric.Int64ObservableUpDownCounterOption) (metric.Int64ObservableUpDownCounter, error) {
+	r.keep(name, metric.NewInt64ObservableUpDownCounterConfig(options...))
 	return r.Meter.Int64ObservableUpDownCounter(name)
 }
 
@@ -86,9 +79,7 @@ func recordedMetrics(t *testing.T) map[string]string {
 	t.Helper()
 	r := &recording{units: map[string]string{}, means: map[string]string{}}
 	m, err := telemetry.NewMetrics(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	if err := m.Watch(telemetry.State{
 		Store: m.Store(nil), Server: func() *server.Server { return nil }, Redis: func() string { return "" },
 	}); err != nil {

@@ -23,7 +23,6 @@ import (
 	"carryover/server/admin"
 	"carryover/server/journal"
 	"carryover/server/record"
-	"carryover/upstream/vllmsim"
 )
 
 const referenceFile = "../../../docs/reference.md"
@@ -35,15 +34,11 @@ var update = flag.Bool("update", false, "write docs/reference.md anew")
 func TestReference_IsThatOfTheCode(t *testing.T) {
 	made := reference(t)
 	if *update {
-		if err := os.WriteFile(referenceFile, []byte(made), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, os.WriteFile(referenceFile, []byte(made), 0o644))
 		return
 	}
 	kept, err := os.ReadFile(referenceFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	if string(kept) == made {
 		return
 	}
@@ -198,10 +193,10 @@ func described() (clients, operators [][2]string) {
 
 func referenceEndpoints(t *testing.T, b *strings.Builder) {
 	t.Helper()
-	r := startRig(t, rigConfig{prefill: []vllmsim.Config{vllmsim.DefaultConfig()}, decode: []vllmsim.Config{vllmsim.DefaultConfig()}})
-	_, welcome := askBare(t, r.client, http.MethodGet, r.base+"/")
+	r := startRig(t, rigConfig{})
+	_, welcome := r.get(t, r.base+"/")
 	var served []string
-	for _, e := range gjson.GetBytes(welcome, "endpoints").Array() {
+	for _, e := range gjson.Get(welcome, "endpoints").Array() {
 		served = append(served, e.String())
 	}
 	unasked := http.NotFoundHandler() // which nothing here asks

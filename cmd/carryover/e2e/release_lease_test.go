@@ -3,7 +3,6 @@ package e2e
 import (
 	"testing"
 
-	"carryover/cmd/carryover/config"
 	"carryover/cmd/carryover/testrig"
 )
 
@@ -13,17 +12,15 @@ func TestRelease_LegsOfOurOwnLeaveNoLease(t *testing.T) {
 	t.Parallel()
 	r, seen := startReleasingWith(t, 2, 2, asConfigured, releasingAtOnce, "--hand-back", "off")
 	for n := range 8 {
-		if err := r.oneShot(t.Context(), n); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, r.oneShot(t.Context(), n))
 	}
-	if !within(workedOff, func() bool { return r.sum(t, config.RoleDecode)["pins"] == 0 }) {
-		t.Fatalf("decode pins %d answers", r.sum(t, config.RoleDecode)["pins"])
+	if !within(workedOff, func() bool { return r.atDecode("pins") == 0 }) {
+		t.Fatalf("decode pins %d answers", r.atDecode("pins"))
 	}
 	if !testrig.Eventually(func() bool {
-		return r.sum(t, config.RolePrefill)["leased_pins"] == 0 && r.sum(t, config.RolePrefill)["running"] == 0
+		return r.atPrefill("leased_pins") == 0 && r.atPrefill("running") == 0
 	}) {
-		t.Errorf("prefill keeps the blocks of %d legs", r.sum(t, config.RolePrefill)["leased_pins"])
+		t.Errorf("prefill keeps the blocks of %d legs", r.atPrefill("leased_pins"))
 	}
 	seen.mu.Lock()
 	defer seen.mu.Unlock()

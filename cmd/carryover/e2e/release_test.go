@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -13,7 +12,6 @@ import (
 	"github.com/tidwall/gjson"
 	"golang.org/x/sync/errgroup"
 
-	"carryover/cmd/carryover/config"
 	"carryover/server"
 	"carryover/upstream"
 	"carryover/upstream/vllmsim"
@@ -124,10 +122,10 @@ func startReleasingWith(
 // oneShot is a request that belongs to no conversation. It may be called from any
 // goroutine.
 func (r *rig) oneShot(ctx context.Context, n int) error {
-	body := encode(map[string]any{
-		"model": "sim", "max_tokens": 10, "stream": n%2 == 0, "messages": []json.RawMessage{question(fmt.Sprintf("%d %s", n, longText(n)))},
+	body := encode(object{
+		"model": "sim", "max_tokens": 10, "stream": n%2 == 0, "messages": speech{question(fmt.Sprintf("%d %s", n, longText(n)))},
 	})
-	a, err := r.post(ctx, "/v1/chat/completions", http.Header{}, body, unwatched)
+	a, err := r.post(ctx, "/v1/chat/completions", nil, body, unwatched)
 	if err == nil && a.status != http.StatusOK {
 		err = fmt.Errorf("status %d: %s", a.status, a.raw)
 	}
@@ -153,10 +151,10 @@ func TestRelease_PinsAreBoundedByLiveConversations(t *testing.T) {
 	t.Parallel()
 	const live, shots, atOnce, backlog = 6, 300, 6, 8
 	r, seen := startReleasing(t, 2, 2, asConfigured)
-	most, pinned := 0, func() int { return r.sum(t, config.RoleDecode)["pins"] }
+	most, pinned := 0, func() int { return r.atDecode("pins") }
 	var talks []*chatting
 	for i := range live {
-		talks = append(talks, &chatting{rig: r, id: fmt.Sprint("live-", i), cfg: vllmsim.DefaultConfig()})
+		talks = append(talks, r.talk(fmt.Sprint("live-", i)))
 	}
 	var last [live]*answered
 	for round := range 5 {
@@ -169,9 +167,7 @@ func TestRelease_PinsAreBoundedByLiveConversations(t *testing.T) {
 			group.Go(func() error { return r.oneShot(ctx, round*shots+n) })
 			most = max(most, pinned())
 		}
-		if err := group.Wait(); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, group.Wait())
 	}
 	// Two decode instances, each with its backlog and with what is on its way.
 	if bound := live + 2*(backlog+2*atOnce); most > bound {
@@ -192,5 +188,5 @@ func TestRelease_PinsAreBoundedByLiveConversations(t *testing.T) {
 	if twice := seen.twice(); len(twice) > 0 {
 		t.Errorf("blocks named by more than one leg: %v", twice)
 	}
-	r.verifyReads(t, 0)
+	r.verifyReads(t)
 }

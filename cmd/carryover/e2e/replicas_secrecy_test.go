@@ -1,8 +1,6 @@
 package e2e
 
 import (
-	"bytes"
-	"context"
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/hex"
@@ -13,13 +11,10 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 
-	"carryover/cmd/carryover/cli"
 	"carryover/cmd/carryover/testrig"
 	"carryover/convcache/redistest"
 	"carryover/upstream/vllmsim"
@@ -37,32 +32,11 @@ const (
 	canaryUpstream = "CANARY-upstream-key"
 )
 
-// writes is a writer that may be read meanwhile.
-type writes struct {
-	mu   sync.Mutex // guards text
-	text bytes.Buffer
-}
-
-// Write implements io.Writer.
-func (w *writes) Write(p []byte) (int, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.text.Write(p)
-}
-
-func (w *writes) String() string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.text.String()
-}
-
 // monitor collects all commands that a server gets until the test ends.
 func monitor(t *testing.T, address, password string) *writes {
 	t.Helper()
 	conn, err := net.Dial("tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	seen := &writes{}
 	ended := make(chan struct{})
 	go func() {
@@ -79,25 +53,6 @@ func monitor(t *testing.T, address, password string) *writes {
 	return seen
 }
 
-// runWhole runs the whole program until the test ends, and returns where it serves.
-func runWhole(t *testing.T, stderr *writes, env []string, args ...string) string {
-	t.Helper()
-	ctx, stop := context.WithCancel(context.Background())
-	ended := make(chan int, 1) // one result, read once
-	go func() { ended <- cli.Run(ctx, args, env, io.Discard, stderr) }()
-	t.Cleanup(func() {
-		stop()
-		if code := <-ended; code != 0 {
-			t.Errorf("exit code: got %d, want 0; log: %s", code, stderr)
-		}
-	})
-	address := regexp.MustCompile(`"address":"([^"]+)"`)
-	if !within(nemesisPatience, func() bool { return address.MatchString(stderr.String()) }) {
-		t.Fatalf("the program does not serve: %s", stderr)
-	}
-	return "http://" + address.FindStringSubmatch(stderr.String())[1]
-}
-
 func TestReplicas_NothingOfAClientIsInRedisOrLogs(t *testing.T) {
 	cfg := vllmsim.DefaultConfig()
 	cfg.OutputTokenIDs = true
@@ -106,19 +61,15 @@ func TestReplicas_NothingOfAClientIsInRedisOrLogs(t *testing.T) {
 	commands := monitor(t, redis.Addr(), canaryRedis)
 	file := func(name, text string) string {
 		path := filepath.Join(t.TempDir(), name)
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, os.WriteFile(path, []byte(text), 0o600))
 		return path
 	}
 	args := []string{
-		"--host", "127.0.0.1", "--port", "0", "--admin-listen", "127.0.0.1:0", "--prefill", prefill.URL(), "--decode", decode.URL(), "--log-format", "json", "--log-level", "debug",
-		"--tenant-header", "X-Tenant", "--secret-file", file("secret", canarySecret), "--store-timeout", "5s",
+		"--prefill", prefill.URL(), "--decode", decode.URL(), "--log-level", "debug",
+		"--tenant-header", "X-Tenant", "--secret-file", file("secret", canarySecret),
 		"--redis-url", "redis://" + redis.Addr(), "--redis-password-file", file("password", canaryRedis),
 	}
-	log := &writes{}
-	r := &rig{base: runWhole(t, log, []string{"OPENAI_API_KEY=" + canaryUpstream}, args...), client: &http.Client{Transport: &http.Transport{}}}
-	t.Cleanup(r.client.CloseIdleConnections)
+	r, log := startProgram(t, []string{"OPENAI_API_KEY=" + canaryUpstream}, args...)
 	ids := r.talkOfSecrets(t, cfg)
 
 	if n := strings.Count(log.String(), `"X-KV-Reuse"`) + strings.Count(log.String(), `"reuse":"hit`); n == 0 {
@@ -132,9 +83,8 @@ func TestReplicas_NothingOfAClientIsInRedisOrLogs(t *testing.T) {
 		}
 		seen[path] = body
 	}
-	operators := regexp.MustCompile(`"admin_address":"([^"]+)"`).FindStringSubmatch(log.String())[1]
 	for _, path := range []string{"/metrics", "/admin/instances"} {
-		status, body := r.get(t, "http://"+operators+path)
+		status, body := r.get(t, r.operators+path)
 		if status != http.StatusOK || len(body) < 100 {
 			t.Fatalf("%s: %d %q", path, status, body)
 		}
@@ -178,7 +128,7 @@ func (r *rig) talkOfSecrets(t *testing.T, cfg vllmsim.Config) []int {
 	for _, api := range []string{talkChat, talkText} {
 		h := &history{}
 		for turn := range 6 {
-			members := map[string]any{"model": "sim", "max_tokens": 40, "stream": turn%2 == 0, "conversation_id": canaryID + api, "user": canaryID}
+			members := object{"model": "sim", "max_tokens": 40, "stream": turn%2 == 0, "conversation_id": canaryID + api, "user": canaryID}
 			path := "/v1/chat/completions"
 			h.messages = append(h.messages, question(canaryPrompt+" "+longText(turn)))
 			h.prompt += canaryPrompt + " " + longText(turn)
@@ -192,18 +142,16 @@ func (r *rig) talkOfSecrets(t *testing.T, cfg vllmsim.Config) []int {
 			if err != nil || a.status != http.StatusOK {
 				t.Fatalf("%s turn %d: %v, %+v", api, turn, err, a)
 			}
-			if strings.HasPrefix(a.reuse(), "hit;") {
+			if a.hit() {
 				hits++
 			}
 			h.messages = append(h.messages, a.assistant())
 			h.prompt += a.content
 		}
 		if api == talkChat {
-			body := encode(map[string]any{"model": "sim", "max_tokens": 1, "messages": h.messages[:1], "return_token_ids": true})
+			body := encode(object{"model": "sim", "max_tokens": 1, "messages": h.messages[:1], "return_token_ids": true})
 			raw, err := vllmsim.Lone(t.Context(), cfg, "/v1/chat/completions", body)
-			if err != nil {
-				t.Fatal(err)
-			}
+			noError(t, err)
 			ids, _ = idsOf(&answered{raw: raw}, nil)
 		}
 	}

@@ -1,7 +1,7 @@
 package e2e
 
 import (
-	"encoding/json"
+	"cmp"
 	"fmt"
 	"net/http"
 	"os"
@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/tidwall/gjson"
 	"golang.org/x/sync/errgroup"
 
 	"carryover/cmd/carryover/testrig"
@@ -35,7 +36,7 @@ func startFleet(t *testing.T, cfg vllmsim.Config, redis []string, flags ...strin
 func startFleetWith(t *testing.T, cfg vllmsim.Config, redis []string, replace func(*server.Deps), flags ...string) *replicas {
 	t.Helper()
 	f := &replicas{}
-	c := rigConfig{prefill: []vllmsim.Config{cfg, cfg}, decode: []vllmsim.Config{cfg, cfg}, env: []string{testrig.ReplicaSecret}}
+	c := rigConfig{cfg: cfg, prefills: 2, decodes: 2, env: []string{testrig.ReplicaSecret}}
 	for _, address := range redis {
 		seen := &blockUses{named: map[string]int{}}
 		c.replace = func(deps *server.Deps) {
@@ -48,16 +49,9 @@ func startFleetWith(t *testing.T, cfg vllmsim.Config, redis []string, replace fu
 		if address != "" {
 			c.flags = append(c.flags, "--redis-url", "redis://"+address)
 		}
-		if len(f.replicas) > 0 {
-			for _, instance := range f.replicas[0].prefill {
-				c.flags = append(c.flags, "--prefill", instance.URL())
-			}
-			for _, instance := range f.replicas[0].decode {
-				c.flags = append(c.flags, "--decode", instance.URL())
-			}
-			c.prefill, c.decode = nil, nil
-		}
-		f.replicas = append(f.replicas, startRig(t, c))
+		r := startRig(t, c)
+		c.sharing = cmp.Or(c.sharing, r)
+		f.replicas = append(f.replicas, r)
 		f.seen = append(f.seen, seen)
 	}
 	return f
@@ -79,11 +73,9 @@ func (f *replicas) verify(t *testing.T) {
 			t.Errorf("the blocks of %s were named by %d legs, want one", id, n)
 		}
 	}
-	f.replicas[0].verifyReads(t, 0)
+	f.replicas[0].verifyReads(t)
 	for _, r := range f.replicas[1:] {
-		for _, message := range r.turns.panics() {
-			t.Errorf("log: %s", message)
-		}
+		r.saidNothing(t)
 	}
 }
 
@@ -113,11 +105,7 @@ func (f *replicas) awaitRedis(t *testing.T) {
 func (r *rig) redisState(t *testing.T) string {
 	t.Helper()
 	_, body := r.get(t, r.base+"/readyz")
-	var ready struct{ Redis string }
-	if err := json.Unmarshal([]byte(body), &ready); err != nil {
-		t.Fatal(err)
-	}
-	return ready.Redis
+	return gjson.Get(body, "redis").String()
 }
 
 // A failover costs each conversation one miss, which says so.
@@ -126,7 +114,7 @@ func TestReplicas_FailoverIsNamed(t *testing.T) {
 	cfg.OutputTokenIDs = true
 	n := newNemesis(t, 1)
 	f := startFleet(t, cfg, n.addresses())
-	c := &chatting{rig: f.replicas[0], id: "failover", cfg: cfg}
+	c := f.replicas[0].talk("failover")
 	c.learnt(t)
 	n.replica.ReplicaOf(n.master) // has all by now
 	n.replica.Promote()
@@ -158,7 +146,7 @@ func TestReplicas_ImmediateFollowUp(t *testing.T) {
 	f := startFleet(t, cfg, []string{address, address, address}, "--store-timeout", timeout)
 	for i, r := range f.replicas {
 		for n := range 3 { // each pair of instances has its trial on each replica
-			(&chatting{rig: r, id: fmt.Sprintf("learning-%d-%d", i, n), cfg: cfg}).learnt(t)
+			r.talk(fmt.Sprintf("learning-%d-%d", i, n)).learnt(t)
 		}
 	}
 	var hits, unavailable, broken, other atomic.Int64
@@ -170,8 +158,8 @@ func TestReplicas_ImmediateFollowUp(t *testing.T) {
 			h := &history{}
 			for turn := range 2 {
 				h.messages = append(h.messages, question(fmt.Sprintf("%s %s", id, longText(i+turn))))
-				body := encode(map[string]any{"model": "sim", "messages": h.messages, "max_tokens": 16, "stream": true, "conversation_id": id})
-				a, err := f.replicas[(i+turn)%len(f.replicas)].post(ctx, "/v1/chat/completions", http.Header{}, body, unwatched)
+				body := encode(object{"model": "sim", "messages": h.messages, "max_tokens": 16, "stream": true, "conversation_id": id})
+				a, err := f.replicas[(i+turn)%len(f.replicas)].post(ctx, "/v1/chat/completions", nil, body, unwatched)
 				if err != nil {
 					return fmt.Errorf("%s: %w", id, err)
 				}
@@ -197,9 +185,7 @@ func TestReplicas_ImmediateFollowUp(t *testing.T) {
 			return nil
 		})
 	}
-	if err := group.Wait(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, group.Wait())
 	t.Logf("%d follow-ups: %d hits, %d misses because the store took longer than %s, %d others",
 		conversations, hits.Load(), unavailable.Load(), timeout, other.Load())
 	if n := other.Load(); n*1000 > int64(conversations) {

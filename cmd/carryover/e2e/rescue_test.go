@@ -3,7 +3,6 @@ package e2e
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -12,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"carryover/cmd/carryover/config"
 	"carryover/cmd/carryover/testrig"
 	"carryover/server"
 	"carryover/upstream"
@@ -25,7 +23,7 @@ func startRescue(t *testing.T, replace func(*server.Deps)) *rig {
 	cfg := vllmsim.DefaultConfig()
 	cfg.Lease = time.Hour // blocks that wait for their lease to end are pinned when the test ends
 	return startRig(t, rigConfig{
-		prefill: []vllmsim.Config{cfg}, decode: []vllmsim.Config{cfg}, replace: replace,
+		cfg: cfg, replace: replace,
 		server: func(c *server.Config) { c.FirstByteTimeout, c.AnswerTimeout = time.Second, time.Second },
 	})
 }
@@ -34,14 +32,9 @@ func startRescue(t *testing.T, replace func(*server.Deps)) *rig {
 func (r *rig) leased(t *testing.T) int {
 	t.Helper()
 	r.stop()
-	testrig.Eventually(func() bool { return r.sum(t, "")["running"] == 0 })
-	total := r.sum(t, "")
-	for _, name := range wrongReads() {
-		if total[name] != 0 {
-			t.Errorf("%s: got %d, want 0", name, total[name])
-		}
-	}
-	return total["leased_pins"]
+	testrig.Eventually(func() bool { return r.sum("")["running"] == 0 })
+	r.nothingWrong(t)
+	return r.sum("")["leased_pins"]
 }
 
 // untaken are the ways in which decode does not take a hand-over.
@@ -80,16 +73,14 @@ func TestRescue_DecodeDoesNotTakeTheHandOver(t *testing.T) {
 				t.Parallel()
 				for _, path := range []string{"/v1/chat/completions", "/v1/completions", pathMessages, pathResponses} {
 					r := startRescue(t, nil)
-					if err := r.decode[0].SetFault(fault); err != nil {
-						t.Fatal(err)
-					}
-					if _, err := r.post(t.Context(), path, http.Header{}, encode(shortAsk(path, 1, stream)), func(int, []byte) {}); err != nil {
+					r.setFault(t, r.decode[0], fault)
+					if _, err := r.post(t.Context(), path, nil, encode(shortAsk(path, 1, stream)), unwatched); err != nil {
 						t.Error(err)
 					}
 					if n := r.leased(t); n != 0 {
 						t.Errorf("%s: prefill keeps the blocks of %d hand-overs", path, n)
 					}
-					if n := r.counts().Stranded; n != 0 {
+					if n := r.proxy.Server.Counts().Stranded; n != 0 {
 						t.Errorf("%s: %d hand-overs count as stranded", path, n)
 					}
 				}
@@ -112,69 +103,17 @@ func TestRescue_OfWhatTheEngineHasFreed(t *testing.T) {
 			}}
 			r := startRig(t, rigConfig{prefill: []vllmsim.Config{vllmsim.DefaultConfig()}, flags: []string{"--decode", untold.front(t, behind)}})
 			r.decode = append(r.decode, behind)
-			a, err := r.post(t.Context(), path, http.Header{}, encode(shortAsk(path, 1, stream)), func(int, []byte) {})
+			a, err := r.post(t.Context(), path, nil, encode(shortAsk(path, 1, stream)), unwatched)
 			if err != nil || a.status != http.StatusBadRequest {
 				t.Fatalf("%s: %v, %+v", path, err, a)
 			}
 			r.verify(t, pins{})
-			if r.sum(t, config.RolePrefill)["computed_tokens"] == 0 {
+			if r.atPrefill("computed_tokens") == 0 {
 				t.Errorf("%s, stream %t: decode has refused before prefill", path, stream)
 			}
-			if n := r.counts().Stranded; n != 0 {
+			if n := r.proxy.Server.Counts().Stranded; n != 0 {
 				t.Errorf("%s, stream %t: %d hand-overs count as stranded", path, stream, n)
 			}
-		}
-	}
-}
-
-// Where the decode instance that a hand-over was for takes no leg at all, another one takes it; where none can read it, it is given up.
-func TestRescue_ByAnotherDecodeInstance(t *testing.T) {
-	t.Parallel()
-	for name, c := range map[string]struct {
-		prefill vllmsim.Config
-		fault   vllmsim.Fault
-		left    int
-	}{
-		"it refuses":        {vllmsim.DefaultConfig(), vllmsim.Fault{Kind: vllmsim.FaultStatus, Status: http.StatusBadRequest}, 0},
-		"it can't load":     {vllmsim.DefaultConfig(), vllmsim.Fault{Kind: vllmsim.FaultStatus, Handovers: true}, 0},
-		"none can load":     {unread(), vllmsim.Fault{}, 1},
-		"it resets, always": {vllmsim.DefaultConfig(), vllmsim.Fault{Kind: vllmsim.FaultReset}, 0},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			d := vllmsim.DefaultConfig()
-			r := startRig(t, rigConfig{prefill: []vllmsim.Config{c.prefill}, decode: []vllmsim.Config{d, d}, flags: []string{"--routing-decode", "round_robin"}})
-			if c.fault.Kind != "" {
-				r.setFault(t, r.decode[0], c.fault)
-			}
-			_, _ = r.post(t.Context(), "/v1/chat/completions", http.Header{}, encode(shortAsk("/v1/chat/completions", 1, false)), nil)
-			r.stop()
-			if n := r.sum(t, "")["leased_pins"]; n != c.left {
-				t.Errorf("prefill keeps the blocks of %d hand-overs, want %d", n, c.left)
-			}
-			if n := r.counts().Stranded; n != uint64(c.left) {
-				t.Errorf("%d hand-overs count as stranded, want %d", n, c.left)
-			}
-		})
-	}
-}
-
-// A client that leaves between the legs leaves nothing behind either.
-func TestRescue_TheClientLeavesBetweenTheLegs(t *testing.T) {
-	t.Parallel()
-	for _, stream := range []bool{false, true} {
-		r := startRescue(t, nil)
-		ctx, leave := context.WithCancel(t.Context())
-		defer leave()
-		act := func(turn context.Context) {
-			leave()
-			<-turn.Done()
-		}
-		r.between.once.Store(&act)
-		body := members{"model": "sim", "messages": []json.RawMessage{question("SAY " + longText(1) + ".")}, "max_tokens": 50, "stream": stream}
-		_, _ = r.post(ctx, "/v1/chat/completions", http.Header{}, encode(body), nil) // the client leaves
-		if n := r.leased(t); n != 0 {
-			t.Errorf("stream %t: prefill keeps the blocks of %d hand-overs", stream, n)
 		}
 	}
 }
@@ -199,10 +138,8 @@ func TestMutant_WithoutARescueTheOracleSeesIt(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := startRescue(t, replace)
-			if err := r.decode[0].SetFault(vllmsim.Fault{Kind: vllmsim.FaultStatus, Status: http.StatusBadRequest, Count: 1}); err != nil {
-				t.Fatal(err)
-			}
-			r.say(t, members{"model": "sim", "messages": []json.RawMessage{question("SAY " + longText(1) + ".")}, "max_tokens": 50})
+			r.setFault(t, r.decode[0], vllmsim.Fault{Kind: vllmsim.FaultStatus, Status: http.StatusBadRequest, Count: 1})
+			r.say(t, object{"model": "sim", "messages": speech{says(1)}, "max_tokens": 50})
 			if n := r.leased(t); (n > 0) != (replace != nil) {
 				t.Errorf("prefill keeps the blocks of %d hand-overs", n)
 			}

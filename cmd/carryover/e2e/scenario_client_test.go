@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"testing"
 
 	"github.com/klauspost/compress/zstd"
 	"github.com/tidwall/gjson"
@@ -42,6 +43,9 @@ type toolCallSeen struct{ id, name, arguments string }
 // reuse is the header that says what the turn reused.
 func (a *answered) reuse() string { return a.header.Get("X-KV-Reuse") }
 
+// hit reports whether the turn has reused something.
+func (a *answered) hit() bool { return strings.HasPrefix(a.reuse(), "hit;") }
+
 // noHit is X-KV-Reuse without what prefill's own caches had: of a turn that used no ticket it says "miss;", as if they had nothing. What they
 // have depends on what other turns have asked.
 func noHit(reuse string) string {
@@ -55,11 +59,11 @@ func noHit(reuse string) string {
 // assistant is the message by which a client repeats the answer as history. Clients
 // leave reasoning out.
 func (a *answered) assistant() json.RawMessage {
-	message := map[string]any{"role": "assistant", "content": a.content}
+	message := object{"role": "assistant", "content": a.content}
 	var calls []any
 	for _, call := range a.tools {
-		calls = append(calls, map[string]any{
-			"id": call.id, "type": "function", "function": map[string]any{"name": call.name, "arguments": call.arguments},
+		calls = append(calls, object{
+			"id": call.id, "type": "function", "function": object{"name": call.name, "arguments": call.arguments},
 		})
 	}
 	if calls != nil {
@@ -92,7 +96,9 @@ func (r *rig) post(ctx context.Context, path string, header http.Header, body []
 	if err != nil {
 		return nil, err
 	}
-	req.Header = header.Clone()
+	if header != nil {
+		req.Header = header.Clone()
+	}
 	req.Header.Set("Content-Type", "application/json")
 	resp, err := r.client.Do(req)
 	if err != nil {
@@ -179,4 +185,34 @@ func (a *answered) take(data []byte, part string) {
 		a.tools[i].name += call.Get("function.name").String()
 		a.tools[i].arguments += call.Get("function.arguments").String()
 	}
+}
+
+// object is one of JSON, such as a request.
+type object = map[string]any
+
+// endpointOf is the endpoint of a body.
+func endpointOf(body object) string {
+	if body["messages"] != nil {
+		return "/v1/chat/completions"
+	}
+	return "/v1/completions"
+}
+
+// must sends a request that is answered, well or not.
+func (r *rig) must(t *testing.T, path string, header http.Header, body any) *answered {
+	t.Helper()
+	a, err := r.post(t.Context(), path, header, encode(body), unwatched)
+	noError(t, err)
+	return a
+}
+
+// say sends a request.
+func (r *rig) say(t *testing.T, body object) *answered {
+	t.Helper()
+	a, err := r.post(t.Context(), endpointOf(body), nil, encode(body), unwatched)
+	if err != nil {
+		t.Errorf("%v: %v", body["model"], err)
+		return &answered{header: http.Header{}}
+	}
+	return a
 }

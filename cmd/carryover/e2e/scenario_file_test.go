@@ -4,8 +4,8 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
-	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -26,6 +26,7 @@ const (
 
 // scenario is one file of testdata/scenarios or testdata/reports; README.md there explains the format.
 type scenario struct {
+	Name    string // of one of several in a file
 	About   string
 	Source  string // the address of a public report, and what its writer saw
 	Symptom string
@@ -37,9 +38,13 @@ type scenario struct {
 	Env     []string
 	Least   int           // ReuseMinTokens of the server, if not 0
 	Trial   time.Duration // ReuseTrialTimeout of the server, if not 0
+	Alone   bool          // answers are those of an engine alone
+	Budget  time.Duration // HandoverBudget of the server, if not 0
+	Cut     bool          // the program ends without waiting for open turns
 	Body    string
 	Steps   []step
 	Unused  int
+	Fewer   bool // or fewer of them
 	Leased  int
 	Stats   map[string]map[string]int
 }
@@ -47,10 +52,11 @@ type scenario struct {
 // engineSetup says which instances run.
 type engineSetup struct {
 	Prefill, Decode int
+	Connector       string
 	Host            string
-	All             map[string]any
-	PrefillWith     map[string]any `yaml:"prefill_with"`
-	DecodeWith      map[string]any `yaml:"decode_with"`
+	All             object
+	PrefillWith     object `yaml:"prefill_with"`
+	DecodeWith      object `yaml:"decode_with"`
 }
 
 // step is a turn, or something that happens between turns.
@@ -66,6 +72,7 @@ type step struct {
 	Tell         string         // raw JSON of messages to append, without a new question
 	Ask          string         // the question; "auto" by default, "none" for no new one
 	Body         string
+	IDs          int // so many ids are the prompt of a text
 	Omit         []string
 	Header       map[string]string
 	Conversation string // "main" by default, "none" for none
@@ -82,6 +89,7 @@ type step struct {
 	Legs        string
 	Reply       string
 	Contains    string
+	Path        string
 	RetryAfter  string `yaml:"retry_after"`
 	PrefillSees string `yaml:"prefill_sees"`
 	DecodeSees  string `yaml:"decode_sees"`
@@ -94,6 +102,10 @@ type step struct {
 	Events      int
 	FaultStatus int `yaml:"fault_status"`
 	Tickets     bool
+	Handovers   bool
+	HandBacks   bool `yaml:"hand_backs"`
+	Route       string
+	Factor      float64
 	After       string `yaml:"retry_after_header"`
 	Delay       time.Duration
 	Params      string
@@ -101,30 +113,47 @@ type step struct {
 	Restart     string
 	AtLeg       bool `yaml:"at_leg"` // a fault or restart happens when the next leg is about to be sent
 	Between     string
+	Sleep       string
+	Close       string
+	Hold        string // where hand-backs stop: queued, read or computed
+	Release     string // has them go on
+	Settle      []int  // hand-backs that are done, have failed and are kept, once none waits
 	Advance     string
 	By          time.Duration
 	Expire      time.Duration
 }
 
-// readScenario loads a file and says what is wrong with it.
-func readScenario(path string) (*scenario, error) {
+// readScenarios loads the one or more scenarios of a file, by their names, and says what is wrong with them.
+func readScenarios(path string) (map[string]*scenario, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
-	s := &scenario{}
+	list := []*scenario{{}}
+	into := any(&list)
+	if !bytes.Contains(text, []byte("- &")) {
+		into = list[0]
+	}
 	decoder := yaml.NewDecoder(bytes.NewReader(text))
 	decoder.KnownFields(true)
-	if err := decoder.Decode(s); err != nil {
-		return nil, fmt.Errorf("read %s: %w", filepath.Base(path), err)
+	if err := decoder.Decode(into); err != nil {
+		return nil, err
 	}
-	if s.About == "" || len(s.Steps) == 0 {
-		return nil, errors.New("about and steps are needed")
+	all := map[string]*scenario{}
+	for _, s := range list {
+		name := strings.TrimSuffix(filepath.Base(path), ".yaml")
+		if s.Name != "" {
+			name += "/" + s.Name
+		}
+		if s.About == "" || len(s.Steps) == 0 || all[name] != nil {
+			return nil, fmt.Errorf("%s: about, steps and a name of its own are needed", name)
+		}
+		if len(s.Modes) == 0 {
+			s.Modes = []string{"stream", "whole"}
+		}
+		all[name] = s
 	}
-	if len(s.Modes) == 0 {
-		s.Modes = []string{"stream", "whole"}
-	}
-	return s, nil
+	return all, nil
 }
 
 // configs are the instances of a role.
@@ -136,7 +165,7 @@ func (e *engineSetup) configs(t *testing.T, role string) []vllmsim.Config {
 	if role == config.RoleDecode {
 		n, with = max(1, e.Decode), e.DecodeWith
 	}
-	for _, settings := range []map[string]any{e.All, with} {
+	for _, settings := range []object{e.All, with} {
 		decoder := json.NewDecoder(bytes.NewReader(encode(settings)))
 		decoder.DisallowUnknownFields()
 		if err := decoder.Decode(&cfg); err != nil {
@@ -154,6 +183,9 @@ func (e *engineSetup) configs(t *testing.T, role string) []vllmsim.Config {
 func (s *scenario) settings(c *server.Config) {
 	c.ReuseMinTokens = cmp.Or(s.Least, c.ReuseMinTokens)
 	c.ReuseTrialTimeout = cmp.Or(s.Trial, c.ReuseTrialTimeout)
+	if c.HandoverBudget = cmp.Or(s.Budget, c.HandoverBudget); s.Cut {
+		c.DrainDelay = time.Millisecond
+	}
 }
 
 // flags are the proxy's: so that KV moves on every turn, each prefill instance in turn, unless the file says otherwise.
@@ -189,22 +221,19 @@ func playAll(t *testing.T, folder string) map[string]*scenario {
 	}
 	all := map[string]*scenario{}
 	for _, path := range paths {
-		name := strings.TrimSuffix(filepath.Base(path), ".yaml")
-		s, err := readScenario(path)
+		some, err := readScenarios(path)
 		if err != nil {
-			t.Errorf("%s: %v", name, err)
-			continue
+			t.Errorf("%s: %v", path, err)
 		}
-		all[name] = s
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+		maps.Copy(all, some)
+		for name, s := range some {
 			for _, mode := range s.Modes {
-				t.Run(mode, func(t *testing.T) {
+				t.Run(name+"/"+mode, func(t *testing.T) {
 					t.Parallel()
 					newPlay(t, s, mode == "stream").run(t)
 				})
 			}
-		})
+		}
 	}
 	return all
 }

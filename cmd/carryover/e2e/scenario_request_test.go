@@ -15,7 +15,7 @@ import (
 
 // history is what a client would send again: messages, or the text of a prompt.
 type history struct {
-	messages []json.RawMessage
+	messages speech
 	prompt   string
 }
 
@@ -99,10 +99,19 @@ func (h *history) askChat(ask, tell string, n int) (script string) {
 		script = longText(n) + "."
 		ask = "SAY " + script
 	default:
+		ask = expanded(ask, n)
 		_, script, _ = strings.Cut(ask, "SAY ")
 	}
 	h.messages = append(h.messages, encode(map[string]string{"role": "user", "content": ask}))
 	return script
+}
+
+// expanded puts several of LMCache's chunks before what is asked behind the word "long".
+func expanded(ask string, n int) string {
+	if rest, long := strings.CutPrefix(ask, "long"); long {
+		return longAsk(n, rest)
+	}
+	return ask
 }
 
 // askText goes on with the prompt behind white space: no pre-tokeniser merges across
@@ -115,7 +124,7 @@ func (h *history) askText(ask string, n int) (script string) {
 	case ask == "auto":
 		h.prompt += "\n" + longText(n)
 	default:
-		h.prompt += ask
+		h.prompt += expanded(ask, n)
 	}
 	_, script, _ = strings.Cut(h.prompt, "SAY ")
 	return script
@@ -153,6 +162,9 @@ func (p *play) body(s step, h *history) []byte {
 	default:
 		members = append(members, member{"conversation_id", encode(s.Conversation)})
 	}
+	if s.IDs > 0 {
+		members[1].raw = encode(manyIDs(0, s.IDs))
+	}
 	for _, extra := range []string{p.scenario.Body, s.Body} {
 		gjson.Parse(extra).ForEach(func(key, value gjson.Result) bool {
 			at := slices.IndexFunc(members, func(m member) bool { return m.name == key.String() })
@@ -177,7 +189,7 @@ func (p *play) body(s step, h *history) []byte {
 	return append(body, '}')
 }
 
-func raws(list []json.RawMessage) [][]byte {
+func raws(list speech) [][]byte {
 	out := make([][]byte, len(list))
 	for i, raw := range list {
 		out[i] = raw

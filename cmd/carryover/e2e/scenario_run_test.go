@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -25,6 +26,7 @@ type play struct {
 	branches map[string]*history
 	seen     map[*vllmsim.Instance]int // requests that earlier steps have caused
 	lastEnd  time.Time
+	goOn     func() // releases the hand-backs that are held
 }
 
 func newPlay(t *testing.T, s *scenario, stream bool) *play {
@@ -34,7 +36,8 @@ func newPlay(t *testing.T, s *scenario, stream bool) *play {
 		branches: map[string]*history{}, seen: map[*vllmsim.Instance]int{},
 		rig: startRig(t, rigConfig{
 			prefill: s.Engines.configs(t, config.RolePrefill), decode: s.Engines.configs(t, config.RoleDecode),
-			host: s.Engines.Host, flags: s.flags(), env: s.Env, server: s.settings, taught: !s.Learns,
+			host: s.Engines.Host, flags: s.flags(), env: s.Env, server: s.settings, taught: !s.Learns && s.Engines.Connector == "",
+			connector: s.Engines.Connector, alone: s.Alone,
 		}),
 	}
 }
@@ -47,15 +50,47 @@ func (p *play) run(t *testing.T) {
 			break
 		}
 	}
-	p.verify(t, pins{unused: p.scenario.Unused, leased: p.scenario.Leased})
+	p.settleEngines(t)
+	p.verifyPins(t, func() pins {
+		leased := p.scenario.Leased
+		if p.connector == config.ConnectorMooncake { // what decode has not read waits for the limit of Mooncake
+			total := p.sum(config.RolePrefill)
+			leased += total["capped"] - total["reads"] - total["releases"]
+		}
+		unused := p.scenario.Unused
+		if left := p.atDecode("pins") - p.store.unused(); p.scenario.Fewer && left < unused {
+			unused = left
+		}
+		return pins{unused: unused, leased: leased}
+	})
+	p.verifyConnector(t)
 	for role, fields := range p.scenario.Stats {
-		total := p.sum(t, role)
+		total := p.sum(role)
 		for name, want := range fields {
 			if got, ok := total[name]; !ok || got != want {
 				t.Errorf("%s %s: got %d, want %d", role, name, got, want)
 			}
 		}
 	}
+}
+
+// settleEngines waits until the engines of a connector have nothing left to do, and their statistics are as wanted.
+func (p *play) settleEngines(t *testing.T) {
+	t.Helper()
+	if p.connector == "" {
+		return
+	}
+	testrig.Eventually(func() bool {
+		for role, fields := range p.scenario.Stats {
+			total := p.sum(role)
+			for name, want := range fields {
+				if total[name] != want {
+					return false
+				}
+			}
+		}
+		return p.connector == config.ConnectorLMCache || p.sum("")["running"] == 0
+	})
 }
 
 func (p *play) step(t *testing.T, s step) {
@@ -94,20 +129,31 @@ func (p *play) act(t *testing.T, s step) {
 	case s.Fault != "":
 		fault := vllmsim.Fault{
 			Kind: s.Fault, Count: s.Count, Events: s.Events, Status: s.FaultStatus, RetryAfter: s.After,
-			Delay: s.Delay, Params: json.RawMessage(s.Params), Tickets: s.Tickets,
+			Delay: s.Delay, Params: json.RawMessage(s.Params), Tickets: s.Tickets, Handovers: s.Handovers, HandBacks: s.HandBacks, Route: s.Route, Factor: s.Factor,
 		}
 		if s.Params == "" {
 			fault.Params = nil
 		}
-		each(s.On, func(i *vllmsim.Instance) error { return i.SetFault(fault) })
+		each(s.On, func(i *vllmsim.Instance) error { p.setFault(t, i, fault); return nil })
 	case s.Clear != "":
-		each(s.Clear, func(i *vllmsim.Instance) error { return i.ClearFaults() })
+		each(s.Clear, func(i *vllmsim.Instance) error { p.clearFaults(t, i); return nil })
 		p.look() // as the prober would, at some moment of the next seconds
 	case s.Restart != "":
 		each(s.Restart, restart)
 	case s.Between != "":
 		hook := func(context.Context) { each(s.Between, restart) }
 		p.between.once.Store(&hook)
+	case s.Sleep != "":
+		each(s.Sleep, func(i *vllmsim.Instance) error { i.SleepAndWake(); return nil })
+	case s.Close != "":
+		each(s.Close, (*vllmsim.Instance).Close)
+	case s.Hold != "":
+		p.goOn = p.hold(vllmsim.HandBackPoint(s.Hold))
+	case s.Release != "":
+		p.goOn()
+		p.goOn = nil
+	case s.Settle != nil:
+		p.handedBack(t, ends{s.Settle[0], s.Settle[1], s.Settle[2]})
 	case s.Advance != "":
 		each(s.Advance, func(i *vllmsim.Instance) error { i.Advance(s.By); return nil })
 	case s.Expire > 0:
@@ -118,6 +164,13 @@ func (p *play) act(t *testing.T, s step) {
 	// An instance that went away has closed its connections; the program would find out
 	// a moment later, in the middle of the next step or not.
 	p.hangUp()
+}
+
+// was reports whether an instance of a role was asked for a path.
+func (p *play) was(role, path string) bool {
+	return slices.ContainsFunc(p.all(role), func(i *vllmsim.Instance) bool {
+		return slices.ContainsFunc(i.Requests(), func(q vllmsim.RecordedRequest) bool { return q.Path == path })
+	})
 }
 
 // turn runs a step's request, once or several times at once, and checks it.
@@ -131,7 +184,9 @@ func (p *play) turn(t *testing.T, s step) {
 	a := p.send(t, r)
 	p.lastEnd = time.Now()
 	p.check(t, r, a, true)
-	p.remember(r, a)
+	if p.remember(r, a); p.goOn != nil {
+		p.held(t)
+	}
 }
 
 // remember appends an answer to its branch.
@@ -165,7 +220,7 @@ func (p *play) together(t *testing.T, s step) {
 	hits := 0
 	for i, a := range p.sendAll(t, requests) {
 		p.check(t, requests[i], a, false)
-		if strings.HasPrefix(a.reuse(), "hit;") {
+		if a.hit() {
 			hits++
 		}
 		if i == 0 {
@@ -210,15 +265,20 @@ func (p *play) send(t *testing.T, r request) *answered {
 	ctx, leave := context.WithCancel(t.Context())
 	defer leave()
 	events, _ := strconv.Atoi(r.step.Leave)
-	switch r.step.Leave {
+	role, stat, _ := strings.Cut(r.step.Leave, ".")
+	switch role {
 	case config.RolePrefill, config.RoleDecode:
-		role, before := r.step.Leave, p.legsArrived(r.step.Leave)
+		before := p.legsArrived(role)
 		gone := make(chan struct{})
 		defer func() { <-gone }()
 		go func() {
 			defer close(gone)
 			// The leg counts once the instance has it; its fault keeps it there.
-			testrig.Eventually(func() bool { return p.legsArrived(role) > before })
+			if !testrig.Eventually(func() bool {
+				return stat == "" && p.legsArrived(role) > before || p.sum(role)[stat] > 0 || p.was(role, stat)
+			}) {
+				t.Error("the moment at which the client was to leave did not come")
+			}
 			leave()
 		}()
 	case "between":

@@ -15,8 +15,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"carryover/cmd/carryover/app"
-	"carryover/cmd/carryover/config"
 	"carryover/cmd/carryover/testrig"
 	"carryover/server"
 	"carryover/upstream/vllmsim"
@@ -63,10 +61,8 @@ func quiet(t *testing.T, conversations int, flags []string, attacked bool) map[s
 	cfg.Blocks = 1 << 16
 	cfg.OutputTokenIDs, cfg.PromptTokensDetails = true, true
 	s := &soak{cfg: cfg, seed: 900, reasons: map[string]int{}}
-	h := &handing{}
 	s.rig = startRig(t, rigConfig{
-		prefill: []vllmsim.Config{cfg}, decode: []vllmsim.Config{cfg}, taught: true, replace: books.watch,
-		wire:   func(_ config.Config, p *app.Proxy) { h.server = p.Server },
+		cfg: cfg, taught: true, replace: books.watch,
 		server: func(c *server.Config) { c.HandBackMemory = 1 << 14 },
 		flags:  append([]string{"--release", "on", "--tenant-header", "X-Tenant"}, flags...),
 	})
@@ -80,14 +76,12 @@ func quiet(t *testing.T, conversations int, flags []string, attacked bool) map[s
 		k := newTalk(s.seed, i)
 		k.tools, k.thoughts, k.parts, k.messages = false, false, false, nil // their shapes are known, and nothing is in others' caches
 		if i == 0 {                                                         // tries the pair
-			if err := s.converse(ctx, k, true); err != nil {
-				t.Fatal(err)
-			}
+			noError(t, s.converse(ctx, k, true))
 			s.permit = func(context.Context) error {
 				mu.Lock()
 				defer mu.Unlock()
 				err := burst.Wait()
-				if h.settle(t); attacked {
+				if s.settle(t); attacked {
 					burst = s.attack(t.Context())
 				}
 				return err
@@ -96,9 +90,7 @@ func quiet(t *testing.T, conversations int, flags []string, attacked bool) map[s
 		}
 		group.Go(func() error { return s.converse(ctx, k, true) })
 	}
-	if err := errors.Join(group.Wait(), burst.Wait()); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, errors.Join(group.Wait(), burst.Wait()))
 	s.pins.end()
 	t.Logf("misses %v", s.reasons)
 	for _, note := range []string{"WARN engine opens its circuit", "WARN reuse is off for a pair"} {
@@ -106,7 +98,7 @@ func quiet(t *testing.T, conversations int, flags []string, attacked bool) map[s
 			t.Error(note)
 		}
 	}
-	s.verifyReads(t, 0)
+	s.verifyReads(t)
 	return map[string]int{
 		"turns": s.seen.turns, "hits": s.seen.hits, "by prefill's cache": s.tally.engine, "tokens offered": s.seen.offered,
 		"tickets stored": s.seen.stored, "tokens computed": s.seen.computed, "legs": s.seen.legs,
@@ -120,8 +112,8 @@ func (s *soak) attack(ctx context.Context) *errgroup.Group {
 		group.Go(func() error {
 			n := rand.IntN(1 << 30)
 			name, text := fmt.Sprint("invented-", n), fmt.Sprint(n, strings.Repeat(longText(n), 3))
-			path, body := "/v1/chat/completions", map[string]any{
-				"model": "sim", "max_tokens": 8, "conversation_id": name, "messages": []json.RawMessage{question(text)},
+			path, body := "/v1/chat/completions", object{
+				"model": "sim", "max_tokens": 8, "conversation_id": name, "messages": speech{question(text)},
 			}
 			status := http.StatusOK
 			ask := func() error {

@@ -4,7 +4,6 @@ import (
 	"net/http"
 	"testing"
 
-	"carryover/cmd/carryover/config"
 	"carryover/cmd/carryover/testrig"
 	"carryover/server/record"
 )
@@ -37,15 +36,15 @@ func (s *soak) verifyCounters(t *testing.T) {
 	var m scraped
 	var sent, released float64
 	if !testrig.Eventually(func() bool { // a release may be on its way to decode
-		m = scrape(t, s.metrics)
+		m = scrape(t, s.metrics())
 		sent = m.sum("carryover_releases_total") - m.sum("carryover_releases_total", `result="requeued"`)
 		s.uses.mu.Lock()
 		released = float64(s.uses.released)
 		s.uses.mu.Unlock()
-		return s.sum(t, "")["running"] == 0 && sent == released &&
-			int(m.sum("carryover_pinned_tokens")) == s.sum(t, config.RoleDecode)["pinned_blocks"]*s.cfg.BlockSize
+		return s.sum("")["running"] == 0 && sent == released &&
+			int(m.sum("carryover_pinned_tokens")) == s.atDecode("pinned_blocks")*s.cfg.BlockSize
 	}) {
-		t.Errorf("pinned tokens: got %v, want %d", m.sum("carryover_pinned_tokens"), s.sum(t, config.RoleDecode)["pinned_blocks"]*s.cfg.BlockSize)
+		t.Errorf("pinned tokens: got %v, want %d", m.sum("carryover_pinned_tokens"), s.atDecode("pinned_blocks")*s.cfg.BlockSize)
 	}
 	operations := func(with ...string) float64 {
 		return m.sum("carryover_store_operation_duration_seconds_count", with...)

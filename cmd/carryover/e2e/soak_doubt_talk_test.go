@@ -26,7 +26,7 @@ const slowness = time.Millisecond
 type doubted struct {
 	name   string
 	path   string
-	body   map[string]any
+	body   object
 	habit  habit
 	leaves bool      // at the finish
 	leave  int       // events after which the client goes, 0 if it stays
@@ -209,9 +209,9 @@ func (k *talk) show() {
 
 func (k *talk) image(text string) json.RawMessage {
 	url := fmt.Sprintf("data:image/png;base64,%08x", k.draw.Uint32())
-	return encode(map[string]any{"role": "user", "content": []any{
+	return encode(object{"role": "user", "content": []any{
 		map[string]string{"type": "text", "text": text},
-		map[string]any{"type": "image_url", "image_url": map[string]string{"url": url}},
+		object{"type": "image_url", "image_url": map[string]string{"url": url}},
 	}})
 }
 

@@ -7,18 +7,14 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/tidwall/gjson"
-	"golang.org/x/sync/errgroup"
 
-	"carryover/cmd/carryover/app"
 	"carryover/cmd/carryover/config"
 	"carryover/cmd/carryover/testrig"
-	"carryover/convcache"
 	"carryover/server"
 	"carryover/upstream"
 	"carryover/upstream/fleet"
@@ -67,8 +63,7 @@ type doubting struct {
 	*soak
 	storm   *storm
 	legs    *witness
-	stored  *inventory
-	server  *server.Server
+	stored  *ledger
 	handing bool // tickets are handed back; some conversations are not named, and clients pause now and then
 
 	// guarded by soak.mu
@@ -92,7 +87,7 @@ func newDoubting(t *testing.T, version string, kinds []doubt, seed uint64, conve
 		soak:   &soak{cfg: cfg, seed: seed, reasons: map[string]int{}, uses: &blockUses{named: map[string]int{}, books: newPinBooks()}},
 		storm:  &storm{kinds: kinds, draw: rand.New(rand.NewPCG(seed, 1))},
 		legs:   &witness{},
-		stored: &inventory{tickets: map[convcache.TicketID]start{}},
+		stored: &ledger{},
 		ended:  map[string]int{},
 	}
 	prefills, decodes := []vllmsim.Config{cfg, cfg}, []vllmsim.Config{cfg, cfg}
@@ -110,12 +105,10 @@ func newDoubting(t *testing.T, version string, kinds []doubt, seed uint64, conve
 			"--release", "on",
 		}, flags...),
 		server: releasingAtOnce,
-		wire:   func(_ config.Config, p *app.Proxy) { d.server = p.Server },
 		replace: func(deps *server.Deps) {
 			d.uses.books.watch(deps)
-			d.uses.Legs, d.stored.Store = deps.Legs, deps.Store
-			d.legs.Legs = d.uses
-			deps.Legs, deps.Store = d.legs, d.stored
+			d.uses.Legs, d.legs.Legs = deps.Legs, d.uses
+			deps.Legs, deps.Store = d.legs, d.stored.live(deps.Store)
 			d.storm.deps = deps
 		},
 	})
@@ -136,14 +129,7 @@ func (d *doubting) run(t *testing.T, conversations int) {
 	began := time.Now()
 	turns := conversations * soakTurns
 	d.storm.calmAfter = turns - turns/doubtCalm
-	group, ctx := errgroup.WithContext(t.Context())
-	group.SetLimit(soakAtOne)
-	for i := range conversations {
-		group.Go(func() error { return d.converse(ctx, newTalk(d.seed, i)) })
-	}
-	if err := group.Wait(); err != nil {
-		t.Error(err)
-	}
+	severally(t, soakAtOne, conversations, func(ctx context.Context, i int) error { return d.converse(ctx, newTalk(d.seed, i)) })
 	if err := d.storm.settle(t.Context()); err != nil {
 		t.Error(err)
 	}
@@ -251,8 +237,8 @@ func (d *doubting) verifyPins(t *testing.T) {
 	}
 	var pinned, live int
 	if !within(workedOff, func() bool {
-		pinned, live = d.sum(t, config.RoleDecode)["pins"], d.stored.of(alive)
-		return live <= pinned && pinned <= live+excused+d.strangers() && d.sum(t, "")["running"] == 0
+		pinned, live = d.atDecode("pins"), d.stored.of(alive)
+		return live <= pinned && pinned <= live+excused+d.strangers() && d.sum("")["running"] == 0
 	}) {
 		t.Errorf("decode pins %d answers, want %d to %d: %d tickets in the store, %d legs that may have left some, and %d that no prefill start may release",
 			pinned, live, live+excused+d.strangers(), live, excused, d.strangers())
@@ -267,7 +253,7 @@ func (d *doubting) strangers() (n int) {
 		if !slices.ContainsFunc(engines.Engines(upstream.RolePrefill), func(prefill *fleet.Engine) bool {
 			return prefill.Last().PairWith(decode.Last()).Releases()
 		}) {
-			waiting, _, _ := d.server.Due(decode)
+			waiting, _, _ := d.proxy.Server.Due(decode)
 			n += waiting
 		}
 	}
@@ -277,7 +263,7 @@ func (d *doubting) strangers() (n int) {
 // verifyDoubts asserts what must hold however doubtful the engines were.
 func (d *doubting) verifyDoubts(t *testing.T) {
 	t.Helper()
-	total := d.sum(t, "")
+	total := d.sum("")
 	zero := append(wrongReads(), "parked")
 	if d.storm.restarts(config.RolePrefill)+d.storm.restarts(config.RoleDecode) == 0 {
 		zero = append(zero, "stale_reads", "declined_reads", "load_failures")
@@ -297,9 +283,7 @@ func (d *doubting) verifyDoubts(t *testing.T) {
 	if twice := d.uses.twice(); len(twice) > 0 {
 		t.Errorf("the blocks of %d answers were named by more than one leg: %.200v", len(twice), twice)
 	}
-	for _, message := range d.turns.panics() {
-		t.Errorf("log: %s", message)
-	}
+	d.saidNothing(t)
 	if d.hits == 0 && len(d.storm.kinds) > 1 { // of one doubt alone there are few turns
 		t.Error("no turn was a hit, so nothing was shown")
 	}
@@ -318,51 +302,4 @@ func (w *witness) Prefill(ctx context.Context, leg upstream.Leg) (upstream.Prefi
 		w.vain.Add(1)
 	}
 	return answer, err
-}
-
-// start is a decode instance in one of its starts.
-type start struct{ decode, id string }
-
-// inventory knows which tickets the store has.
-type inventory struct {
-	server.Store
-	mu      sync.Mutex // guards tickets
-	tickets map[convcache.TicketID]start
-}
-
-// Take implements server.Store.
-func (s *inventory) Take(ctx context.Context, key convcache.Key, id convcache.TicketID) (convcache.Ticket, convcache.Outcome) {
-	ticket, outcome := s.Store.Take(ctx, key, id)
-	if outcome == convcache.Taken {
-		s.mu.Lock()
-		delete(s.tickets, id)
-		s.mu.Unlock()
-	}
-	return ticket, outcome
-}
-
-// Put implements server.Store.
-func (s *inventory) Put(ctx context.Context, key convcache.Key, ticket convcache.Ticket, ttl time.Duration) ([]convcache.Ticket, convcache.Outcome) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	displaced, outcome := s.Store.Put(ctx, key, ticket, ttl)
-	if outcome == convcache.Stored && !ticket.HandedBack() { // a note names no blocks
-		s.tickets[ticket.ID] = start{ticket.Decode.Instance, ticket.Decode.Incarnation}
-	}
-	for _, old := range displaced {
-		delete(s.tickets, old.ID)
-	}
-	return displaced, outcome
-}
-
-// of counts the tickets of the starts that are alive.
-func (s *inventory) of(alive map[start]*fleet.Incarnation) (n int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, at := range s.tickets {
-		if alive[at] != nil {
-			n++
-		}
-	}
-	return n
 }

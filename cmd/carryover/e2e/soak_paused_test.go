@@ -112,12 +112,8 @@ func (r *rig) launchAs(t *testing.T, cmd *exec.Cmd) *os.Process {
 	t.Helper()
 	cmd.Env = []string{programVariable + "=1", "GOCOVERDIR=" + t.TempDir()} // the test binary may be built for coverage
 	stderr, err := cmd.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
+	noError(t, cmd.Start())
 	serving := make(chan string, 1) // it says so once
 	read := make(chan struct{})
 	go func() { // ends with the process
@@ -147,7 +143,7 @@ func (l *turnLog) follow(log io.Reader, serving chan<- string) {
 	lines := bufio.NewScanner(log)
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
-		rec := map[string]any{}
+		rec := object{}
 		if json.Unmarshal(lines.Bytes(), &rec) != nil || rec["panic"] != nil {
 			l.mu.Lock()
 			l.defects = append(l.defects, lines.Text())

@@ -11,7 +11,6 @@ import (
 
 	"github.com/tidwall/gjson"
 
-	"carryover/cmd/carryover/config"
 	"carryover/cmd/carryover/testrig"
 	"carryover/server"
 	"carryover/upstream"
@@ -73,7 +72,7 @@ func TestMutant_OneForgottenAnswerTheSamplesSee(t *testing.T) {
 			t.Parallel()
 			cfg, books, done := vllmsim.DefaultConfig(), newPinBooks(), atOnce
 			r := startRig(t, rigConfig{
-				prefill: []vllmsim.Config{cfg}, decode: []vllmsim.Config{cfg}, flags: []string{"--release", "on"},
+				cfg: cfg, flags: []string{"--release", "on"},
 				server: releasingAtOnce,
 				replace: func(deps *server.Deps) {
 					if mutate != nil {
@@ -84,16 +83,14 @@ func TestMutant_OneForgottenAnswerTheSamplesSee(t *testing.T) {
 			})
 			samples := samplePins(t, r, books, cfg.BlockSize)
 			for n := range 12 {
-				if err := r.oneShot(t.Context(), n); err != nil {
-					t.Fatal(err)
-				}
+				noError(t, r.oneShot(t.Context(), n))
 			}
 			// Until the last release is answered, the program counts an answer that decode has freed, and it may be as long as the forgotten one.
 			told := func() int {
-				return int(scrape(t, r.metrics).sum("carryover_pinned_tokens", fmt.Sprintf("instance=%q", authority(r.decode[0]))))
+				return int(scrape(t, r.metrics()).sum("carryover_pinned_tokens", fmt.Sprintf("instance=%q", authority(r.decode[0]))))
 			}
-			if mutate != nil && !testrig.Eventually(func() bool { return done() && r.sum(t, config.RoleDecode)["pins"] == 1 && told() == 0 }) {
-				t.Fatalf("decode pins %d answers, want the one that the mutant forgets; %d tokens are counted", r.sum(t, config.RoleDecode)["pins"], told())
+			if mutate != nil && !testrig.Eventually(func() bool { return done() && r.atDecode("pins") == 1 && told() == 0 }) {
+				t.Fatalf("decode pins %d answers, want the one that the mutant forgets; %d tokens are counted", r.atDecode("pins"), told())
 			}
 			if mutate != nil {
 				samples.limit = 300 * time.Millisecond // it is wrong for ever

@@ -228,7 +228,7 @@ func (s *pinSamples) take() {
 
 // differs returns an instance of which the program tells something else than it holds, nil if there is none.
 func (s *pinSamples) differs() *pinBalance {
-	untold, m := 0, scrape(s.t, s.rig.metrics)
+	untold, m := 0, scrape(s.t, s.rig.metrics())
 	for _, decode := range s.rig.decode {
 		told := int(m.sum("carryover_pinned_tokens", fmt.Sprintf("instance=%q", strings.TrimPrefix(decode.URL(), "http://"))))
 		of := s.books.balance(told, decode, s.blockSize, s.lossy())

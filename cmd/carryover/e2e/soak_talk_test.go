@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
@@ -30,8 +31,8 @@ type talk struct {
 	opening   string // the first question, "" for one of its own
 	rewritten bool   // the request is not what was sent and answered before, and a new question
 
-	messages []json.RawMessage
-	pending  []json.RawMessage // what answers a tool call
+	messages speech
+	pending  speech // what answers a tool call
 	prompt   string
 	ids      []int
 }
@@ -52,6 +53,37 @@ func newTalk(seed uint64, number int) *talk {
 	return k
 }
 
+func (k *talk) name() string { return k.id }
+
+func (*talk) turns() int { return soakTurns }
+
+func (*talk) misses(string, int, int) error { return nil }
+
+func (k *talk) again(draw *rand.Rand) voice {
+	other := *k
+	other.draw, other.messages, other.pending, other.ids = draw, slices.Clone(k.messages), slices.Clone(k.pending), slices.Clone(k.ids)
+	return &other
+}
+
+func (k *talk) ready(ctx context.Context, s *soak, name string, turn int, named bool) (ask asking, err error) {
+	body := k.next(turn)
+	right, prompt, output, err := s.right(ctx, k, body)
+	return asking{prompt: prompt, output: output, rewritten: k.rewritten, send: func(front *rig) (*answered, error) {
+		if named {
+			body["conversation_id"] = k.id
+		}
+		a, err := front.post(ctx, k.path(), k.aside(name), encode(body), unwatched)
+		if err != nil {
+			return a, err
+		}
+		if err := same(a, right); err != nil {
+			return a, fmt.Errorf("%s, stream %v: %w", a.reuse(), body["stream"], err)
+		}
+		k.heard(a, output)
+		return a, nil
+	}}, err
+}
+
 // odds is true once in n times.
 func (k *talk) odds(n int) bool { return k.draw.IntN(n) == 0 }
 
@@ -64,8 +96,8 @@ func (k *talk) path() string {
 
 // next makes the request of the next turn: the history, sometimes rewritten, and
 // something new.
-func (k *talk) next(turn int) map[string]any {
-	members := map[string]any{"model": "sim", "max_tokens": 24 + 40*k.draw.IntN(2), "stream": k.odds(2), "temperature": 0}
+func (k *talk) next(turn int) object {
+	members := object{"model": "sim", "max_tokens": 24 + 40*k.draw.IntN(2), "stream": k.odds(2), "temperature": 0}
 	if k.odds(3) {
 		members["stop"] = "never said"
 	}
@@ -152,7 +184,7 @@ func (k *talk) askChat() {
 
 func (k *talk) user(text string) json.RawMessage {
 	if k.parts {
-		return encode(map[string]any{"role": "user", "content": []map[string]string{{"type": "text", "text": text}}})
+		return encode(object{"role": "user", "content": []map[string]string{{"type": "text", "text": text}}})
 	}
 	return encode(map[string]string{"role": "user", "content": text})
 }
@@ -205,7 +237,7 @@ func (k *talk) heard(a *answered, output []int) {
 	case talkIDs:
 		k.ids = append(slices.Clone(k.ids), output...)
 	default:
-		message := map[string]any{}
+		message := object{}
 		if err := json.Unmarshal(a.assistant(), &message); err == nil && k.thoughts && a.reasoning != "" {
 			message["reasoning"] = a.reasoning
 		}

@@ -18,7 +18,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"carryover/cmd/carryover/config"
 	"carryover/cmd/carryover/testrig"
 	"carryover/server/record"
 	"carryover/upstream/vllmsim"
@@ -80,7 +79,9 @@ func TestTokenProof_SoakOfRandomConversations(t *testing.T) {
 	seed := uint64(0)
 	for _, name := range slices.Sorted(maps.Keys(soaks())) {
 		seed++
-		t.Run(name, func(t *testing.T) { newSoak(t, soaks()[name], seed).run(t, conversations/len(soaks())) })
+		t.Run(name, func(t *testing.T) {
+			newSoak(t, soaks()[name], seed).run(t, conversations/len(soaks()), func(i int) voice { return newTalk(seed, i) })
+		})
 	}
 }
 
@@ -110,76 +111,95 @@ func newSoak(t *testing.T, change func(*vllmsim.Config), seed uint64) *soak {
 	return s
 }
 
-func (s *soak) run(t *testing.T, conversations int) {
+// run holds the conversations that talk makes.
+func (s *soak) run(t *testing.T, conversations int, talk func(number int) voice) {
 	t.Helper()
 	began := time.Now()
-	group, ctx := errgroup.WithContext(t.Context())
-	group.SetLimit(soakAtOne)
-	for i := range conversations {
-		group.Go(func() error { return s.converse(ctx, newTalk(s.seed, i), i >= conversations/soakLearning) })
-	}
-	if err := group.Wait(); err != nil {
-		t.Fatal(err)
-	}
+	severally(t, soakAtOne, conversations, func(ctx context.Context, i int) error {
+		return s.converse(ctx, talk(i), i >= conversations/soakLearning)
+	})
 	s.pins.end()
 	s.verifyCounters(t)
-	s.verifyReads(t, 0)
+	s.verifyReads(t)
 	k := s.tally
 	t.Logf("%d conversations in %s; of the last two thirds: %d later turns, %d hits, %d of %d provable tokens offered (%d in common at all), %d turns while learning; misses %v",
 		conversations, time.Since(began).Round(time.Millisecond), k.turns, k.hits, k.offered, k.possible, k.shared, k.learning, s.reasons)
-	if k.offered*100 < k.possible*95 {
-		t.Errorf("offered %d of %d provable tokens, want 95 %%", k.offered, k.possible)
+	if k.hits == 0 || k.offered*100 < k.possible*95 {
+		t.Errorf("%d hits; offered %d of %d provable tokens, want 95 %%", k.hits, k.offered, k.possible)
 	}
 	if k.learning*4 > k.turns {
 		t.Errorf("%d of %d turns reused nothing because something had to be learnt first, want a quarter at most", k.learning, k.turns)
 	}
-	if s.sum(t, config.RolePrefill)["external_tokens"] == 0 {
+	if s.atPrefill("external_tokens") == 0 {
 		t.Error("prefill read no token of decode's")
 	}
 }
 
+// severally has so many things done, at most limit of them at a time.
+func severally(t *testing.T, limit, n int, do func(ctx context.Context, i int) error) {
+	t.Helper()
+	group, ctx := errgroup.WithContext(t.Context())
+	group.SetLimit(limit)
+	for i := range n {
+		group.Go(func() error { return do(ctx, i) })
+	}
+	noError(t, group.Wait())
+}
+
 // verifyReads asserts that nothing was read wrongly or twice, that nothing hangs, and that
-// so many hand-overs were not read.
-func (r *rig) verifyReads(t *testing.T, leased int) {
+// all hand-overs were read.
+func (r *rig) verifyReads(t *testing.T) {
 	t.Helper()
 	r.stop()
-	total := r.sum(t, "")
-	for _, name := range append(wrongReads(), "load_failures", "failures", "parked", "late_notifications") {
-		if total[name] != 0 {
-			t.Errorf("%s: got %d, want 0", name, total[name])
-		}
-	}
-	for _, message := range r.turns.panics() {
-		t.Errorf("log: %s", message)
-	}
-	if !testrig.Eventually(func() bool { return r.sum(t, config.RolePrefill)["leased_pins"] == leased }) {
-		t.Errorf("hand-overs that were not read: got %d, want %d", r.sum(t, config.RolePrefill)["leased_pins"], leased)
+	r.nothingWrong(t, "load_failures", "failures", "parked", "late_notifications")
+	r.saidNothing(t)
+	if !testrig.Eventually(func() bool { return r.atPrefill("leased_pins") == 0 }) {
+		t.Errorf("hand-overs that were not read: got %d, want 0", r.atPrefill("leased_pins"))
 	}
 }
 
-func (s *soak) converse(ctx context.Context, k *talk, counted bool) error {
+// voice is the client's side of a conversation, by one API or another.
+type voice interface {
+	name() string
+	turns() int
+	// ready makes the request of a turn, which names its conversation or not, and asks a lone instance what is right.
+	ready(ctx context.Context, s *soak, name string, turn int, named bool) (asking, error)
+	// again is the same from here on, which draws for itself.
+	again(draw *rand.Rand) voice
+	// misses checks what is said of a miss against the books, if anything is known of it.
+	misses(reuse string, tickets, worth int) error
+}
+
+// asking is a request that is ready.
+type asking struct {
+	prompt, output []int // as a lone instance has them
+	rewritten      bool
+	// send sends it, compares the answer with that of the lone instance, and makes it part of the history.
+	send func(front *rig) (*answered, error)
+}
+
+func (s *soak) converse(ctx context.Context, k voice, counted bool) error {
 	var tickets, ever shelf
-	for turn := 1; turn <= soakTurns; turn++ {
-		members := k.next(turn)
-		right, prompt, output, err := s.right(ctx, k, members)
+	for turn := 1; turn <= k.turns(); turn++ {
+		name := k.name() + "-" + strconv.Itoa(turn)
+		ask, err := k.ready(ctx, s, name, turn, true)
 		if err != nil {
-			return fmt.Errorf("%s turn %d, alone: %w", k.id, turn, err)
+			return fmt.Errorf("%s, alone: %w", name, err)
 		}
-		a, rec, err := s.turn(ctx, k, members, turn)
-		if err == nil {
-			err = same(a, right)
-		}
+		a, rec, err := s.turn(ctx, ask, name)
 		if err != nil {
-			return fmt.Errorf("%s turn %d (%s): %w", k.id, turn, s.describe(a, members), err)
+			return fmt.Errorf("%s: %w", name, err)
 		}
-		at, want, common := tickets.best(prompt)
-		got := offeredBy(a)
-		bound := 0
+		at, want, common := tickets.best(ask.prompt)
+		got, bound := offeredBy(a), 0
 		for _, ticket := range ever.tickets {
-			bound = max(bound, ticket.provable(prompt))
+			bound = max(bound, ticket.provable(ask.prompt))
 		}
 		if got > bound && !byEngine(a.reuse()) { // prefill's cache also has prompts whose answers left nothing
-			return fmt.Errorf("%s turn %d: %s, but no ticket has more than %d tokens of the prompt", k.id, turn, a.reuse(), bound)
+			return fmt.Errorf("%s: %s, but no ticket has more than %d tokens of the prompt", name, a.reuse(), bound)
+		}
+		if err := k.misses(a.reuse(), len(tickets.tickets), want); err != nil {
+			return fmt.Errorf("%s: %w; %d in common", name, err, common)
 		}
 		if got > 0 && at >= 0 {
 			tickets.use(at)
@@ -187,7 +207,7 @@ func (s *soak) converse(ctx context.Context, k *talk, counted bool) error {
 		if rec.Stored == "final" {
 			tickets = shelf{} // they are given up
 		}
-		ticket := kept{ids: slices.Concat(prompt, output)}
+		ticket := kept{ids: slices.Concat(ask.prompt, ask.output)}
 		if rec.Stored == "yes" {
 			tickets.put(ticket)
 		}
@@ -197,16 +217,33 @@ func (s *soak) converse(ctx context.Context, k *talk, counted bool) error {
 		if counted && turn > 1 && !rec.Reuse.Off {
 			s.count(a.reuse(), got, want, common)
 		}
-		k.heard(a, output)
 	}
 	return nil
 }
 
-func (s *soak) describe(a *answered, members map[string]any) string {
-	if a == nil {
-		return "no answer"
+// turn sends a request through the program and returns its answer and its record.
+func (s *soak) turn(ctx context.Context, ask asking, name string) (*answered, record.Turn, error) {
+	if s.permit != nil {
+		if err := s.permit(ctx); err != nil {
+			return nil, record.Turn{}, err
+		}
 	}
-	return fmt.Sprintf("%s, stream %v", a.reuse(), members["stream"])
+	defer s.pins.begin()()
+	front := s.rig
+	if len(s.fronts) > 0 {
+		front = s.fronts[rand.IntN(len(s.fronts))]
+	}
+	a, err := ask.send(front)
+	if err != nil {
+		return nil, record.Turn{}, err
+	}
+	select {
+	case rec := <-front.turns.turn(name):
+		s.sees(a, &rec)
+		return a, rec, nil
+	case <-time.After(time.Minute):
+		return a, record.Turn{}, errors.New("no record after a minute")
+	}
 }
 
 // count adds a turn to the tally.
@@ -248,41 +285,13 @@ func offeredIn(reuse string) int {
 	return n
 }
 
-// turn sends a request through the program and returns its answer and its record.
-func (s *soak) turn(ctx context.Context, k *talk, members map[string]any, turn int) (*answered, record.Turn, error) {
-	body := maps.Clone(members)
-	body["conversation_id"] = k.id
-	name := k.id + "-" + strconv.Itoa(turn)
-	if s.permit != nil {
-		if err := s.permit(ctx); err != nil {
-			return nil, record.Turn{}, err
-		}
-	}
-	defer s.pins.begin()()
-	front := s.rig
-	if len(s.fronts) > 0 {
-		front = s.fronts[k.draw.IntN(len(s.fronts))]
-	}
-	a, err := front.post(ctx, k.path(), k.aside(name), encode(body), unwatched)
-	if err != nil {
-		return nil, record.Turn{}, err
-	}
-	select {
-	case rec := <-front.turns.turn(name):
-		s.sees(a, &rec)
-		return a, rec, nil
-	case <-time.After(time.Minute):
-		return a, record.Turn{}, errors.New("no record after a minute")
-	}
-}
-
 // right asks the lone instance, in a part of its cache that no other request shares, and
 // now and then one that has never been asked before.
-func (s *soak) right(ctx context.Context, k *talk, members map[string]any) (a *answered, prompt, output []int, err error) {
+func (s *soak) right(ctx context.Context, k *talk, members object) (a *answered, prompt, output []int, err error) {
 	body := maps.Clone(members)
 	body["return_token_ids"], body["cache_salt"] = true, strconv.FormatUint(rand.Uint64(), 36)
 	var events [][]byte
-	a, err = s.lone.post(ctx, k.path(), http.Header{}, encode(body), func(_ int, data []byte) { events = append(events, bytes.Clone(data)) })
+	a, err = s.lone.post(ctx, k.path(), nil, encode(body), func(_ int, data []byte) { events = append(events, bytes.Clone(data)) })
 	if err != nil {
 		return nil, nil, nil, err
 	}

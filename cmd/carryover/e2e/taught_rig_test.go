@@ -46,9 +46,7 @@ func taughtShapes(t *testing.T) (shapes []string) {
 	} {
 		for _, messages := range []string{user, said, system + user, system + said} {
 			req, err := body.ParseRequest(body.Chat, []byte(`{"model":"sim",`+members+`"messages":[`+messages+`]}`))
-			if err != nil {
-				t.Fatal(err)
-			}
+			noError(t, err)
 			shape, _ := req.FeatureSet()
 			shapes = append(shapes, shape)
 		}

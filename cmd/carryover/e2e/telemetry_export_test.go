@@ -40,7 +40,7 @@ func serveTurns(t *testing.T, n int, env ...string) (turn, end time.Duration, lo
 		}, env...))
 		for i := range n {
 			began := time.Now()
-			if a := r.turn(t, &history{}, traceOf(i), i%2 == 0, map[string]any{"max_tokens": 4}); a.status != http.StatusOK {
+			if a := r.turn(t, &history{}, traceOf(i), i%2 == 0, object{"max_tokens": 4}); a.status != http.StatusOK {
 				t.Errorf("turn %d: status %d", i, a.status)
 			}
 			turn = max(turn, time.Since(began))
@@ -64,11 +64,15 @@ func TestExport_ACollectorThatHangsCostsNoTurnAndLittleOfTheEnd(t *testing.T) {
 	}))
 	defer srv.Close()
 	defer close(gate)
-	turn, end, log := serveTurns(t, 10, "OTEL_EXPORTER_OTLP_ENDPOINT="+srv.URL)
+	metrics := []string{"OTEL_METRICS_EXPORTER=otlp", "OTEL_METRIC_EXPORT_INTERVAL=20", "OTEL_EXPORTER_OTLP_METRICS_TIMEOUT=120000"}
+	if turn, end, _ := serveTurns(t, 5, append(metrics, "OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:1")...); turn > heldUp || end > app.FlushLimit+app.MetricsEndLimit+heldUp {
+		t.Errorf("where no collector is, a turn took %s, and the end %s", turn, end)
+	}
+	turn, end, log := serveTurns(t, 10, append(metrics, "OTEL_EXPORTER_OTLP_ENDPOINT="+srv.URL)...)
 	if turn > heldUp {
 		t.Errorf("a turn took %s", turn)
 	}
-	if end < app.FlushLimit/2 || end > app.FlushLimit+heldUp {
+	if end < app.FlushLimit/2 || end > app.FlushLimit+app.MetricsEndLimit+heldUp {
 		t.Errorf("the end took %s, want about %s", end, app.FlushLimit)
 	}
 	if !testrig.Eventually(func() bool { return open.Load() == 0 }) {
@@ -122,9 +126,7 @@ func (c *grpcCollector) Export(ctx context.Context, sent *collector.ExportTraceS
 
 func TestExport_ByEachProtocolWithHeadersAndCompression(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	collects := &grpcCollector{into: &collecting{}}
 	srv := grpc.NewServer()
 	collector.RegisterTraceServiceServer(srv, collects)

@@ -2,13 +2,11 @@ package e2e
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
-	"slices"
 	"strings"
 	"testing"
-	"time"
 
-	"carryover/cmd/carryover/testrig"
 	"carryover/upstream/vllmsim"
 )
 
@@ -88,16 +86,10 @@ func startTraced(t *testing.T, env []string, flags ...string) tracedRig {
 	c := startCollector(t, nil)
 	cfg := vllmsim.DefaultConfig()
 	cfg.OutputTokenIDs = true
-	prefill, decode := testrig.StartInstance(t, cfg, ""), testrig.StartInstance(t, cfg, "")
-	log := &writes{}
+	prefill, decode := startInstances(t, 1, cfg), startInstances(t, 1, cfg)
 	setVariables(t, append([]string{"OTEL_EXPORTER_OTLP_ENDPOINT=" + c.url, "OTEL_METRICS_EXPORTER=none", "OTEL_BSP_SCHEDULE_DELAY=20"}, env...)...)
-	args := append([]string{
-		"--host", "127.0.0.1", "--port", "0", "--admin-listen", "127.0.0.1:0", "--prefill", prefill.URL(), "--decode", decode.URL(), "--log-format", "json",
-		"--conversation-by-content", "off",
-	}, slices.Concat(testrig.Patient(), flags)...)
-	r := &rig{client: &http.Client{Transport: &http.Transport{IdleConnTimeout: time.Second}}, prefill: []*vllmsim.Instance{prefill}, decode: []*vllmsim.Instance{decode}}
-	t.Cleanup(r.client.CloseIdleConnections)
-	r.base = runWhole(t, log, env, args...)
+	r, log := startProgram(t, env, append([]string{"--prefill", prefill[0].URL(), "--decode", decode[0].URL(), "--conversation-by-content", "off"}, flags...)...)
+	r.prefill, r.decode = prefill, decode
 	return tracedRig{r, log, c}
 }
 
@@ -111,7 +103,7 @@ func provenRig(t *testing.T, env []string, flags ...string) (r tracedRig, before
 			h, id := &history{}, traceOf(before)
 			for range 2 {
 				before++
-				if a := r.turn(t, h, traceOf(1000+before), stream, map[string]any{"conversation_id": id}); strings.HasPrefix(a.reuse(), "hit;") && !stream {
+				if a := r.turn(t, h, traceOf(1000+before), stream, object{"conversation_id": id}); a.hit() && !stream {
 					return r, before
 				}
 			}
@@ -132,17 +124,13 @@ func inTrace(trace string) http.Header {
 }
 
 // turn sends the next turn of a history under a trace and adds both sides to it.
-func (r tracedRig) turn(t *testing.T, h *history, trace string, stream bool, members map[string]any) *answered {
+func (r tracedRig) turn(t *testing.T, h *history, trace string, stream bool, members object) *answered {
 	t.Helper()
 	h.messages = append(h.messages, question(longText(len(h.messages))))
-	body := map[string]any{"model": "sim", "max_tokens": 40, "stream": stream, "conversation_id": "the-conversation", "messages": h.messages}
-	for name, value := range members {
-		body[name] = value
-	}
+	body := object{"model": "sim", "max_tokens": 40, "stream": stream, "conversation_id": "the-conversation", "messages": h.messages}
+	maps.Copy(body, members)
 	a, err := r.post(t.Context(), "/v1/chat/completions", inTrace(trace), encode(body), unwatched)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	if a.status == http.StatusOK {
 		h.messages = append(h.messages, a.assistant())
 	}

@@ -17,12 +17,10 @@ func TestTraces_NothingOfAClientIsExported(t *testing.T) {
 	cfg := vllmsim.DefaultConfig()
 	cfg.OutputTokenIDs = true
 	ids := r.talkOfSecrets(t, cfg)
-	if err := r.prefill[0].SetFault(vllmsim.Fault{Kind: vllmsim.FaultStatus, Status: 400, Count: 1}); err != nil {
-		t.Fatal(err)
-	}
+	r.setFault(t, r.prefill[0], vllmsim.Fault{Kind: vllmsim.FaultStatus, Status: 400, Count: 1})
 	h := &history{}
-	r.turn(t, h, traceOf(0), true, map[string]any{"conversation_id": canaryID, canaryPrompt: 1, "user": canaryPrompt})
-	r.turn(t, h, traceOf(1), true, map[string]any{"model": canaryPrompt, "conversation_id": canaryID})
+	r.turn(t, h, traceOf(0), true, object{"conversation_id": canaryID, canaryPrompt: 1, "user": canaryPrompt})
+	r.turn(t, h, traceOf(1), true, object{"model": canaryPrompt, "conversation_id": canaryID})
 	r.traces.of(t, traceOf(0), 3)
 	r.traces.of(t, traceOf(1), 3)
 	r.traces.mu.Lock()

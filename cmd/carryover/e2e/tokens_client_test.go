@@ -8,20 +8,12 @@ import (
 	"carryover/upstream/vllmsim"
 )
 
-// startTokens runs the program on equal instances, with the token proof and without
-// releases.
-func startTokens(t *testing.T, prefills, decodes int, change func(*vllmsim.Config), flags ...string) *rig {
+// startTokens runs the program on a pair.
+func startTokens(t *testing.T, change func(*vllmsim.Config), flags ...string) *rig {
 	t.Helper()
 	cfg := vllmsim.DefaultConfig()
 	change(&cfg)
-	c := rigConfig{flags: append([]string{"--routing-prefill", "round_robin", "--routing-decode", "round_robin"}, flags...)}
-	for range prefills {
-		c.prefill = append(c.prefill, cfg)
-	}
-	for range decodes {
-		c.decode = append(c.decode, cfg)
-	}
-	return startRig(t, c)
+	return startRig(t, rigConfig{cfg: cfg, flags: flags})
 }
 
 // plainly replaces in an answer what differs between any two runs.

@@ -27,7 +27,6 @@ import (
 type chatting struct {
 	*rig
 	id   string
-	cfg  vllmsim.Config
 	asks int
 	h    history
 }
@@ -37,7 +36,7 @@ type chatting struct {
 func (c *chatting) turn(t *testing.T) *answered {
 	t.Helper()
 	c.asks++
-	c.h.messages = append(c.h.messages, question("SAY "+longText(c.asks)+"."))
+	c.h.messages = append(c.h.messages, says(c.asks))
 	a := c.repeat(t)
 	c.h.messages = append(c.h.messages, a.assistant())
 	return a
@@ -46,16 +45,11 @@ func (c *chatting) turn(t *testing.T) *answered {
 // repeat sends the history as it is.
 func (c *chatting) repeat(t *testing.T) *answered {
 	t.Helper()
-	members := map[string]any{"model": "sim", "messages": c.h.messages, "max_tokens": 400}
+	members := object{"model": "sim", "messages": c.h.messages, "max_tokens": 400}
 	right, err := vllmsim.Lone(t.Context(), c.cfg, "/v1/chat/completions", encode(members))
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	members["conversation_id"] = c.id
-	a, err := c.post(t.Context(), "/v1/chat/completions", http.Header{}, encode(members), unwatched)
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := c.must(t, "/v1/chat/completions", nil, members)
 	want := &answered{status: http.StatusOK, ends: endsWhole}
 	want.take(right, "message")
 	if err := same(a, want); err != nil {
@@ -75,11 +69,9 @@ func (c *chatting) want(t *testing.T, reuse string) {
 // askAs sends messages as one turn of a conversation.
 func (r *rig) askAs(t *testing.T, id string, messages ...json.RawMessage) *answered {
 	t.Helper()
-	body := encode(map[string]any{"model": "sim", "messages": messages, "max_tokens": 400, "conversation_id": id})
-	a, err := r.post(t.Context(), "/v1/chat/completions", http.Header{}, body, unwatched)
-	if err != nil {
-		t.Fatal(err)
-	}
+	body := encode(object{"model": "sim", "messages": messages, "max_tokens": 400, "conversation_id": id})
+	a, err := r.post(t.Context(), "/v1/chat/completions", nil, body, unwatched)
+	noError(t, err)
 	return a
 }
 
@@ -103,9 +95,7 @@ type tampering struct {
 func (p *tampering) front(t *testing.T, instance *vllmsim.Instance) string {
 	t.Helper()
 	target, err := url.Parse(instance.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	transport := &http.Transport{DisableKeepAlives: true}
 	relay := &httputil.ReverseProxy{
 		Transport: transport,
@@ -137,18 +127,14 @@ func (p *tampering) front(t *testing.T, instance *vllmsim.Instance) string {
 	return front.URL
 }
 
-// startTampered runs the program with one prefill instance behind the proxy, and more
-// that are not.
-func startTampered(t *testing.T, p *tampering, more int, replace func(*server.Deps)) *rig {
+// startTampered runs the program with its prefill instance behind the proxy.
+func startTampered(t *testing.T, p *tampering, replace func(*server.Deps)) *rig {
 	t.Helper()
 	cfg := vllmsim.DefaultConfig()
 	behind := testrig.StartInstance(t, cfg, "")
 	c := rigConfig{decode: []vllmsim.Config{cfg}, replace: replace, flags: []string{
 		"--prefill", p.front(t, behind), "--routing-prefill", "round_robin",
 	}}
-	for range more {
-		c.prefill = append(c.prefill, cfg)
-	}
 	r := startRig(t, c)
 	r.prefill = append(r.prefill, behind)
 	return r
@@ -178,8 +164,8 @@ func TestTokenProof_ParityDifferenceExcludesTheShapeOnly(t *testing.T) {
 		body = bytes.Replace(body, []byte(fmt.Sprintf(`"count":%d`, n)), []byte(fmt.Sprintf(`"count":%d`, n+1)), 1)
 		return bytes.Replace(body, []byte(`"tokens":[`), []byte(`"tokens":[7,`), 1)
 	}}
-	r := startTampered(t, p, 0, unchanged)
-	c := &chatting{rig: r, id: "parity", cfg: vllmsim.DefaultConfig()}
+	r := startTampered(t, p, unchanged)
+	c := r.talk("parity")
 	c.want(t, "miss;reason=first_turn")
 	for range 4 {
 		c.want(t, "miss;reason=ineligible_unproven;why=shape")
@@ -193,12 +179,12 @@ func TestTokenProof_ParityDifferenceExcludesTheShapeOnly(t *testing.T) {
 		prompt[i] = 300 + i
 	}
 	for _, want := range []string{"miss;reason=first_turn", "hit;"} {
-		body := map[string]any{"model": "sim", "prompt": prompt, "max_tokens": 20, "conversation_id": "ids"}
-		a, err := r.post(t.Context(), "/v1/completions", http.Header{}, encode(body), unwatched)
+		body := object{"model": "sim", "prompt": prompt, "max_tokens": 20, "conversation_id": "ids"}
+		a, err := r.post(t.Context(), "/v1/completions", nil, encode(body), unwatched)
 		if err != nil || !strings.HasPrefix(a.reuse(), want) {
 			t.Errorf("X-KV-Reuse %q, want %s (%v)", a.reuse(), want, err)
 		}
 		prompt = append(prompt, 900, 901, 902)
 	}
-	r.verifyReads(t, 0)
+	r.verifyReads(t)
 }

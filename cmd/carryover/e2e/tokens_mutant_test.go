@@ -2,17 +2,13 @@ package e2e
 
 import (
 	"context"
-	"encoding/json"
 	"regexp"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/tidwall/gjson"
 
-	"carryover/cmd/carryover/config"
 	"carryover/convcache"
 	"carryover/server"
 	"carryover/sse/rawjson"
@@ -23,24 +19,13 @@ import (
 // The mutants of the token proof and of release, as those in mutant_test.go: each takes
 // one rule away from the program, and the simulator must notice.
 
-// startMutated runs the program with the token proof on two prefill instances that take
-// turns, so that each reads what the other computed.
-func startMutated(t *testing.T, mutate func(*server.Deps), flags ...string) *rig {
-	t.Helper()
-	cfg := vllmsim.DefaultConfig()
-	return startRig(t, rigConfig{
-		prefill: []vllmsim.Config{cfg, cfg}, decode: []vllmsim.Config{cfg}, replace: mutate,
-		flags: append([]string{"--routing-prefill", "round_robin"}, flags...),
-	})
-}
-
 func unchanged(*server.Deps) {}
 
 // noticed asserts that nothing was read wrongly, or with a mutant that something was.
 func (r *rig) noticed(t *testing.T, mutant bool) {
 	t.Helper()
 	r.stop()
-	if wrong := r.wrong(t); (wrong > 0) != mutant {
+	if wrong := r.wrong(); (wrong > 0) != mutant {
 		t.Errorf("wrong reads: got %d, with a mutant: %v", wrong, mutant)
 	}
 }
@@ -76,16 +61,16 @@ func TestMutant_OfferBeyondWhatIsProvenTheOracleSeesIt(t *testing.T) {
 		"one block too many": func(o *upstream.TicketOffer) { o.Tokens = min(o.Tokens+o.BlockSize, heldBy(o)) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := startMutated(t, func(deps *server.Deps) { deps.Connector = offering{deps.Connector, change} })
-			c := &chatting{rig: r, id: "edited", cfg: vllmsim.DefaultConfig()}
+			r := startMutant(t, func(deps *server.Deps) { deps.Connector = offering{deps.Connector, change} })
+			c := r.talk("edited")
 			for range 6 { // both instances know the shapes, and what is not edited is right
 				c.turn(t)
 			}
 			last := len(c.h.messages) - 1
 			said := gjson.GetBytes(c.h.messages[last], "content").String()
 			c.h.messages[last] = encode(map[string]string{"role": "assistant", "content": said[:len(said)*3/4] + " and " + longText(60)})
-			a := r.askAs(t, "edited", append(c.h.messages, question("SAY "+longText(77)+"."))...)
-			if !strings.HasPrefix(a.reuse(), "hit;") {
+			a := r.askAs(t, "edited", append(c.h.messages, says(77))...)
+			if !a.hit() {
 				t.Fatalf("X-KV-Reuse %q: nothing is shown", a.reuse())
 			}
 			r.noticed(t, name != "as it is")
@@ -103,11 +88,9 @@ func TestMutant_ReleaseWithATokenCountTheOracleSeesIt(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := startMutated(t, func(deps *server.Deps) { deps.Connector = offering{deps.Connector, change} }, "--release", "on")
+			r := startMutant(t, func(deps *server.Deps) { deps.Connector = offering{deps.Connector, change} }, "--release", "on")
 			for n := range 6 {
-				if err := r.oneShot(t.Context(), n); err != nil {
-					t.Fatal(err)
-				}
+				noError(t, r.oneShot(t.Context(), n))
 			}
 			r.noticed(t, name == "mutant")
 		})
@@ -143,7 +126,7 @@ func (e *legChanger) Decode(ctx context.Context, leg upstream.Leg, limits upstre
 // it gets the ids that prefill computed.
 func TestMutant_WithoutIDsOnTheDecodeLegTheOracleSeesIt(t *testing.T) {
 	for _, mutant := range []bool{false, true} {
-		t.Run(map[bool]string{false: "as it is", true: "mutant"}[mutant], func(t *testing.T) {
+		t.Run(called(mutant), func(t *testing.T) {
 			prefill, decode := vllmsim.DefaultConfig(), vllmsim.DefaultConfig()
 			decode.Template = vllmsim.TemplateThinkingPrompt
 			r := startRig(t, rigConfig{
@@ -155,14 +138,14 @@ func TestMutant_WithoutIDsOnTheDecodeLegTheOracleSeesIt(t *testing.T) {
 					}
 				},
 			})
-			c := &chatting{rig: r, id: "templates", cfg: prefill}
+			c := r.talk("templates")
 			if !mutant {
 				c.learnt(t)
 				c.want(t, "hit;")
 				r.noticed(t, false)
 				return
 			}
-			r.askAs(t, "templates", question("SAY "+longText(1)+"."))
+			r.askAs(t, "templates", says(1))
 			r.noticed(t, true)
 		})
 	}
@@ -170,7 +153,7 @@ func TestMutant_WithoutIDsOnTheDecodeLegTheOracleSeesIt(t *testing.T) {
 
 func TestMutant_WithoutIDEchoTheOracleSeesIt(t *testing.T) {
 	for _, mutant := range []bool{false, true} {
-		t.Run(map[bool]string{false: "as it is", true: "mutant"}[mutant], func(t *testing.T) {
+		t.Run(called(mutant), func(t *testing.T) {
 			var lies atomic.Bool
 			tamper := &tampering{request: func(path string, body []byte) []byte {
 				if lies.Load() {
@@ -178,7 +161,7 @@ func TestMutant_WithoutIDEchoTheOracleSeesIt(t *testing.T) {
 				}
 				return body
 			}}
-			r := startTampered(t, tamper, 0, func(deps *server.Deps) {
+			r := startTampered(t, tamper, func(deps *server.Deps) {
 				if mutant {
 					deps.Legs = &legChanger{Legs: deps.Legs, prefilled: func(body []byte, answer *upstream.PrefillAnswer) {
 						if sent := gjson.GetBytes(body, "kv_transfer_params.prompt_token_ids"); sent.IsArray() {
@@ -187,63 +170,48 @@ func TestMutant_WithoutIDEchoTheOracleSeesIt(t *testing.T) {
 					}}
 				}
 			})
-			c := &chatting{rig: r, id: "id-echo", cfg: vllmsim.DefaultConfig()}
+			c := r.talk("id-echo")
 			c.learnt(t)
 			lies.Store(true)
-			r.askAs(t, "id-echo", append(c.h.messages, question("SAY "+longText(77)+"."))...)
+			r.askAs(t, "id-echo", append(c.h.messages, says(77))...)
 			r.noticed(t, mutant)
 		})
 	}
 }
 
-// forgetfulStore hands out a ticket and later says that it has displaced it.
-type forgetfulStore struct {
-	server.Store
-	mu   sync.Mutex // guards used
-	used []convcache.Ticket
-}
-
-// Take implements server.Store.
-func (s *forgetfulStore) Take(ctx context.Context, key convcache.Key, id convcache.TicketID) (convcache.Ticket, convcache.Outcome) {
-	ticket, outcome := s.Store.Take(ctx, key, id)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if outcome == convcache.Taken {
-		s.used = append(s.used, ticket)
-	}
-	return ticket, outcome
-}
-
-// Put implements server.Store.
-func (s *forgetfulStore) Put(ctx context.Context, key convcache.Key, ticket convcache.Ticket, ttl time.Duration) ([]convcache.Ticket, convcache.Outcome) {
-	displaced, outcome := s.Store.Put(ctx, key, ticket, ttl)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	displaced = append(displaced, s.used...)
-	s.used = nil
-	return displaced, outcome
+// recalling hands out a ticket and later says that it has displaced it.
+func recalling(store server.Store) server.Store {
+	var mu sync.Mutex // guards used
+	var used []convcache.Ticket
+	return &tapped{Store: store, taken: func(ticket *convcache.Ticket) {
+		mu.Lock()
+		defer mu.Unlock()
+		used = append(used, *ticket)
+	}, kept: func(_ convcache.Ticket, displaced *[]convcache.Ticket, _ convcache.Outcome) {
+		mu.Lock()
+		defer mu.Unlock()
+		*displaced, used = append(*displaced, used...), nil
+	}}
 }
 
 // A store that hands out what was used breaks the first line; the second drops what names the same blocks.
 func TestMutant_ReleaseAfterUseIsDropped(t *testing.T) {
 	for _, mutant := range []bool{false, true} {
-		t.Run(map[bool]string{false: "as it is", true: "mutant"}[mutant], func(t *testing.T) {
+		t.Run(called(mutant), func(t *testing.T) {
 			seen := &blockUses{named: map[string]int{}}
-			r := startMutated(t, func(deps *server.Deps) {
+			r := startMutant(t, func(deps *server.Deps) {
 				seen.Legs, deps.Legs = deps.Legs, seen
 				if mutant {
-					deps.Store = &forgetfulStore{Store: deps.Store}
+					deps.Store = recalling(deps.Store)
 				}
 			}, "--release", "on")
-			c := &chatting{rig: r, id: "used", cfg: vllmsim.DefaultConfig()}
+			c := r.talk("used")
 			for n := range 6 {
 				c.turn(t)
-				if err := r.oneShot(t.Context(), n); err != nil {
-					t.Fatal(err)
-				}
+				noError(t, r.oneShot(t.Context(), n))
 			}
 			r.stop()
-			late, twice := r.sum(t, config.RoleDecode)["late_notifications"], len(seen.twice())
+			late, twice := r.atDecode("late_notifications"), len(seen.twice())
 			if late != 0 || twice != 0 {
 				t.Errorf("late notifications: got %d, blocks named twice: %d, want none", late, twice)
 			}
@@ -260,18 +228,17 @@ func TestMutant_TitleCallEatsTheTicketWithoutThresholds(t *testing.T) {
 		"as it is": nil, "mutant": func(c *server.Config) { c.ReuseMinShare, c.ReuseMinTokens = 0, 1 },
 	} {
 		t.Run(name, func(t *testing.T) {
-			cfg := vllmsim.DefaultConfig()
 			r := startRig(t, rigConfig{
-				prefill: []vllmsim.Config{cfg, cfg}, decode: []vllmsim.Config{cfg}, server: settings,
+				prefills: 2, server: settings,
 				flags: []string{"--routing-prefill", "round_robin"},
 			})
 			system := encode(map[string]string{"role": "system", "content": "Be patient. " + longText(3)})
-			c := &chatting{rig: r, id: "titled", cfg: cfg, h: history{messages: []json.RawMessage{system}}}
+			c := &chatting{rig: r, id: "titled", h: history{messages: speech{system}}}
 			for range 6 {
 				c.turn(t)
 			}
 			a := r.askAs(t, "titled", system, question("SAY A title."))
-			if mutant := name == "mutant"; strings.HasPrefix(a.reuse(), "hit;") != mutant {
+			if mutant := name == "mutant"; a.hit() != mutant {
 				t.Errorf("title call: X-KV-Reuse %q, with a mutant: %v", a.reuse(), mutant)
 			}
 			a = c.turn(t)

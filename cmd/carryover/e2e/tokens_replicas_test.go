@@ -54,22 +54,22 @@ func TestTokenProof_TwoReplicasAnswerOneTurnWithDifferentTokens(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			store := &mixingStore{}
 			first, second := startReplicas(t, store)
-			(&chatting{rig: first, id: "learning", cfg: vllmsim.DefaultConfig()}).learnt(t)
-			c := &chatting{rig: first, id: "both", cfg: vllmsim.DefaultConfig()}
-			c.h.messages = append(c.h.messages, question("SAY "+longText(91)+"."))
+			first.talk("learning").learnt(t)
+			c := first.talk("both")
+			c.h.messages = append(c.h.messages, says(91))
 			hook := func(context.Context) {
-				answerDifferently(t, first, &chatting{rig: second, id: "both", cfg: c.cfg, h: c.h})
+				answerDifferently(t, first, &chatting{rig: second, id: "both", h: c.h})
 			}
 			first.between.once.Store(&hook)
 			a := c.repeat(t)
-			c.h.messages = append(c.h.messages, a.assistant(), question("SAY "+longText(92)+"."))
+			c.h.messages = append(c.h.messages, a.assistant(), says(92))
 			store.mixes, store.blind = tc.mixes, tc.blind
 			if !tc.blind {
 				if a = c.repeat(t); !strings.HasPrefix(noHit(a.reuse()), tc.want) {
 					t.Errorf("X-KV-Reuse %q, want %s", a.reuse(), tc.want)
 				}
 				second.stop()
-				first.verifyReads(t, 0)
+				first.verifyReads(t)
 				return
 			}
 			a = first.askAs(t, "both", c.h.messages...)
@@ -77,7 +77,7 @@ func TestTokenProof_TwoReplicasAnswerOneTurnWithDifferentTokens(t *testing.T) {
 				t.Fatalf("X-KV-Reuse %q: the mutant does not work", a.reuse())
 			}
 			first.stop()
-			if first.wrong(t) == 0 || a.content == longText(92)+"." {
+			if first.wrong() == 0 || a.content == longText(92)+"." {
 				t.Error("the ticket of other tokens was used, and it was not noticed")
 			}
 		})
@@ -89,7 +89,7 @@ func startReplicas(t *testing.T, store *mixingStore) (first, second *rig) {
 	t.Helper()
 	cfg := vllmsim.DefaultConfig()
 	c := rigConfig{
-		prefill: []vllmsim.Config{cfg}, decode: []vllmsim.Config{cfg}, env: []string{"CARRYOVER_SECRET=of both replicas, 32 bytes long"},
+		cfg: cfg, env: []string{"CARRYOVER_SECRET=of both replicas, 32 bytes long"},
 		replace: func(deps *server.Deps) {
 			if store.Store == nil {
 				store.Store = deps.Store
@@ -98,8 +98,7 @@ func startReplicas(t *testing.T, store *mixingStore) (first, second *rig) {
 		},
 	}
 	first = startRig(t, c)
-	c.flags = append(c.flags, "--prefill", first.prefill[0].URL(), "--decode", first.decode[0].URL())
-	c.prefill, c.decode = nil, nil
+	c.sharing = first
 	return first, startRig(t, c)
 }
 
@@ -115,7 +114,7 @@ func answerDifferently(t *testing.T, first *rig, c *chatting) {
 	sampling(vllmsim.SamplingNoncanonical)
 	defer sampling(vllmsim.SamplingCanonical)
 	a, err := c.post(context.Background(), "/v1/chat/completions", http.Header{},
-		encode(map[string]any{"model": "sim", "messages": c.h.messages, "max_tokens": 400, "conversation_id": c.id}), unwatched)
+		encode(object{"model": "sim", "messages": c.h.messages, "max_tokens": 400, "conversation_id": c.id}), unwatched)
 	if err != nil || a.status != http.StatusOK {
 		t.Errorf("the other replica: %v", err)
 	}

@@ -1,15 +1,9 @@
 package e2e
 
 import (
-	"bytes"
 	"fmt"
-	"io"
 	"net/http"
-	"net/http/httptest"
-	"net/http/httputil"
-	"net/url"
 	"regexp"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -94,7 +88,7 @@ func tellsWhatPrefillHad(t *testing.T, details bool, kind string) {
 		c.PromptTokensDetails, c.Render, c.OutputTokenIDs, c.MessageParams = details, true, true, true
 	}
 	rigs := map[string]*rig{
-		"prefill": startTokens(t, 1, 1, change), "decode": startUntold(t, change),
+		"prefill": startTokens(t, change), "decode": startUntold(t, change),
 	}
 	for _, r := range rigs {
 		r.toldTurns(t, "chat", false, true) // the first request with an answer in it shows what the token proof has to know of such requests
@@ -125,25 +119,9 @@ func startUntold(t *testing.T, change func(*vllmsim.Config)) *rig {
 	cfg := vllmsim.DefaultConfig()
 	change(&cfg)
 	behind := testrig.StartInstance(t, cfg, "")
-	target, err := url.Parse(behind.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	relay := httputil.NewSingleHostReverseProxy(target)
-	relay.Transport = &http.Transport{DisableKeepAlives: true}
-	relay.ModifyResponse = func(resp *http.Response) error {
-		told, err := io.ReadAll(resp.Body)
-		if err != nil {
-			return err
-		}
-		untold := regexp.MustCompile(`"(remote_prefill_)?cached_tokens"`).ReplaceAll(told, []byte(`"untold"`))
-		resp.Body, resp.ContentLength = io.NopCloser(bytes.NewReader(untold)), int64(len(untold))
-		resp.Header.Set("Content-Length", strconv.Itoa(len(untold)))
-		return nil
-	}
-	front := httptest.NewServer(relay)
-	t.Cleanup(front.Close)
-	r := startRig(t, rigConfig{decode: []vllmsim.Config{cfg}, flags: []string{"--prefill", front.URL}})
+	told := regexp.MustCompile(`"(remote_prefill_)?cached_tokens"`)
+	untold := tampering{answer: func(_ string, body []byte) []byte { return told.ReplaceAll(body, []byte(`"untold"`)) }}
+	r := startRig(t, rigConfig{decode: []vllmsim.Config{cfg}, flags: []string{"--prefill", untold.front(t, behind)}})
 	r.prefill = append(r.prefill, behind)
 	return r
 }
@@ -187,7 +165,7 @@ func (r *rig) toldTurns(t *testing.T, kind string, stream, continuous bool) (all
 		}
 		ask := fmt.Sprintf("%s %d", longText(turn%3), turn%3)
 		history, prompt = append(history, map[string]string{"role": "user", "content": ask}), prompt+ask
-		body := map[string]any{"model": "sim", "stream": stream, "cache_salt": salt, "conversation_id": id + salt, "max_tokens": 100}
+		body := object{"model": "sim", "stream": stream, "cache_salt": salt, "conversation_id": id + salt, "max_tokens": 100}
 		if stream && !strings.HasPrefix(kind, "/") {
 			body["stream_options"] = map[string]bool{"include_usage": true, "continuous_usage_stats": continuous}
 		}
@@ -232,13 +210,13 @@ func (r *rig) toldTurns(t *testing.T, kind string, stream, continuous bool) (all
 }
 
 // textIn is the text of a block, or of an output item.
-func textIn(part map[string]any) (text string) {
+func textIn(part object) (text string) {
 	if s, ok := part["text"].(string); ok {
 		return s
 	}
 	content, _ := part["content"].([]any)
 	for _, piece := range content {
-		if piece, ok := piece.(map[string]any); ok {
+		if piece, ok := piece.(object); ok {
 			text += textIn(piece)
 		}
 	}

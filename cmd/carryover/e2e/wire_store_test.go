@@ -3,7 +3,6 @@ package e2e
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"io"
 	"log/slog"
 	"net"
@@ -14,6 +13,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/tidwall/gjson"
 
 	"carryover/cmd/carryover/app"
 	"carryover/cmd/carryover/config/configtest"
@@ -28,18 +29,14 @@ const sharedSecret = "CARRYOVER_SECRET=of all replicas, 32 bytes long."
 func allow(t *testing.T, redis *redistest.Server, more ...string) string {
 	t.Helper()
 	acl, err := os.ReadFile("../../../scripts/replicas/redis.acl")
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	for line := range strings.Lines(string(acl)) {
 		if words := strings.Fields(strings.ReplaceAll(line, "PASSWORD", "hunter2")); words[1] == "carryover" {
 			redis.CLI(append(append([]string{"ACL", "SETUSER"}, words[1:]...), more...)...)
 		}
 	}
 	file := filepath.Join(t.TempDir(), "password")
-	if err := os.WriteFile(file, []byte("hunter2\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.WriteFile(file, []byte("hunter2\n"), 0o600))
 	return " --redis-url redis://carryover@" + redis.Addr() + " --redis-password-file " + file
 }
 
@@ -48,17 +45,16 @@ func TestReplicas_ShareTicketsUnderTheACL(t *testing.T) {
 	redis := redistest.Start(t)
 	cfg := vllmsim.DefaultConfig()
 	c := rigConfig{
-		prefill: []vllmsim.Config{cfg}, decode: []vllmsim.Config{cfg},
+		cfg:   cfg,
 		flags: strings.Fields(allow(t, redis)), env: []string{sharedSecret},
 	}
 	first := startRig(t, c)
-	c.flags = append(c.flags, "--prefill", first.prefill[0].URL(), "--decode", first.decode[0].URL())
-	c.prefill, c.decode = nil, nil
+	c.sharing = first
 	replicas := []*rig{first, startRig(t, c)}
 	for i, r := range replicas {
-		(&chatting{rig: r, id: string(rune('a' + i)), cfg: cfg}).learnt(t)
+		r.talk(string(rune('a' + i))).learnt(t)
 	}
-	talk := chatting{id: "moving", cfg: cfg}
+	talk := chatting{id: "moving"}
 	for i := range 6 {
 		talk.rig = replicas[i%2]
 		talk.want(t, map[bool]string{true: "miss;reason=first_turn", false: "hit;"}[i == 0])
@@ -70,74 +66,24 @@ func TestReplicas_ShareTicketsUnderTheACL(t *testing.T) {
 		t.Errorf("the ACL refused something: %s", denied)
 	}
 	replicas[1].stop()
-	first.verifyReads(t, 0)
+	first.verifyReads(t)
 }
 
-func (r *rig) get(t *testing.T, url string) (status int, body string) {
+// startServing runs the program with a Redis until the test ends.
+func startServing(t *testing.T, flags ...string) (*rig, *writes) {
 	t.Helper()
-	resp, err := r.client.Get(url)
-	if err != nil {
-		t.Fatal(err)
+	instance := testrig.StartInstance(t, vllmsim.DefaultConfig(), "").URL()
+	r, log := startProgram(t, []string{sharedSecret}, append([]string{"--prefill", instance, "--decode", instance}, flags...)...)
+	if store := gjson.Get(log.line(`"msg":"serving"`), "store").String(); !strings.HasPrefix(store, "redis://") {
+		t.Fatalf("serving with store %q, want its address", store)
 	}
-	defer resp.Body.Close()
-	text, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return resp.StatusCode, string(text)
-}
-
-// startedProgram is the serve command, whose log is all that it says.
-type startedProgram struct {
-	rig
-	writes
-}
-
-// said returns the first line of the log that has the message.
-func (p *startedProgram) said(message string) (line string) {
-	for line := range strings.Lines(p.String()) {
-		if strings.Contains(line, message) {
-			return line
-		}
-	}
-	return ""
-}
-
-// startServing runs the serve command with a Redis until the test ends.
-func startServing(t *testing.T, flags string) *startedProgram {
-	t.Helper()
-	instance := testrig.StartInstance(t, vllmsim.DefaultConfig(), "")
-	cfg, err := configtest.Load(t, "--host 127.0.0.1 --port 0 --admin-listen off --log-format json --prefill "+instance.URL()+" --decode "+instance.URL()+flags, sharedSecret)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := &startedProgram{rig: rig{client: &http.Client{Transport: &http.Transport{}}}}
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1) // one result, read once
-	go func() { ended <- app.Serve(ctx, app.Configured{Config: cfg}, p) }()
-	t.Cleanup(func() {
-		p.client.CloseIdleConnections()
-		cancel()
-		if err := <-ended; err != nil {
-			t.Errorf("serve: %v", err)
-		}
-	})
-	if !testrig.Eventually(func() bool { return p.said(`"serving"`) != "" }) {
-		t.Fatalf("not serving: %s", p.said(""))
-	}
-	var serving struct{ Address, Store string }
-	if err := json.Unmarshal([]byte(p.said(`"serving"`)), &serving); err != nil || !strings.HasPrefix(serving.Store, "redis://") {
-		t.Fatalf("serving with store %q, want its address (%v)", serving.Store, err)
-	}
-	p.base = "http://" + serving.Address
-	return p
+	return r, log
 }
 
 func TestServe_StartsWithoutRedis(t *testing.T) {
 	redis := redistest.Start(t)
 	redis.Kill()
-	at := " --redis-url redis://" + redis.Addr()
-	p := startServing(t, at)
+	p, log := startServing(t, "--redis-url", "redis://"+redis.Addr())
 	const down = `{"decode":1,"prefill":1,"redis":"down","status":"ready","store":"redis"}`
 	var status int
 	var body string
@@ -147,8 +93,8 @@ func TestServe_StartsWithoutRedis(t *testing.T) {
 	}) {
 		t.Errorf("/readyz: got %d %s, want 200 %s", status, body, down)
 	}
-	if p.said("starting without Redis") == "" {
-		t.Errorf("the log does not warn: %s", p.said(""))
+	if log.line("starting without Redis") == "" {
+		t.Errorf("the log does not warn: %s", log)
 	}
 	redis.Restart()
 	if !testrig.Eventually(func() bool { // Redis is asked again after 1 s, 2 s, 4 s
@@ -170,9 +116,7 @@ func TestServe_RedisThatForbidsEndsTheStart(t *testing.T) {
 		{acl: []string{">another", "<hunter2"}},
 	} {
 		cfg, err := configtest.Load(t, "--host 127.0.0.1 --port 0 --admin-listen off"+allow(t, redis, row.acl...)+row.flags, sharedSecret)
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		var log bytes.Buffer
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // a start that succeeds ends, too
 		defer cancel()
@@ -190,9 +134,7 @@ func TestServe_RedisThatForbidsEndsTheStart(t *testing.T) {
 func TestServe_RedisThatForbidsLate(t *testing.T) {
 	redis := redistest.Start(t)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	var ends sync.WaitGroup
 	t.Cleanup(func() {
 		_ = listener.Close()
@@ -222,9 +164,7 @@ func TestServe_RedisThatForbidsLate(t *testing.T) {
 	})
 	flags := strings.Replace(allow(t, redis, "-evalsha", "-eval"), redis.Addr(), listener.Addr().String(), 1)
 	cfg, err := configtest.Load(t, "--host 127.0.0.1 --port 0 --admin-listen off"+flags, sharedSecret)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	var log bytes.Buffer
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // a start that succeeds ends, too
 	defer cancel()
@@ -235,21 +175,17 @@ func TestServe_RedisThatForbidsLate(t *testing.T) {
 
 func TestServe_WarnsOfWhatIsGivenUp(t *testing.T) {
 	redis := redistest.Start(t)
-	for _, flags := range []string{"", " --redis-insecure"} { // on loopback that gives up nothing
-		p := startServing(t, " --redis-url redis://"+redis.Addr()+flags)
-		if got := p.said(`"WARN"`); got != "" {
-			t.Errorf("%s: log %s, want no warning", flags, got)
+	for _, insecure := range []string{"false", "true"} { // on loopback that gives up nothing
+		_, log := startServing(t, "--redis-url", "redis://"+redis.Addr(), "--redis-insecure="+insecure)
+		if got := log.line(`"WARN"`); got != "" {
+			t.Errorf("insecure %s: log %s, want no warning", insecure, got)
 		}
 	}
 	cfg, err := configtest.Load(t, "--redis-insecure --redis-url redis://redis.invalid", sharedSecret)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	log := newTurnLog()
 	p, _, err := app.NewParts(app.Configured{Config: cfg}, slog.New(log))
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	p.Close()
 	p.Close() // once more does nothing
 	if len(log.notes) != 1 || !strings.HasPrefix(log.notes[0], "WARN redis.insecure") {

@@ -13,8 +13,6 @@ import (
 	"time"
 
 	"carryover/cmd/pdbench/contender"
-	"carryover/cmd/pdbench/process"
-	"carryover/cmd/pdbench/result"
 )
 
 // options are the flags of a run.
@@ -30,11 +28,11 @@ type options struct {
 func Command(ctx context.Context, args []string, stdout, stderr io.Writer) (int, error) {
 	o, err := parseFlags(args, stderr)
 	if err != nil {
-		return result.ExitUsage, err
+		return 0, err
 	}
 	code, err := measure(ctx, o, stdout, stderr)
 	if err != nil {
-		return result.ExitUsage, err
+		return 0, err
 	}
 	return code, nil
 }
@@ -101,30 +99,30 @@ func checkNames(what string, names, known []string) error {
 func measure(ctx context.Context, o options, stdout, stderr io.Writer) (int, error) {
 	o.site.Logs = filepath.Join(o.out, "logs")
 	if err := os.RemoveAll(o.site.Logs); err != nil {
-		return result.ExitUsage, err
+		return 0, err
 	}
 	if err := os.MkdirAll(o.site.Logs, 0o755); err != nil {
-		return result.ExitUsage, err
+		return 0, err
 	}
 	if o.site.Self == nil {
 		self, err := os.Executable()
 		if err != nil {
-			return result.ExitUsage, err
+			return 0, err
 		}
 		o.site.Self = []string{self}
 	}
 	todo := only(groups(), o.workloads, o.contenders)
 	if len(todo) == 0 {
-		return result.ExitUsage, errors.New("none of the workloads has one of the contenders")
+		return 0, errors.New("none of the workloads has one of the contenders")
 	}
 	if o.smoke {
 		todo = brief(todo)
 	}
 	r := report{Began: time.Now(), Brief: o.smoke, Machine: lookAround(ctx, &o.site)}
-	b := &bench{site: &o.site, proc: process.OpenFS(), say: stderr}
+	b := &bench{site: &o.site, say: stderr}
 	var err error
 	if r.Results, err = b.measureAll(ctx, todo); len(r.Results) == 0 {
-		return result.ExitUsage, err
+		return 0, err
 	}
 	r.Took = time.Since(r.Began)
 	if !o.smoke {

@@ -6,8 +6,9 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
-	"strconv"
 	"strings"
+
+	"github.com/prometheus/procfs"
 
 	"carryover/cmd/pdbench/contender"
 )
@@ -29,12 +30,15 @@ func (m machine) String() string {
 
 // lookAround reads what the machine and the contenders are.
 func lookAround(ctx context.Context, s *contender.Site) machine {
-	m := machine{Cores: runtime.NumCPU(), Go: runtime.Version(), Kernel: readWord("/proc/sys/kernel/osrelease")}
-	cpus, _ := os.ReadFile("/proc/cpuinfo")
-	m.Model = strings.TrimSpace(valueOf(string(cpus), "model name"))
-	memory, _ := os.ReadFile("/proc/meminfo")
-	if kib, err := strconv.Atoi(strings.TrimSuffix(strings.TrimSpace(valueOf(string(memory), "MemTotal")), " kB")); err == nil {
-		m.Memory = (kib + 1<<19) >> 20
+	kernel, _ := os.ReadFile("/proc/sys/kernel/osrelease")
+	m := machine{Cores: runtime.NumCPU(), Go: runtime.Version(), Kernel: strings.TrimSpace(string(kernel))}
+	if proc, err := procfs.NewDefaultFS(); err == nil { // what is not told stays empty
+		if cpus, err := proc.CPUInfo(); err == nil && len(cpus) > 0 {
+			m.Model = cpus[0].ModelName
+		}
+		if memory, err := proc.Meminfo(); err == nil && memory.MemTotal != nil {
+			m.Memory = int(*memory.MemTotal+1<<19) >> 20
+		}
 	}
 	nginx, _ := contender.FindNginx()
 	for _, command := range [][]string{
@@ -49,19 +53,4 @@ func lookAround(ctx context.Context, s *contender.Site) machine {
 		}
 	}
 	return m
-}
-
-// valueOf returns what stands behind a name and a colon, in the first line that has it.
-func valueOf(text, name string) string {
-	for line := range strings.Lines(text) {
-		if key, value, found := strings.Cut(line, ":"); found && strings.TrimSpace(key) == name {
-			return value
-		}
-	}
-	return ""
-}
-
-func readWord(file string) string {
-	text, _ := os.ReadFile(file)
-	return strings.TrimSpace(string(text))
 }

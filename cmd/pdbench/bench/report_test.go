@@ -16,20 +16,21 @@ import (
 
 func TestAdd_SaysWhatIsWrong(t *testing.T) {
 	full := load.Outcome{Wall: time.Second, Turns: 10, Chunks: 160, Hits: 9, Streams: 5}
+	plain, nameless := load.Workload{Turns: 8, Chunks: 16}, load.Workload{Turns: 8, Chunks: 16, Nameless: true}
 	tests := []struct {
 		name     string
 		workload load.Workload
 		change   func(*load.Outcome)
 		want     string
 	}{
-		{"nothing", load.Workload{Turns: 8, Chunks: 16}, func(*load.Outcome) {}, ""},
-		{"errors", load.Workload{Turns: 8, Chunks: 16}, func(o *load.Outcome) { o.Errors = 2 }, "2 errors"},
-		{"mix-ups", load.Workload{Turns: 8, Chunks: 16}, func(o *load.Outcome) { o.Faults.MixUps = 1 }, "1 mix-ups"},
-		{"leaks", load.Workload{Turns: 8, Chunks: 16}, func(o *load.Outcome) { o.Faults.Leaks = 3 }, "3 leaks"},
-		{"no answers", load.Workload{Turns: 8, Chunks: 16, Nameless: true}, func(o *load.Outcome) { o.Turns, o.Chunks = 0, 0 }, "no answers"},
-		{"no hits", load.Workload{Turns: 8, Chunks: 16}, func(o *load.Outcome) { o.Hits = 0 }, "no turn has reused anything"},
+		{"nothing", plain, func(*load.Outcome) {}, ""},
+		{"errors", plain, func(o *load.Outcome) { o.Errors = 2 }, "2 errors"},
+		{"mix-ups", plain, func(o *load.Outcome) { o.Faults.MixUps = 1 }, "1 mix-ups"},
+		{"leaks", plain, func(o *load.Outcome) { o.Faults.Leaks = 3 }, "3 leaks"},
+		{"no answers", nameless, func(o *load.Outcome) { o.Turns, o.Chunks = 0, 0 }, "no answers"},
+		{"no hits", plain, func(o *load.Outcome) { o.Hits = 0 }, "no turn has reused anything"},
 		{"no hits in so few turns", load.Workload{Conversations: 5, Turns: 8, Chunks: 16}, func(o *load.Outcome) { o.Hits = 0 }, ""},
-		{"no hits where none can be", load.Workload{Turns: 8, Chunks: 16, Nameless: true}, func(o *load.Outcome) { o.Hits = 0 }, ""},
+		{"no hits where none can be", nameless, func(o *load.Outcome) { o.Hits = 0 }, ""},
 		{"streams that were not opened", load.Workload{Conversations: 6, Open: true, Gap: 1}, func(*load.Outcome) {}, "5 of 6 streams"},
 	}
 	for _, tt := range tests {
@@ -41,7 +42,7 @@ func TestAdd_SaysWhatIsWrong(t *testing.T) {
 			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
 		}
 	}
-	r := entry{Workload: tests[0].workload, Contender: contender.Nginx}
+	r := entry{Workload: plain, Contender: contender.Nginx}
 	full.Hits = 0
 	if r.add(full); len(r.Wrong) > 0 {
 		t.Errorf("nginx hands nothing over: %v", r.Wrong)

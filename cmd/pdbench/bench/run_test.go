@@ -12,7 +12,6 @@ import (
 	"carryover/cmd/pdbench/contender"
 	"carryover/cmd/pdbench/engines"
 	"carryover/cmd/pdbench/load"
-	"carryover/cmd/pdbench/process"
 )
 
 // testSite is one whose program is the test binary.
@@ -41,7 +40,7 @@ func TestMeasure_DirectRelayAndCarryover(t *testing.T) {
 		todo = append(todo, g)
 	}
 	var said strings.Builder
-	b := &bench{site: &s, proc: process.OpenFS(), say: &said}
+	b := &bench{site: &s, say: &said}
 	results, err := b.measureAll(t.Context(), only(todo, []string{w1, w1Whole, w2s, w2sOlder, w5Small, tChunks}, nil))
 	if err != nil || len(results) != 6*len(names) {
 		t.Fatalf("%d results, %v\n%s", len(results), err, said.String())
@@ -58,7 +57,7 @@ func TestMeasure_DirectRelayAndCarryover(t *testing.T) {
 
 func TestEnter_SaysWhatIsNotMeasured(t *testing.T) {
 	s := testSite(t)
-	b := &bench{site: &s, proc: process.OpenFS(), say: io.Discard}
+	b := &bench{site: &s, say: io.Discard}
 	enter := func(name string) (*cell, error) {
 		return b.enter(t.Context(), load.Workload{Name: "x"}, name, &engines.Pair{Prefill: "http://127.0.0.1:1", Decode: "http://127.0.0.1:1"})
 	}

@@ -12,13 +12,11 @@ import (
 	"carryover/cmd/pdbench/contender"
 	"carryover/cmd/pdbench/engines"
 	"carryover/cmd/pdbench/load"
-	"carryover/cmd/pdbench/process"
 )
 
 // bench measures.
 type bench struct {
 	site *contender.Site
-	proc process.FS
 	say  io.Writer
 }
 
@@ -100,8 +98,8 @@ func (b *bench) enter(ctx context.Context, w load.Workload, name string, e *engi
 	}
 	c := &cell{contender: named, engines: e, in: &contender.Entrant{}, entry: entry{Workload: w, Contender: name}}
 	in, err := c.contender.Start(ctx, b.site, w, e)
-	if why, ok := contender.Missing(err); ok {
-		c.entry.NotMeasured = why
+	if why, ok := errors.AsType[contender.NotMeasured](err); ok {
+		c.entry.NotMeasured = string(why)
 		return c, nil
 	}
 	if err != nil {
@@ -121,7 +119,7 @@ func (b *bench) measure(ctx context.Context, c *cell) error {
 	if c.contender.Most > 0 {
 		w.Conversations = min(w.Conversations, c.contender.Most)
 	}
-	o, err := c.in.Measure(ctx, b.proc, w, c.engines)
+	o, err := c.in.Measure(ctx, w, c.engines)
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"strings"
@@ -63,10 +64,7 @@ func (v verdict) text(value float64) string {
 
 // fraction reports whether the limits of the bar are fractions.
 func (v verdict) fraction() bool {
-	limit := v.Must
-	if limit == 0 {
-		limit = v.Aim
-	}
+	limit := cmp.Or(v.Must, v.Aim)
 	return limit > 0 && limit < 0.3
 }
 

@@ -56,7 +56,7 @@ func groups() []group {
 func requests() []load.Workload {
 	base := load.Workload{Name: w1, What: "64 conversations of 8 turns, streams of 16 chunks without pauses, 2 KB and 1 to 4 KB a turn",
 		Conversations: 64, Turns: 8, First: 2 << 10, Later: [2]int{1 << 10, 4 << 10}, Stream: true, Chunks: 16,
-		Contenders: []string{contender.Direct, contender.Carryover, contender.Nginx, contender.Relay, contender.Python}, Time: 3 * time.Second, WarmUp: time.Second}
+		Contenders: contenderNames(), Time: 3 * time.Second, WarmUp: time.Second}
 	off := base.As(w1Off, "the same, and no request names a conversation: nothing is kept or reused, as by a plain proxy for prefill and decode", contender.Carryover)
 	off.Nameless = true
 	redis := base.As(w1Redis, "W1 with tickets in Redis", contender.Carryover)
@@ -74,9 +74,8 @@ func unstreamed() []load.Workload {
 
 // paced is where the cost of a chunk shows: nothing is saturated, and streams outlast the measurement, so that no request is in it.
 func paced() []load.Workload {
-	base := load.Workload{Name: w2s, What: "100 streams of 50 chunks a second, of one instance",
-		Conversations: 100, Turns: 8, First: 2 << 10, Later: [2]int{1 << 10, 4 << 10}, Stream: true, Chunks: 300, Gap: tokenGap,
-		Contenders: []string{contender.Direct, contender.Carryover, contender.Nginx, contender.Relay, contender.Python}, Time: 4 * time.Second, WarmUp: 1500 * time.Millisecond}
+	base := requests()[0].As(w2s, "100 streams of 50 chunks a second, of one instance", contenderNames()...)
+	base.Conversations, base.Chunks, base.Gap, base.Time, base.WarmUp = 100, 300, tokenGap, 4*time.Second, 1500*time.Millisecond
 	chunks := base.As(t2sChunks, "W2s, ids in each chunk, of which clients see nothing", contender.Carryover)
 	chunks.ChunkIDs = true
 	apart := base.As(w2sApart, "W2s, the chunks of a step 65 µs apart", contender.Carryover, contender.Nginx, contender.Relay, contender.Python)
@@ -96,7 +95,7 @@ func versions() []load.Workload {
 
 // crowd is more chunks than some contenders can pass on.
 func crowd() []load.Workload {
-	w := paced()[0].As(w2, "1,000 streams of 50 chunks a second, of ten instances", contender.Direct, contender.Carryover, contender.Nginx, contender.Relay, contender.Python)
+	w := paced()[0].As(w2, "1,000 streams of 50 chunks a second, of ten instances", contenderNames()...)
 	w.Conversations = 1000
 	w.Time, w.WarmUp, w.Chunks = 4*time.Second, 3*time.Second, 400
 	return []load.Workload{w}
@@ -104,9 +103,8 @@ func crowd() []load.Workload {
 
 // large is where the cost of a body shows.
 func large() []load.Workload {
-	base := load.Workload{Name: w3, What: "16 conversations that begin with 256 KB, streams of 16 chunks",
-		Conversations: 16, Turns: 8, First: 256 << 10, Later: [2]int{1 << 10, 4 << 10}, Stream: true, Chunks: 16,
-		Contenders: []string{contender.Direct, contender.Carryover, contender.Nginx, contender.Relay, contender.Python}, Time: 3 * time.Second, WarmUp: time.Second}
+	base := requests()[0].As(w3, "16 conversations that begin with 256 KB, streams of 16 chunks", contenderNames()...)
+	base.Conversations, base.First = 16, 256<<10
 	off := base.As(w3Off, "W3, and no request names a conversation", contender.Carryover)
 	off.Nameless = true
 	return []load.Workload{base, off}
@@ -129,9 +127,8 @@ func held(name, what string, streams, body int) []load.Workload {
 
 // tokens is where the cost of ids shows.
 func tokens() []load.Workload {
-	base := load.Workload{Name: tPlug, What: "16 conversations that begin with 8,000 tokens, streams of 16 chunks; ids of an answer in its last event",
-		Conversations: 16, Turns: 8, First: 32 << 10, Later: [2]int{1 << 10, 4 << 10}, Stream: true, Chunks: 16,
-		Contenders: []string{contender.Carryover}, Time: 3 * time.Second, WarmUp: time.Second}
+	base := requests()[0].As(tPlug, "16 conversations that begin with 8,000 tokens, streams of 16 chunks; ids of an answer in its last event", contender.Carryover)
+	base.Conversations, base.First = 16, 32<<10
 	chunks := base.As(tChunks, "the same, ids in each chunk", contender.Carryover)
 	chunks.ChunkIDs = true
 	off := base.As(tOff, "the same, and no request names a conversation", contender.Carryover)

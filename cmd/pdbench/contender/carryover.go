@@ -3,7 +3,6 @@ package contender
 import (
 	"context"
 	"crypto/rand"
-	"encoding/hex"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -21,64 +20,50 @@ const spareStreams = 200
 // for nothing beside the turns, neither that prefill reads what decode holds nor for lessons about the shapes of requests: the engines here
 // do neither, and count the legs as faults.
 func enterCarryover(ctx context.Context, s *Site, w load.Workload, e *engines.Pair) (*Entrant, error) {
-	return entering(func(in *Entrant) error { return s.enterCarryover(ctx, in, w, e) })
-}
-
-func (s *Site) enterCarryover(ctx context.Context, in *Entrant, w load.Workload, e *engines.Pair) error {
-	address, port, err := process.FreeAddress(ctx)
-	if err != nil {
-		return err
-	}
-	operators, _, err := process.FreeAddress(ctx)
-	if err != nil {
-		return err
-	}
-	arguments := []string{"serve", "--host", process.Loopback, "--port", port, "--admin-listen", operators, "--log-level", "info", "--shutdown-grace", "1s",
-		"--prefill", e.Prefill, "--decode", e.Decode, "--hand-back", "off", "--teach-shapes", "off"}
-	if w.Open {
-		// The default is a third of the open files that the system allows, because a turn has up to three; these have two each by then.
-		arguments = append(arguments, "--max-streams", strconv.Itoa(w.Conversations+spareStreams))
-	}
-	if w.Redis {
-		shared, err := s.addRedis(ctx, in, w)
+	return entering(func(in *Entrant) error {
+		address, port, err := process.FreeAddress(ctx)
 		if err != nil {
 			return err
 		}
-		arguments = append(arguments, shared...)
-	}
-	in.URL, in.Hides = "http://"+address, true
-	in.Measured, err = in.add(ctx, process.Command{Name: Carryover, Log: s.log(w, Carryover), Binary: s.Carryover, Arguments: arguments})
-	if err != nil {
+		operators, _, err := process.FreeAddress(ctx)
+		if err != nil {
+			return err
+		}
+		arguments := []string{"serve", "--host", process.Loopback, "--port", port, "--admin-listen", operators, "--log-level", "info", "--shutdown-grace", "1s",
+			"--prefill", e.Prefill, "--decode", e.Decode, "--hand-back", "off", "--teach-shapes", "off"}
+		if w.Open {
+			// The default is a third of the open files that the system allows, because a turn has up to three; these have two each by then.
+			arguments = append(arguments, "--max-streams", strconv.Itoa(w.Conversations+spareStreams))
+		}
+		if w.Redis {
+			shared, err := s.addRedis(ctx, in, w)
+			if err != nil {
+				return err
+			}
+			arguments = append(arguments, shared...)
+		}
+		in.URL, in.Hides = "http://"+address, true
+		in.Measured, err = in.add(ctx, process.Command{Name: Carryover, Log: s.log(w, Carryover), Binary: s.Carryover, Arguments: arguments,
+			Ready: process.Answers(in.URL + "/readyz")})
 		return err
-	}
-	return in.Measured.Ready(ctx, process.Answers(in.URL+"/readyz"))
+	})
 }
 
 // addRedis starts a Redis of its own without persistence, and returns the arguments with which Carryover uses it.
 func (s *Site) addRedis(ctx context.Context, in *Entrant, w load.Workload) ([]string, error) {
 	binary, err := exec.LookPath("redis-server")
 	if err != nil {
-		return nil, errNotMeasured("redis-server is missing")
+		return nil, NotMeasured("redis-server is missing")
 	}
 	address, port, err := process.FreeAddress(ctx)
 	if err != nil {
 		return nil, err
 	}
-	redis, err := in.add(ctx, process.Command{Name: "redis", Log: s.log(w, "redis"), Binary: binary,
+	_, err = in.add(ctx, process.Command{Name: "redis", Log: s.log(w, "redis"), Binary: binary, Ready: process.Listens(address),
 		Arguments: []string{"--bind", process.Loopback, "--port", port, "--save", "", "--appendonly", "no", "--dir", s.Logs}})
 	if err != nil {
 		return nil, err
 	}
-	if err := redis.Ready(ctx, process.Listens(address)); err != nil {
-		return nil, err
-	}
 	secret := filepath.Join(s.Logs, "secret.txt")
-	random := make([]byte, 32)
-	if _, err := rand.Read(random); err != nil {
-		return nil, err
-	}
-	if err := os.WriteFile(secret, []byte(hex.EncodeToString(random)), 0o600); err != nil {
-		return nil, err
-	}
-	return []string{"--redis-url", "redis://" + address, "--secret-file", secret}, nil
+	return []string{"--redis-url", "redis://" + address, "--secret-file", secret}, os.WriteFile(secret, []byte(rand.Text()+rand.Text()), 0o600)
 }

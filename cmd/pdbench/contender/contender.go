@@ -2,7 +2,7 @@ package contender
 
 import (
 	"context"
-	"errors"
+	"slices"
 	"strings"
 
 	"carryover/cmd/pdbench/engines"
@@ -22,7 +22,7 @@ const (
 // Contender is one way from clients to engines.
 type Contender struct {
 	Name string
-	// Start has it serve one workload on the engines. Missing tells of its error why it can't here.
+	// Start has it serve one workload on the engines. A NotMeasured is why it can't here.
 	Start func(context.Context, *Site, load.Workload, *engines.Pair) (*Entrant, error)
 	// Most is how many streams it has open at once, if it can't have as many as it is asked for; 0 for no such bound.
 	Most int
@@ -50,11 +50,11 @@ func Named(name string) (c Contender, ok bool) {
 	return Contender{}, false
 }
 
-// errNotMeasured is why a contender can't be measured here.
-type errNotMeasured string
+// NotMeasured is why a contender can't be measured here.
+type NotMeasured string
 
 // Error says why.
-func (e errNotMeasured) Error() string { return string(e) }
+func (n NotMeasured) Error() string { return string(n) }
 
 // Entrant is a contender that has started.
 type Entrant struct {
@@ -67,8 +67,8 @@ type Entrant struct {
 
 // Stop ends all that was started, the last first.
 func (e *Entrant) Stop() {
-	for i := len(e.processes) - 1; i >= 0; i-- {
-		e.processes[i].Stop()
+	for _, p := range slices.Backward(e.processes) {
+		p.Stop()
 	}
 }
 
@@ -106,12 +106,3 @@ func enterRelay(ctx context.Context, s *Site, w load.Workload, e *engines.Pair) 
 
 // hostOf returns host and port of a URL of an engine.
 func hostOf(url string) string { return strings.TrimSuffix(strings.TrimPrefix(url, "http://"), "/") }
-
-// Missing reports whether a contender could not be measured, and why.
-func Missing(err error) (why string, ok bool) {
-	var not errNotMeasured
-	if errors.As(err, &not) {
-		return string(not), true
-	}
-	return "", false
-}

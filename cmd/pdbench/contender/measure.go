@@ -11,7 +11,7 @@ import (
 
 // Measure puts a workload on the entrant once, in front of these engines, and reads what its processes use meanwhile. What
 // the entrant does wrong is part of the outcome; an error is one of ours.
-func (e *Entrant) Measure(ctx context.Context, proc process.FS, w load.Workload, pair *engines.Pair) (load.Outcome, error) {
+func (e *Entrant) Measure(ctx context.Context, w load.Workload, pair *engines.Pair) (load.Outcome, error) {
 	if err := pair.Reset(ctx); err != nil {
 		return load.Outcome{}, err
 	}
@@ -20,12 +20,12 @@ func (e *Entrant) Measure(ctx context.Context, proc process.FS, w load.Workload,
 		if e.Measured == nil {
 			return process.Usage{}
 		}
-		u, err := proc.Usage(e.Measured.PID)
+		u, err := process.UsageOf(e.Measured.PID)
 		faults = append(faults, err)
 		return u
 	}
 	if e.Measured != nil {
-		faults = append(faults, proc.ResetPeak(e.Measured.PID))
+		faults = append(faults, process.ResetPeak(e.Measured.PID))
 	}
 	var before, after process.Usage
 	var held int64

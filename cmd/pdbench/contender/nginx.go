@@ -59,7 +59,7 @@ http {
 func enterNginx(ctx context.Context, s *Site, w load.Workload, e *engines.Pair) (*Entrant, error) {
 	binary, err := FindNginx()
 	if err != nil {
-		return nil, errNotMeasured("nginx is missing")
+		return nil, NotMeasured("nginx is missing")
 	}
 	return entering(func(in *Entrant) error {
 		address, _, err := process.FreeAddress(ctx)
@@ -83,11 +83,8 @@ func enterNginx(ctx context.Context, s *Site, w load.Workload, e *engines.Pair) 
 		}
 		in.URL = "http://" + address
 		in.Measured, err = in.add(ctx, process.Command{Name: Nginx, Log: s.log(w, Nginx), Binary: binary,
-			Arguments: []string{"-p", folder, "-c", "nginx.conf", "-e", "stderr"}})
-		if err != nil {
-			return err
-		}
-		return in.Measured.Ready(ctx, process.Listens(address))
+			Arguments: []string{"-p", folder, "-c", "nginx.conf", "-e", "stderr"}, Ready: process.Listens(address)})
+		return err
 	})
 }
 

@@ -13,10 +13,10 @@ import (
 // enterPython starts vLLM's example. uvicorn takes uvloop and httptools by itself where they are installed.
 func enterPython(ctx context.Context, s *Site, w load.Workload, e *engines.Pair) (*Entrant, error) {
 	if s.PythonExample == "" {
-		return nil, errNotMeasured("no --python-example FILE")
+		return nil, NotMeasured("no --python-example FILE")
 	}
 	if _, err := os.Stat(s.Python); err != nil {
-		return nil, errNotMeasured("no " + s.Python + ": scripts/need-bench-python.sh makes it")
+		return nil, NotMeasured("no " + s.Python + ": scripts/need-bench-python.sh makes it")
 	}
 	return entering(func(in *Entrant) error {
 		address, _, err := process.FreeAddress(ctx)
@@ -36,10 +36,8 @@ func enterPython(ctx context.Context, s *Site, w load.Workload, e *engines.Pair)
 			arguments = append(arguments, at.host, host, at.port, port)
 		}
 		in.URL = "http://" + address
-		in.Measured, err = in.add(ctx, process.Command{Name: Python, Log: s.log(w, Python), Binary: s.Python, Arguments: arguments})
-		if err != nil {
-			return err
-		}
-		return in.Measured.Ready(ctx, process.Answers(in.URL+"/health"))
+		in.Measured, err = in.add(ctx, process.Command{Name: Python, Log: s.log(w, Python), Binary: s.Python, Arguments: arguments,
+			Ready: process.Answers(in.URL + "/health")})
+		return err
 	})
 }

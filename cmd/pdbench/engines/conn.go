@@ -108,7 +108,7 @@ func (c *connection) read(body, requestID []byte) (ready, *stream) {
 	e.ledger.decode(r, e.peer)
 	answer := e.reply(r, requestID, p)
 	if r.stream {
-		return ready{}, &stream{reply: answer, usage: r.usage, pacing: pacing{socket: c.socket, pace: p, done: make(chan struct{})}}
+		return ready{}, &stream{reply: answer, asksUsage: r.usage, pacing: pacing{socket: c.socket, pace: p, done: make(chan struct{})}}
 	}
 	out := e.scratches.get()
 	*out = answer.message(*out)

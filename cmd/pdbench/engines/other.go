@@ -2,7 +2,7 @@ package engines
 
 import (
 	"encoding/json"
-	"strconv"
+	"fmt"
 )
 
 // ChatPath is that of chat completions.
@@ -23,11 +23,10 @@ func (e *engine) other(route string, body, requestID []byte, r *chatRequest, roo
 	case "GET /version":
 		return answer("200 OK", jsonMedia, `{"version":"0.32.0"}`)
 	case "GET /metrics":
-		return answer("200 OK", "text/plain; version=0.0.4; charset=utf-8", string(e.metrics(nil)))
+		return answer("200 OK", "text/plain; version=0.0.4; charset=utf-8", e.metrics())
 	case "GET /v1/models":
-		created := strconv.FormatInt(e.started.Unix(), 10)
-		return answer("200 OK", jsonMedia, `{"object":"list","data":[{"id":"`+Model+`","object":"model","created":`+created+`,"owned_by":"vllm","root":"`+Model+
-			`","parent":null,"max_model_len":1048576,"permission":[]}]}`)
+		return answer("200 OK", jsonMedia, fmt.Sprintf(`{"object":"list","data":[{"id":%[1]q,"object":"model","created":%[2]d,"owned_by":"vllm","root":%[1]q,`+
+			`"parent":null,"max_model_len":1048576,"permission":[]}]}`, Model, e.started.Unix()))
 	case "POST " + ChatPath + "/render":
 		return refusal("403 Forbidden", "PermissionDeniedError", "null", 403,
 			"Scale-out endpoints are disabled. Restart vllm serve with --enable-scale-out to enable them.", requestID)
@@ -42,8 +41,7 @@ func (e *engine) tokenize(body, requestID []byte, r *chatRequest, room *[]byte) 
 	if err := r.read(e.seed, body); err != nil {
 		return refusal("400 Bad Request", "BadRequestError", `"messages"`, 400, err.Error(), requestID)
 	}
-	out := strconv.AppendInt(append(*room, `{"count":`...), int64(r.tokens()), 10)
-	out = e.rendered.prompt(append(out, `,"max_model_len":1048576,"tokens":`...), r)
+	out := e.rendered.prompt(fmt.Appendf(*room, `{"count":%d,"max_model_len":1048576,"tokens":`, r.tokens()), r)
 	*room = append(out, `,"token_strs":null}`...)
 	return respond(*room, "200 OK", jsonMedia, requestID)
 }
@@ -51,20 +49,18 @@ func (e *engine) tokenize(body, requestID []byte, r *chatRequest, room *[]byte) 
 // refusal is an error as vLLM's API server has it. param is JSON.
 func refusal(status, kind, param string, code int, message string, requestID []byte) []byte {
 	text, _ := json.Marshal(message) // never fails for a string
-	out := append(append(make([]byte, headRoom), `{"error":{"message":`...), text...)
-	out = append(out, `,"type":"`+kind+`","param":`+param+`,"code":`+strconv.Itoa(code)+`}}`...)
+	out := fmt.Appendf(make([]byte, headRoom), `{"error":{"message":%s,"type":%q,"param":%s,"code":%d}}`, text, kind, param, code)
 	return respond(out, status, jsonMedia, requestID)
 }
 
-// metrics appends what routers read of vLLM's metrics. The cache is so large that nobody has to make room in it: what a proxy does then
+// metrics are what routers read of vLLM's metrics. The cache is so large that nobody has to make room in it: what a proxy does then
 // depends on a deployment's sizes, and is not what is measured here.
-func (e *engine) metrics(dst []byte) []byte {
-	const engine = `{engine="0",model_name="` + Model + `"} 0.0` + "\n"
+func (e *engine) metrics() string {
+	text := ""
 	for _, gauge := range []string{"vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:kv_cache_usage_perc"} {
-		dst = append(dst, "# TYPE "+gauge+" gauge\n"+gauge+engine...)
+		text += fmt.Sprintf("# TYPE %[1]s gauge\n%[1]s{engine=\"0\",model_name=%[2]q} 0.0\n", gauge, Model)
 	}
-	dst = append(dst, "# TYPE vllm:cache_config_info gauge\n"+`vllm:cache_config_info{block_size="`+strconv.Itoa(blockTokens)+
-		`",enable_prefix_caching="True",engine="0",kv_cache_size_tokens="1099511627776",num_gpu_blocks="68719476736"} 1.0`+"\n"...)
-	dst = append(dst, "# TYPE process_start_time_seconds gauge\nprocess_start_time_seconds "...)
-	return append(strconv.AppendFloat(dst, float64(e.started.UnixMicro())/1e6, 'f', -1, 64), '\n')
+	return text + fmt.Sprintf("# TYPE vllm:cache_config_info gauge\n"+`vllm:cache_config_info{block_size="%d",enable_prefix_caching="True",engine="0",`+
+		`kv_cache_size_tokens="1099511627776",num_gpu_blocks="68719476736"} 1.0`+"\n# TYPE process_start_time_seconds gauge\nprocess_start_time_seconds %f\n",
+		blockTokens, float64(e.started.UnixMicro())/1e6)
 }

@@ -21,9 +21,7 @@ func startEngines(t *testing.T, p Pace) *Pair {
 	go func() { served <- Serve(ctx, to) }()
 	t.Cleanup(func() {
 		cancel()
-		if err := <-served; err != nil {
-			t.Error(err)
-		}
+		must(t, <-served)
 	})
 	line, err := bufio.NewReader(from).ReadBytes('\n')
 	must(t, err)

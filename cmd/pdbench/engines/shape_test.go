@@ -14,28 +14,26 @@ import (
 func TestShape_IsThatOfTheRecordings(t *testing.T) {
 	e := startEngines(t, Pace{Chunks: 6, VLLM: VLLM032})
 	const asked = `"max_tokens":1,"stream":false,"return_token_ids":true,"kv_transfer_params":`
-	_, prefill := ask(t, e.Prefill+ChatPath, "a", chat(question, asked+NoTicket))
-	sameShape(t, "01-prefill-turn1.json", []string{prefill})
+	whole := func(recording, url, body string) (answer string) {
+		t.Helper()
+		_, answer = ask(t, url, recording, body)
+		sameShape(t, recording, []string{answer})
+		return answer
+	}
+	prefill := whole("01-prefill-turn1.json", e.Prefill+ChatPath, chat(question, asked+NoTicket))
 	messages, ticket := firstTurn(t, e)
-	_, reused := ask(t, e.Prefill+ChatPath, "b", chat(messages, asked+ticket))
-	sameShape(t, "04-prefill-turn2-partial-reuse.json", []string{reused})
+	whole("04-prefill-turn2-partial-reuse.json", e.Prefill+ChatPath, chat(messages, asked+ticket))
 	_, stream := ask(t, e.Decode+ChatPath, "c", chat(question, streamed+`,"return_token_ids":true,"stream_options":{"include_usage":true},"kv_transfer_params":`+params(t, prefill)))
 	sameShape(t, "21-decode-stream-own-plugin.json", events(stream))
-	_, alone := ask(t, e.Decode+ChatPath, "d", chat(question, `"max_tokens":4`))
-	sameShape(t, "10-decode-without-params.json", []string{alone})
-	_, tokenised := ask(t, e.Prefill+"/tokenize", "e", chat(messages, `"add_generation_prompt":true`))
-	sameShape(t, "03-tokenize-turn2.json", []string{tokenised})
-	_, refused := ask(t, e.Prefill+ChatPath+"/render", "f", chat(question, `"temperature":0`))
-	sameShape(t, "13-render-disabled.json", []string{refused})
-	_, bad := ask(t, e.Prefill+ChatPath, "g", chat(question, `"kv_transfer_params":{"do_remote_decode":true,"prompt_token_ids":[1,-1]}`))
-	sameShape(t, "14-bad-prompt-token-ids.json", []string{bad})
-	_, version := ask(t, e.Decode+"/version", "h", "")
-	sameShape(t, "18-version.json", []string{version})
+	whole("10-decode-without-params.json", e.Decode+ChatPath, chat(question, `"max_tokens":4`))
+	whole("03-tokenize-turn2.json", e.Prefill+"/tokenize", chat(messages, `"add_generation_prompt":true`))
+	whole("13-render-disabled.json", e.Prefill+ChatPath+"/render", chat(question, `"temperature":0`))
+	whole("14-bad-prompt-token-ids.json", e.Prefill+ChatPath, chat(question, `"kv_transfer_params":{"do_remote_decode":true,"prompt_token_ids":[1,-1]}`))
+	whole("18-version.json", e.Decode+"/version", "")
 
 	must(t, e.Set(t.Context(), Pace{Chunks: 6, ChunkIDs: true, VLLM: VLLM032}))
-	_, prefill = ask(t, e.Prefill+ChatPath, "a", chat(question, asked+NoTicket))
-	_, whole := ask(t, e.Decode+ChatPath, "a", chat(question, `"return_token_ids":true,"kv_transfer_params":`+params(t, prefill)))
-	sameShape(t, "02-decode-turn1.json", []string{whole})
+	prefill = whole("01-prefill-turn1.json", e.Prefill+ChatPath, chat(question, asked+NoTicket))
+	whole("02-decode-turn1.json", e.Decode+ChatPath, chat(question, `"return_token_ids":true,"kv_transfer_params":`+params(t, prefill)))
 	if f, _ := mustFaults(t, e); f.Any() {
 		t.Errorf("faults %+v", f)
 	}

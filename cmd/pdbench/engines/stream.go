@@ -1,12 +1,15 @@
 package engines
 
-import "strconv"
+import (
+	"fmt"
+	"strconv"
+)
 
 // stream is an answer of events. It makes one event at a time, each in a write of its own, as vLLM's API server does: the head when the
 // answer begins, the role with the first token, each token, the usage where it was asked for, [DONE], the end of the body.
 type stream struct {
 	reply
-	usage bool
+	asksUsage bool
 	pacing
 
 	at     int // of the next write
@@ -36,45 +39,39 @@ func (s *stream) next() []byte {
 	s.at++
 	switch token := at - firstToken; {
 	case at == writeHead:
-		s.buf = append(s.buf[:0], "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\nx-request-id: "...)
-		s.buf = append(append(s.buf, s.requestID...), "\r\ntransfer-encoding: chunked\r\n\r\n"...)
+		s.buf = fmt.Appendf(s.buf[:0], "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\nx-request-id: %s\r\ntransfer-encoding: chunked\r\n\r\n", s.requestID)
 		return s.buf
 	case at == writeRole:
-		s.begin()
-		s.buf = append(s.buf, `"choices":[{"index":0,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}],"prompt_token_ids":`...)
-		s.buf = append(orNull(s.buf, s.prompt), `,"prompt_text":null}`...)
+		s.begin(`"choices":[{"index":0,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}],"prompt_token_ids":`)
+		s.buf = append(append(s.buf, orNull(s.prompt)...), `,"prompt_text":null}`...)
 		s.prompt = nil
 		return s.event()
 	case token < s.output-1:
 		return s.token(token)
 	case token == s.output-1:
 		return s.finishing()
-	case token == s.output && !s.usage:
+	case token == s.output && !s.asksUsage:
 		return s.next()
 	case token == s.output:
-		s.begin()
-		s.buf = append(s.buf, `"choices":[],"usage":`...)
-		s.buf = append(append(append(s.appendUsage(s.buf), "}}"...), s.vllm.fingerprint()...), '}')
+		s.begin(`"choices":[],"usage":`, s.usage(), "}}", s.vllm.fingerprint(), "}")
 		return s.event()
 	case token == s.output+1:
-		s.buf = append(s.buf[:0], "e\r\ndata: [DONE]\n\n\r\n"...)
-		return s.buf
+		return []byte("e\r\ndata: [DONE]\n\n\r\n")
 	default:
-		s.buf = append(s.buf[:0], "0\r\n\r\n"...)
-		return s.buf
+		return []byte("0\r\n\r\n")
 	}
 }
 
 // sizeRoom is left in front of an event for the size of its chunk.
 const sizeRoom = 10
 
-// begin begins an event with what all have.
-func (s *stream) begin() {
+// begin begins an event with what all have, and these parts.
+func (s *stream) begin(parts ...string) {
 	s.textAt = 0
-	s.buf = append(s.buf[:0], "          data: {\"id\":\""...)
-	s.buf = append(answerID(s.buf, s.requestID), `","object":"chat.completion.chunk","created":`...)
-	s.buf = strconv.AppendInt(s.buf, s.created, 10)
-	s.buf = append(s.buf, `,"model":"`+Model+`",`...)
+	s.buf = fmt.Appendf(s.buf[:0], `          data: {"id":"chatcmpl-%s","object":"chat.completion.chunk","created":%d,"model":"`+Model+`",`, s.requestID, s.created)
+	for _, part := range parts {
+		s.buf = append(s.buf, part...)
+	}
 }
 
 // event ends the event in buf and returns it as a chunk of the body.
@@ -98,8 +95,7 @@ func (s *stream) token(n int) []byte {
 		}
 		return s.buf[sizeRoom-size:]
 	}
-	s.begin()
-	s.buf = append(s.buf, `"choices":[{"index":0,"delta":{"content":"`...)
+	s.begin(`"choices":[{"index":0,"delta":{"content":"`)
 	textAt := len(s.buf)
 	s.buf = s.says.Add(s.buf, n)
 	id := pieceID(s.buf[textAt:])
@@ -126,8 +122,7 @@ func (s *stream) shown(dst []byte, id uint32) []byte {
 
 // finishing returns the event of the last token, with what decode holds.
 func (s *stream) finishing() []byte {
-	s.begin()
-	s.buf = append(s.buf, `"choices":[{"index":0,"delta":{"content":"`...)
+	s.begin(`"choices":[{"index":0,"delta":{"content":"`)
 	id := uint32(endID)
 	if s.finish != "stop" {
 		at := len(s.buf)
@@ -140,7 +135,7 @@ func (s *stream) finishing() []byte {
 		s.buf = append(s.buf, `,"weight_versions":null`...)
 	}
 	s.buf = append(s.buf, `}]`...)
-	if !s.usage {
+	if !s.asksUsage {
 		s.buf = append(s.buf, s.vllm.fingerprint()...)
 	}
 	switch {

@@ -74,11 +74,9 @@ func (f *Fleet) start(ctx context.Context, c Config) error {
 		}
 	}
 	f.URL = "http://" + address
-	f.proxy, err = process.Start(ctx, process.Command{Name: "proxy", Log: f.log(), Binary: f.binary, Arguments: serve})
-	if err != nil {
-		return err
-	}
-	return f.proxy.Ready(ctx, process.Answers(f.URL+"/readyz"))
+	f.proxy, err = process.Start(ctx, process.Command{Name: "proxy", Log: f.log(), Binary: f.binary, Arguments: serve,
+		Ready: process.Answers(f.URL + "/readyz")})
+	return err
 }
 
 func (f *Fleet) log() string { return filepath.Join(f.folder, "proxy.log") }

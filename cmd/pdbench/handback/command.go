@@ -57,7 +57,7 @@ func Command(ctx context.Context, args []string, stdout, stderr io.Writer) (int,
 	set.Float64Var((*float64)(&o.clock), "scale", 8, "engine time per wall time, where turns do not come late")
 	set.BoolVar(&o.smoke, "smoke", false, "run a row briefly, and judge only that nothing goes wrong")
 	if err := set.Parse(args); err != nil {
-		return result.ExitUsage, err
+		return 0, err
 	}
 	if o.smoke {
 		o.rows, o.conversations, o.over, o.clock = []string{rowIdle}, 40, 60*time.Second, 40

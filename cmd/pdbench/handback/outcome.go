@@ -32,8 +32,16 @@ func (r *outcome) wrong() (n int) {
 	return n
 }
 
-// ttft is a percentile of the times to the first token of next turns.
-func (r *outcome) ttft(share float64) time.Duration { return r.turns.TTFT(r.clock, share) }
+// ttft is a percentile of the times to the first token of next turns, of engine time: the smallest that so large a share did not exceed.
+func (r *outcome) ttft(share float64) time.Duration {
+	var times result.Samples
+	for _, t := range r.turns {
+		if t.Err == nil && t.Next {
+			times = append(times, t.TTFT)
+		}
+	}
+	return r.clock.Engine(result.Merge(times).At(share))
+}
 
 // lag is by how much timers of this process were late in 95 of 100 cases, of engine time. Latencies below it say more of the machine
 // than of the engines.

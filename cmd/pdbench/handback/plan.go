@@ -1,6 +1,7 @@
 package handback
 
 import (
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"time"
@@ -25,20 +26,43 @@ const (
 // answerTokens is more than any answer has.
 const answerTokens = 1000
 
-// plan makes the conversations of a mode. Those of modes without ids are those of the others.
+// systems is how many system prompts the conversations share.
+const systems = 4
+
+// plan makes the conversations of a mode, whose beginnings are spread as independent arrivals are. Those of modes without ids are those of
+// the others.
 func plan(o options, m mode) []talk.Conversation {
-	n, over, length := o.conversations, o.over, turnsEach
+	n, over, turns := o.conversations, o.over, turnsEach
 	if m.late {
-		n, over, length = o.lateConversations(), lateOver, 2
+		n, over, turns = o.lateConversations(), lateOver, 2
 	}
-	list := talk.Plan{Conversations: n, Over: over, SystemWords: systemWords,
-		Turns: length,
-		Ask:   func(draw *rand.Rand, turn int) talk.Question { return ask(draw, turn, m.late) },
-	}.Make()
-	if m.anonymous {
-		for i := range list {
-			list[i].ID = ""
+	draw := rand.New(rand.NewPCG(1, 0)) //nolint:gosec // the same conversations are wanted
+	prompts := make([]string, systems)
+	for i := range prompts {
+		prompts[i] = fmt.Sprintf("You are assistant number %d. %s", i, talk.Prose(draw, systemWords))
+	}
+	list := make([]talk.Conversation, n)
+	begins := 0.0
+	for i := range list {
+		c := &list[i]
+		begins += draw.ExpFloat64()
+		c.Begins, c.System = time.Duration(begins*float64(time.Second)), prompts[draw.IntN(systems)]
+		if !m.anonymous {
+			c.ID = fmt.Sprintf("report-%d", i)
 		}
+		for turn := range turns {
+			q := ask(draw)
+			switch {
+			case turn == 0:
+				q.Think = 0
+			case m.late:
+				q.Think = lateThink
+			}
+			c.Turns = append(c.Turns, q)
+		}
+	}
+	for i := range list {
+		list[i].Begins = time.Duration(float64(list[i].Begins) / begins * over.Seconds())
 	}
 	return list
 }
@@ -46,17 +70,11 @@ func plan(o options, m mode) []talk.Conversation {
 // lateConversations is how many conversations have turns after twenty minutes.
 func (o options) lateConversations() int { return max(1, o.conversations/4) }
 
-func ask(draw *rand.Rand, turn int, late bool) talk.Question {
+// ask draws a question. Most are short, and some bring a page along.
+func ask(draw *rand.Rand) talk.Question {
 	u := draw.Float64()
 	q := talk.Question{Answer: talk.Prose(draw, answerWords+draw.IntN(answerWords/2+1))}
-	q.Text = talk.Prose(draw, talk.Mostly(u, shortWords, longWords)) + " SAY " + q.Answer
-	think := min(time.Duration(float64(usualThink)*math.Exp(thinkSpread*draw.NormFloat64())), longestThink)
-	switch {
-	case turn == 0:
-	case late:
-		q.Think = lateThink
-	default:
-		q.Think = think
-	}
+	q.Text = talk.Prose(draw, shortWords+int(u*u*(longWords-shortWords))) + " SAY " + q.Answer
+	q.Think = min(time.Duration(float64(usualThink)*math.Exp(thinkSpread*draw.NormFloat64())), longestThink)
 	return q
 }

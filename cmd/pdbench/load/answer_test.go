@@ -19,14 +19,10 @@ func sampleStreams(f *testing.F) (list []string) {
 			body := `{"model":"bench","messages":[{"role":"user","content":"#7 what is kept, and for how long?"}],"stream":true,"return_token_ids":true,` +
 				`"kv_transfer_params":{"do_remote_prefill":true}}`
 			req, err := http.NewRequestWithContext(f.Context(), http.MethodPost, e.Decode+engines.ChatPath, strings.NewReader(body))
-			if err != nil {
-				f.Fatal(err)
-			}
+			must(f, err)
 			req.Close = true
 			resp, err := http.DefaultClient.Do(req)
-			if err != nil {
-				f.Fatal(err)
-			}
+			must(f, err)
 			text, err := io.ReadAll(resp.Body)
 			if err != nil || resp.StatusCode != http.StatusOK {
 				f.Fatal(resp.Status, err)

@@ -2,11 +2,9 @@ package load
 
 import (
 	"context"
-
 	"fmt"
 	"net"
-	"net/url"
-	"strconv"
+	"strings"
 	"time"
 
 	"carryover/cmd/pdbench/engines"
@@ -26,13 +24,7 @@ type client struct {
 const staleAfter = 3 * time.Second
 
 // newClient returns the client of a base URL.
-func newClient(base string) (*client, error) {
-	u, err := url.Parse(base)
-	if err != nil || u.Scheme != "http" || u.Host == "" {
-		return nil, fmt.Errorf("%q is no base URL", base)
-	}
-	return &client{address: u.Host}, nil
-}
+func newClient(base string) *client { return &client{address: strings.TrimPrefix(base, "http://")} }
 
 // send writes a request, whose answer is awaited for limit, and reads the head of that. The connection breaks when ctx ends.
 func (c *client) send(ctx context.Context, request []byte, limit time.Duration) (wire.Head, error) {
@@ -130,13 +122,11 @@ func (h *history) request(host, id string, tail ...[]byte) []byte {
 	}
 	h.buf = append(h.buf, '}')
 	var room [requestRoom]byte
-	head := append(append(room[:0], "POST "+engines.ChatPath+" HTTP/1.1\r\nHost: "...), host...)
-	head = append(head, "\r\nContent-Type: application/json"...)
+	head := fmt.Appendf(room[:0], "POST "+engines.ChatPath+" HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n", host, len(h.buf)-requestRoom)
 	if id != "" {
-		head = append(append(head, "\r\nX-Conversation-Id: "...), id...)
+		head = fmt.Appendf(head, "X-Conversation-Id: %s\r\n", id)
 	}
-	head = strconv.AppendInt(append(head, "\r\nContent-Length: "...), int64(len(h.buf)-requestRoom), 10)
-	head = append(head, "\r\n\r\n"...)
+	head = append(head, "\r\n"...)
 	at := requestRoom - len(head)
 	copy(h.buf[at:], head)
 	return h.buf[at:]

@@ -48,6 +48,8 @@ func TestLoad_Direct(t *testing.T) {
 	}
 }
 
+func nothing() {}
+
 func checkOutcome(t *testing.T, w *Workload, o *Outcome, calls []string) {
 	t.Helper()
 	want := 2
@@ -71,7 +73,7 @@ func checkOutcome(t *testing.T, w *Workload, o *Outcome, calls []string) {
 func TestLoad_OneHop(t *testing.T) {
 	e := serveLoaded(t, engines.Pace{Chunks: 6, VLLM: engines.VLLM032}) // whose streams have no params without a hand-over
 	w := Workload{Conversations: 3, Turns: 3, First: 100, Later: [2]int{20, 20}, Chunks: 6, Stream: true, Time: 500 * time.Millisecond}
-	l := &Clients{Workload: w, URL: e.Decode, Hides: true}
+	l := &Clients{Workload: w, URL: e.Decode, Hides: true, Begin: nothing, End: nothing}
 	o, err := l.Run(t.Context())
 	if err != nil || o.Errors > 0 || o.Turns == 0 {
 		t.Fatalf("%v, %d errors (%s), %d turns", err, o.Errors, o.Why, o.Turns)
@@ -86,7 +88,7 @@ func TestLoad_NoticesWrongAnswers(t *testing.T) {
 	for _, stream := range []bool{true, false} {
 		e := serveLoaded(t, engines.Pace{Chunks: 4})
 		w := Workload{Conversations: 2, Turns: 3, First: 100, Chunks: 6, Stream: stream, Time: 500 * time.Millisecond}
-		l := &Clients{Workload: w, Direct: e}
+		l := &Clients{Workload: w, Direct: e, Begin: nothing, End: nothing}
 		o, err := l.Run(t.Context())
 		if err != nil || o.Errors == 0 || o.Turns > 0 || o.Why == "" {
 			t.Errorf("stream %v: %v, %d errors (%q), %d turns", stream, err, o.Errors, o.Why, o.Turns)
@@ -100,7 +102,7 @@ func TestLoad_Ends(t *testing.T) {
 	for _, open := range []bool{false, true} {
 		ctx, cancel := context.WithCancel(t.Context())
 		w := Workload{Conversations: 2, Turns: 3, First: 100, Chunks: 6, Stream: true, Time: time.Hour, Open: open}
-		l := &Clients{Workload: w, Direct: e, Begin: cancel}
+		l := &Clients{Workload: w, Direct: e, Begin: cancel, End: nothing, Held: nothing}
 		if _, err := l.Run(ctx); err == nil {
 			t.Errorf("open %v: no error", open)
 		}

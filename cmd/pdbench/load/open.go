@@ -14,43 +14,30 @@ const (
 
 // openAll opens all streams, holds them for the time of the measurement, and leaves them. A stream that has ended by itself, as it
 // should, is a turn; one that is left is nothing.
-func (r *run) openAll(ctx context.Context, cancel context.CancelFunc) error {
+func (r *run) openAll(ctx context.Context) error {
 	w := &r.Workload
-	if err := r.openMany(ctx, min(openFirst, w.Conversations), nil); err != nil {
-		return err
-	}
+	r.openMany(ctx, min(openFirst, w.Conversations), func() {})
 	for _, t := range r.totals { // of the first round
 		*t = tally{why: t.why}
 	}
 	r.begins()
 	began := time.Now()
-	held := func() {
-		if r.Held != nil {
-			r.Held()
-		}
+	r.openMany(ctx, w.Conversations, func() {
+		r.Held()
 		_ = wait(ctx, w.Time) // its end is seen below
 		r.ends(began)
-	}
-	if err := r.openMany(ctx, w.Conversations, held); err != nil {
-		return err
-	}
-	defer cancel()
+	})
 	return ctx.Err()
 }
 
 // openMany opens streams, some at a time, calls held when all have had a token, and leaves them then.
-func (r *run) openMany(ctx context.Context, n int, held func()) error {
+func (r *run) openMany(ctx context.Context, n int, held func()) {
 	ctx, leave := context.WithCancel(ctx)
 	defer leave()
 	var reading, opening sync.WaitGroup
 	places := make(chan struct{}, openTogether)
-	var err error
 	for range n {
-		var t *talk
-		if t, err = r.newTalk(); err != nil {
-			break
-		}
-		r.totals = append(r.totals, &t.tally)
+		t := r.newTalk()
 		places <- struct{}{}
 		opening.Add(1)
 		t.atToken = sync.OnceFunc(func() {
@@ -71,10 +58,7 @@ func (r *run) openMany(ctx context.Context, n int, held func()) error {
 		})
 	}
 	opening.Wait()
-	if held != nil && err == nil {
-		held()
-	}
+	held()
 	leave()
 	reading.Wait()
-	return err
 }

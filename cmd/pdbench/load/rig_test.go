@@ -19,20 +19,20 @@ func serveLoaded(tb testing.TB, p engines.Pace) *engines.Pair {
 	go func() { served <- engines.Serve(ctx, to) }()
 	tb.Cleanup(func() {
 		cancel()
-		if err := <-served; err != nil {
-			tb.Error(err)
-		}
+		must(tb, <-served)
 	})
 	line, err := bufio.NewReader(from).ReadBytes('\n')
+	must(tb, err)
+	e := &engines.Pair{}
+	must(tb, json.Unmarshal(line, e))
+	must(tb, e.Set(tb.Context(), p))
+	return e
+}
+
+// must ends the test at an error.
+func must(tb testing.TB, err error) {
+	tb.Helper()
 	if err != nil {
 		tb.Fatal(err)
 	}
-	e := &engines.Pair{}
-	if err := json.Unmarshal(line, e); err != nil {
-		tb.Fatal(err)
-	}
-	if err := e.Set(tb.Context(), p); err != nil {
-		tb.Fatal(err)
-	}
-	return e
 }

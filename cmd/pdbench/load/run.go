@@ -61,18 +61,14 @@ func (l *Clients) Run(ctx context.Context) (Outcome, error) {
 		Clients: l, corpus: corpus(), limit: turnLimit + 4*w.Gap*time.Duration(w.Chunks),
 		base: uint64(time.Now().UnixNano()>>10&(1<<30-1)) << 24,
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	var err error
+	measure := r.talkAll
 	if w.Open {
-		err = r.openAll(ctx, cancel)
-	} else {
-		err = r.talkAll(ctx, cancel)
+		measure = r.openAll
 	}
-	if err != nil {
+	if err := measure(ctx); err != nil {
 		return Outcome{}, err
 	}
-	return r.outcome()
+	return r.outcome(), nil
 }
 
 // corpus is text of letters and blanks without anything that JSON escapes, always the same.
@@ -88,26 +84,21 @@ func corpus() []byte {
 }
 
 // talkAll runs the conversations through both phases, each a closed loop: a turn begins when the one before has ended.
-func (r *run) talkAll(ctx context.Context, cancel context.CancelFunc) error {
-	w := &r.Workload
-	talks := make([]*talk, w.Conversations)
-	for i := range talks {
-		t, err := r.newTalk()
-		if err != nil {
-			return err
-		}
-		talks[i] = t
-		r.totals = append(r.totals, &t.tally)
-	}
+func (r *run) talkAll(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	var talking sync.WaitGroup
-	for i, t := range talks {
+	for i := range r.Workload.Conversations {
+		t := r.newTalk()
 		talking.Go(func() {
 			defer t.close()
 			t.converse(ctx, i)
 		})
 	}
 	err := r.phases(ctx)
-	r.drain(&talking, cancel)
+	late := time.AfterFunc(drainLimit, cancel) // breaks off turns that take too long to end
+	defer late.Stop()
+	talking.Wait()
 	return err
 }
 
@@ -123,25 +114,14 @@ func (r *run) phases(ctx context.Context) error {
 }
 
 func (r *run) begins() {
-	if r.Begin != nil {
-		r.Begin()
-	}
+	r.Begin()
 	r.phase.Store(measured)
 }
 
 func (r *run) ends(began time.Time) {
 	r.phase.Store(over)
 	r.wall = time.Since(began)
-	if r.End != nil {
-		r.End()
-	}
-}
-
-// drain waits for the turns that are not finished, and breaks off what takes too long.
-func (r *run) drain(talking *sync.WaitGroup, cancel context.CancelFunc) {
-	late := time.AfterFunc(drainLimit, cancel)
-	defer late.Stop()
-	talking.Wait()
+	r.End()
 }
 
 func wait(ctx context.Context, d time.Duration) error {

@@ -35,18 +35,14 @@ type conversation struct {
 	ticket  []byte // of the direct way: decode's params
 }
 
-// newTalk returns the i-th of a run's talks.
-func (r *run) newTalk() (*talk, error) {
-	t := &talk{run: r}
-	var err error
-	if r.Direct == nil {
-		t.client, err = newClient(r.URL)
-		return t, err
+// newTalk returns another of a run's talks.
+func (r *run) newTalk() *talk {
+	t := &talk{run: r, client: newClient(r.URL)}
+	if r.Direct != nil {
+		t.prefill, t.client = newClient(r.Direct.Prefill), newClient(r.Direct.Decode)
 	}
-	if t.prefill, err = newClient(r.Direct.Prefill); err == nil {
-		t.client, err = newClient(r.Direct.Decode)
-	}
-	return t, err
+	r.totals = append(r.totals, &t.tally)
+	return t
 }
 
 func (t *talk) close() {

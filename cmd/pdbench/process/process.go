@@ -30,9 +30,7 @@ const Loopback = "127.0.0.1"
 
 // Process is a program that was started for a measurement.
 type Process struct {
-	name  string
 	PID   int
-	log   string
 	Stop  func()        // ends it and returns when it has ended
 	ended chan struct{} // closed when it has
 }
@@ -44,17 +42,19 @@ type Command struct {
 	Arguments []string
 	Variables []string // of the environment, besides PATH and HOME: proxies and memory limits of the shell concern nobody here
 	FirstLine *string  // where its first line of output goes, instead of the log
+	// Ready succeeds when the process serves; nil for one that does so at once.
+	Ready func(context.Context) error
 }
 
-// Start starts a process, which ends with ctx at the latest.
+// Start starts a process, which ends with ctx at the latest, and waits until it serves.
 func Start(ctx context.Context, c Command) (*Process, error) {
 	log, err := os.OpenFile(c.Log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		return nil, err
 	}
 	defer log.Close() //nolint:errcheck // the process has its own descriptor
-	ctx, cancel := context.WithCancel(ctx)
-	cmd := exec.CommandContext(ctx, c.Binary, c.Arguments...)
+	lives, cancel := context.WithCancel(ctx)
+	cmd := exec.CommandContext(lives, c.Binary, c.Arguments...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME")}, c.Variables...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
@@ -71,7 +71,7 @@ func Start(ctx context.Context, c Command) (*Process, error) {
 		cancel()
 		return nil, fmt.Errorf("start %s: %w", c.Name, err)
 	}
-	p := &Process{name: c.Name, PID: cmd.Process.Pid, log: c.Log, ended: make(chan struct{})}
+	p := &Process{PID: cmd.Process.Pid, ended: make(chan struct{})}
 	p.Stop = func() {
 		cancel()
 		<-p.ended
@@ -83,15 +83,18 @@ func Start(ctx context.Context, c Command) (*Process, error) {
 		defer close(p.ended)
 		_ = cmd.Wait() // how it ends is its own affair: what counts is whether it answers
 	}()
+	if err == nil && c.Ready != nil {
+		err = p.ready(ctx, c.Ready)
+	}
 	if err != nil {
 		p.Stop()
-		return nil, fmt.Errorf("%s has said nothing: %w%s", c.Name, err, lastLines(c.Log))
+		return nil, fmt.Errorf("%s does not serve: %w%s", c.Name, err, lastLines(c.Log))
 	}
 	return p, nil
 }
 
-// Ready waits until try succeeds. A process that ends before fails at once.
-func (p *Process) Ready(ctx context.Context, try func(context.Context) error) error {
+// ready waits until try succeeds. A process that ends before fails at once.
+func (p *Process) ready(ctx context.Context, try func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, readyLimit)
 	defer cancel()
 	again := time.NewTicker(lookAgain)
@@ -103,9 +106,9 @@ func (p *Process) Ready(ctx context.Context, try func(context.Context) error) er
 		}
 		select {
 		case <-p.ended:
-			return fmt.Errorf("%s has ended%s", p.name, lastLines(p.log))
+			return fmt.Errorf("it has ended: %w", err)
 		case <-ctx.Done():
-			return fmt.Errorf("%s is not ready: %w%s", p.name, err, lastLines(p.log))
+			return err
 		case <-again.C:
 		}
 	}

@@ -24,14 +24,11 @@ func TestStart_SaysWhyThereIsNoProcess(t *testing.T) {
 	if err == nil || !errors.Is(err, io.EOF) || !strings.Contains(err.Error(), "no room") {
 		t.Errorf("one that says nothing: %v", err)
 	}
-	p, err := Start(t.Context(), Command{Name: "x", Log: log, Binary: "/bin/sh", Arguments: []string{"-c", "exec sleep 60"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer p.Stop()
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
-	if err := p.Ready(ctx, func(context.Context) error { return errors.New("not yet") }); err == nil || !strings.Contains(err.Error(), "not yet") {
+	never := func(context.Context) error { return errors.New("not yet") }
+	_, err = Start(ctx, Command{Name: "x", Log: log, Binary: "/bin/sh", Arguments: []string{"-c", "exec sleep 60"}, Ready: never})
+	if err == nil || !strings.Contains(err.Error(), "not yet") {
 		t.Errorf("one that never is ready: %v", err)
 	}
 }

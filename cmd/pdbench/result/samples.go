@@ -11,14 +11,7 @@ type Samples []time.Duration
 
 // Merge puts the samples of several together, in order.
 func Merge(lists ...Samples) Samples {
-	n := 0
-	for _, list := range lists {
-		n += len(list)
-	}
-	all := make(Samples, 0, n)
-	for _, list := range lists {
-		all = append(all, list...)
-	}
+	all := slices.Concat(lists...)
 	slices.Sort(all)
 	return all
 }

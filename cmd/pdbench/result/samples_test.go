@@ -1,45 +1,19 @@
 package result
 
-import (
-	"math/rand/v2"
-	"slices"
-	"testing"
-	"time"
-)
+import "testing"
 
 func TestSamples_NearestRank(t *testing.T) {
-	for _, n := range []int{0, 1, 2, 3, 9, 10, 11, 99, 100, 101, 1000} {
-		var lists []Samples
-		var all []time.Duration
-		random := rand.New(rand.NewPCG(1, uint64(n))) //nolint:gosec // a test that is the same each time
-		for range n {
-			d := time.Duration(random.IntN(50)) // so that some are equal
-			if all = append(all, d); len(lists) == 0 || random.IntN(4) == 0 {
-				lists = append(lists, nil)
-			}
-			lists[len(lists)-1] = append(lists[len(lists)-1], d)
-		}
-		slices.Sort(all)
-		s := Merge(lists...)
-		for percent, got := range map[int]time.Duration{50: s.P50(), 90: s.At(0.9), 99: s.P99(), 100: s.At(1)} {
-			want := time.Duration(0)
-			for _, d := range all { // the smallest that percent of all are not above
-				if want = d; 100*countUpTo(all, d) >= percent*n {
-					break
-				}
-			}
-			if got != want {
-				t.Errorf("%d samples, %d %%: got %d, want %d", n, percent, got, want)
-			}
+	ten := Merge(Samples{3, 1, 2}, Samples{10, 9}, nil, Samples{5, 5, 7, 8, 6})
+	for _, tt := range []struct {
+		of    Samples
+		share float64
+		want  int
+	}{
+		{nil, 0.5, 0}, {Samples{4}, 0.01, 4}, {Samples{4}, 1, 4}, {Samples{4, 9}, 0.5, 4}, {Samples{4, 9}, 0.51, 9},
+		{ten, 0, 1}, {ten, 0.1, 1}, {ten, 0.11, 2}, {ten, 0.5, 5}, {ten, 0.6, 6}, {ten, 0.9, 9}, {ten, 0.99, 10}, {ten, 1, 10},
+	} {
+		if got := int(tt.of.At(tt.share)); got != tt.want {
+			t.Errorf("%v at %g: got %d, want %d", tt.of, tt.share, got, tt.want)
 		}
 	}
-}
-
-func countUpTo(sorted []time.Duration, d time.Duration) (n int) {
-	for _, other := range sorted {
-		if other <= d {
-			n++
-		}
-	}
-	return n
 }

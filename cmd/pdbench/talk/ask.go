@@ -13,27 +13,17 @@ import (
 	"time"
 )
 
-// asked is what a turn asks for.
-type asked struct {
-	id       string // of the conversation, "" for none
-	messages []message
-	most     int // tokens of the answer
-}
-
-func (a *asked) body() ([]byte, error) {
+// ask sends one streaming turn of a conversation, "" for none, whose answer has so many tokens at most, and reads it whole. A stream that does
+// not end with [DONE], or that has an error event, has failed.
+func (c *Client) ask(ctx context.Context, id string, messages []message, most int) (turn Turn, answer message) {
 	members := map[string]any{
-		"model": "sim", "messages": a.messages, "stream": true, "max_tokens": a.most, "temperature": 0,
+		"model": "sim", "messages": messages, "stream": true, "max_tokens": most, "temperature": 0,
 		"stream_options": map[string]bool{"include_usage": true},
 	}
-	if a.id != "" {
-		members["conversation_id"] = a.id
+	if id != "" {
+		members["conversation_id"] = id
 	}
-	return json.Marshal(members)
-}
-
-// ask sends one streaming turn and reads it whole. A stream that does not end with [DONE], or that has an error event, has failed.
-func (c *Client) ask(ctx context.Context, a asked) (turn Turn, answer message) {
-	body, err := a.body()
+	body, err := json.Marshal(members)
 	if err != nil {
 		return Turn{Err: err}, message{}
 	}

@@ -60,7 +60,7 @@ func (c *Client) hold(ctx context.Context, talk Conversation) (turns Record) {
 			return turns
 		}
 		messages = append(messages, message{Role: "user", Content: q.Text})
-		turn, answer := c.ask(ctx, asked{id: talk.ID, messages: messages, most: c.most})
+		turn, answer := c.ask(ctx, talk.ID, messages, c.most)
 		turn.Next, turn.Before = n > 0, before
 		turn.Wrong = turn.Err == nil && q.Answer != "" && answer.Content != q.Answer
 		turns = append(turns, turn)
@@ -91,7 +91,7 @@ func (c *Client) WarmUp(ctx context.Context) error {
 				messages := []message{{Role: "system", Content: "You are brief."}}
 				for turn := range warmTurns {
 					messages = append(messages, message{Role: "user", Content: fmt.Sprintf("Client %d, conversation %d, question %d: %s", n, k, turn, vocabulary)})
-					t, answer := c.ask(ctx, asked{id: fmt.Sprintf("warm-up-%d-%d", n, k), messages: messages, most: warmTokens})
+					t, answer := c.ask(ctx, fmt.Sprintf("warm-up-%d-%d", n, k), messages, warmTokens)
 					if t.Err != nil {
 						return fmt.Errorf("warm-up: %w", t.Err)
 					}

@@ -23,17 +23,6 @@ type Turn struct {
 // Record is the turns of many conversations.
 type Record []Turn
 
-// TTFT is a percentile of the times to the first token of next turns, of engine time: the smallest that so large a share did not exceed.
-func (r Record) TTFT(clock Clock, share float64) time.Duration {
-	var times result.Samples
-	for _, t := range r {
-		if t.Err == nil && t.Next {
-			times = append(times, t.TTFT)
-		}
-	}
-	return clock.Engine(result.Merge(times).At(share))
-}
-
 // Hits is the share of answered next turns whose answer says that something was reused.
 func (r Record) Hits() float64 {
 	hits, of := 0, 0

@@ -26,6 +26,7 @@ type completion struct {
 	choices   []*choice
 	fault     *fault.Active
 	given     bool // the ids of the prompt came with the request
+	thoughts  int  // tokens that belong to a thought and have text
 }
 
 // choice is one sequence: one of n for a prompt, or one prompt of a list.
@@ -44,18 +45,19 @@ type choice struct {
 	params     *engine.ParamsOut
 }
 
-func (s *Endpoints) serveCompletion(w http.ResponseWriter, req *http.Request, f *fault.Active) error {
-	r, err := readRequest(req)
+func (s *Endpoints) serveAnswer(w http.ResponseWriter, req *http.Request, f *fault.Active) error {
+	c, asked, err := s.read(req)
 	if err != nil {
 		return err
 	}
-	chat := req.URL.Path == wire.PathChat
-	if err := r.Validate(chat); err != nil {
-		return err
-	}
-	c := &completion{endpoints: s, request: r, chat: chat, fault: f, id: "cmpl-" + requestID(req, r)}
-	if chat {
-		c.id = "chat" + c.id
+	c.fault = f
+	switch {
+	case asked != nil:
+		t := &responseTurn{completion: c, asked: asked}
+		return c.serve(w, req, t.respond, t.stream)
+	case req.URL.Path == wire.PathMessages:
+		t := &messageTurn{c}
+		return c.serve(w, req, t.respond, t.stream)
 	}
 	return c.serve(w, req, c.respond, c.stream)
 }
@@ -117,9 +119,9 @@ func (c *completion) prepare() error {
 			ch.engineReq = &engine.Request{
 				ID: c.engineID(p, n), Prompt: prompt, Computed: computed[p], Media: chat.media, Params: params,
 				Salt: r.Salt(s.config()), Adapter: r.Adapter(s.config()), Seed: weights(s.config(), r.Model),
-				LegKind:   engine.LegKind{HandsBack: handsBack, Releases: !c.chat && r.Releases(wire.PathCompletions)},
-				Simulated: engine.Simulated{Fault: c.fault, Holds: s.holds, Slowness: c.fault.Slowness()}, Sibling: len(c.choices) > 0,
-				Sampling: engine.Sampling{MaxTokens: limit, MinTokens: r.MinTokens, StopIDs: r.StopTokenIDs, IgnoreEOS: r.IgnoreEOS, Variant: n},
+				HandsBack: handsBack, Releases: !c.chat && r.Releases(wire.PathCompletions),
+				Fault: c.fault, Holds: s.holds, Slowness: c.fault.Slowness(), Sibling: len(c.choices) > 0,
+				MaxTokens: limit, MinTokens: r.MinTokens, StopIDs: r.StopTokenIDs, IgnoreEOS: r.IgnoreEOS, Variant: n,
 			}
 			c.choices = append(c.choices, ch)
 		}
@@ -160,6 +162,12 @@ func (c *completion) advance(ctx context.Context, ch *choice) (piece, error) {
 	}
 	hidden := s.StopReason != nil && !c.request.IncludeStop
 	p := ch.out.push(s.ID, s.Finish != "", hidden)
+	if p.reasoning != nil && *p.reasoning != "" {
+		c.thoughts++
+	}
+	if !c.request.Reasons() {
+		p.reasoning = nil
+	}
 	switch {
 	case p.stop != nil:
 		// The detokenizer ends the answer here. If the engine has not finished the sequence itself, it gets an abort.
@@ -191,6 +199,14 @@ func (c *completion) abandon(ctx context.Context) {
 
 // respond runs all choices to their end and answers in one piece.
 func (c *completion) respond(ctx context.Context, w http.ResponseWriter) error {
+	if err := c.finish(ctx); err != nil {
+		return err
+	}
+	return wire.WriteJSON(w, http.StatusOK, c.answer())
+}
+
+// finish runs all choices to their end.
+func (c *completion) finish(ctx context.Context) error {
 	for _, ch := range c.choices {
 		for ch.finish == "" {
 			if _, err := c.advance(ctx, ch); err != nil {
@@ -198,14 +214,7 @@ func (c *completion) respond(ctx context.Context, w http.ResponseWriter) error {
 			}
 		}
 	}
-	params, err := faultParams(c.fault, c.engine, c.answeredParams())
-	if err != nil {
-		return err
-	}
-	if c.chat {
-		return wire.WriteJSON(w, http.StatusOK, c.chatAnswer(params))
-	}
-	return wire.WriteJSON(w, http.StatusOK, c.textAnswer(params))
+	return nil
 }
 
 // failure returns the error that the client of a failed run gets: a 500 if the engine has reported one, and errConnectionGone if the

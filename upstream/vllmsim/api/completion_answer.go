@@ -84,44 +84,56 @@ func (c *completion) promptDetails() *promptDetails {
 	return d
 }
 
-// faultParams returns the kv_transfer_params of the answer.
-func faultParams(f *fault.Active, e *engine.Engine, p *engine.ParamsOut) (json.RawMessage, error) {
+// params returns the kv_transfer_params of the answer.
+func (c *completion) params() json.RawMessage {
+	f, p := c.fault, c.answeredParams()
 	switch {
 	case f.Is(fault.BadParams) && f.Params != nil:
-		return f.Params, nil
+		return f.Params
 	case f.Is(fault.BadParams):
-		return json.RawMessage(`{"do_remote_prefill":true,"do_remote_decode":false,"remote_block_ids":[1,2],"remote_engine_id":"bad","remote_host":"127.0.0.1","remote_port":"x","remote_num_tokens":"many"}`), nil
+		return json.RawMessage(`{"do_remote_prefill":true,"do_remote_decode":false,"remote_block_ids":[1,2],"remote_engine_id":"bad","remote_host":"127.0.0.1","remote_port":"x","remote_num_tokens":"many"}`)
 	case p == nil:
-		return wire.Null, nil
+		return wire.Null
 	case f.Is(fault.NullParams):
-		e.Unpin(p.RemoteRequestID) // does nothing for a connector that pins under another id
-		return wire.Null, nil
+		c.engine.Unpin(p.RemoteRequestID) // does nothing for a connector that pins under another id
+		return wire.Null
 	default:
-		return wire.Marshal(p.Object())
+		return wire.RawJSON(p.Object())
 	}
 }
 
-func (c *completion) chatAnswer(params []byte) chatAnswer {
-	a := chatAnswer{
-		ID: c.id, Object: "chat.completion", Created: c.created, Model: c.endpoints.config().Answered(c.request.Model),
-		SystemFingerprint: c.endpoints.config().Fingerprint(), Usage: c.usage(), KVTransferParams: params,
+// answer returns the answer in one piece.
+func (c *completion) answer() answer {
+	cfg := c.endpoints.config()
+	a := answer{
+		ID: c.id, Object: "text_completion", Created: c.created, Model: cfg.Answered(c.request.Model),
+		SystemFingerprint: cfg.Fingerprint(), Usage: c.usage(), KVTransferParams: c.params(),
 	}
-	if c.idEcho() {
-		a.PromptTokenIDs = c.prompts[0]
+	if c.chat {
+		a.Object, a.PromptLogprobs, a.PromptTokenIDs, a.PromptText = "chat.completion", wire.Null, c.idEcho(c.prompts[0]), wire.Null
 	}
 	for _, ch := range c.choices {
-		a.Choices = append(a.Choices, chatChoice{
-			Index: ch.index, Message: ch.message(c.request), Logprobs: c.chatLogprobs(ch.logprobs),
-			FinishReason: ch.finish, StopReason: ch.stopReason, TokenIDs: c.idsIfAsked(ch.told),
-			WeightVersions: c.endpoints.config().NullSince033(),
-		})
+		w := wholeChoice{Index: ch.index, Logprobs: c.logprobs(ch.logprobs, 0), FinishReason: ch.finish, StopReason: ch.stopReason, WeightVersions: cfg.NullSince033()}
+		if c.request.ReturnTokenIDs {
+			w.TokenIDs = ch.told
+		}
+		if c.chat {
+			w.Message = ch.message(c.request)
+		} else {
+			text := ch.out.content.String()
+			if c.request.Echo {
+				text = c.endpoints.tok.Decode(ch.prompt) + text
+			}
+			w.Text, w.PromptLogprobs, w.PromptTokenIDs = &text, wire.Null, c.idEcho(ch.prompt)
+		}
+		a.Choices = append(a.Choices, w)
 	}
 	return a
 }
 
 // message returns the whole message of a choice.
-func (ch *choice) message(r *request.Completion) chatMessage {
-	m := chatMessage{Role: "assistant", ToolCalls: ch.out.calls}
+func (ch *choice) message(r *request.Completion) *chatMessage {
+	m := &chatMessage{Role: "assistant", ToolCalls: ch.out.calls}
 	content := ch.out.content.String()
 	if r.Echo && r.ContinueFinal && len(*r.Messages) > 0 {
 		if final, err := (*r.Messages)[len(*r.Messages)-1].Text(); err == nil {
@@ -129,7 +141,7 @@ func (ch *choice) message(r *request.Completion) chatMessage {
 		}
 	}
 	reasoning := ch.out.reasoning.String()
-	if reasoning != "" && (r.IncludeReasoning == nil || *r.IncludeReasoning) {
+	if reasoning != "" && r.Reasons() {
 		m.Reasoning = &reasoning
 	}
 	if content != "" || len(m.ToolCalls) == 0 && reasoning == "" {
@@ -138,35 +150,10 @@ func (ch *choice) message(r *request.Completion) chatMessage {
 	return m
 }
 
-func (c *completion) textAnswer(params []byte) textAnswer {
-	a := textAnswer{
-		ID: c.id, Object: "text_completion", Created: c.created, Model: c.endpoints.config().Answered(c.request.Model),
-		SystemFingerprint: c.endpoints.config().Fingerprint(), Usage: c.usage(), KVTransferParams: params,
+// idEcho returns the ids of a prompt as the answer repeats them.
+func (c *completion) idEcho(prompt []int32) json.RawMessage {
+	if !c.request.ReturnTokenIDs || c.fault.Is(fault.NoIDEcho) {
+		return wire.Null
 	}
-	for _, ch := range c.choices {
-		text := ch.out.content.String()
-		if c.request.Echo {
-			text = c.endpoints.tok.Decode(ch.prompt) + text
-		}
-		tc := textChoice{
-			Index: ch.index, Text: text, Logprobs: c.textLogprobs(ch.logprobs, 0), FinishReason: ch.finish,
-			StopReason: ch.stopReason, TokenIDs: c.idsIfAsked(ch.told),
-			WeightVersions: c.endpoints.config().NullSince033(),
-		}
-		if c.idEcho() {
-			tc.PromptTokenIDs = ch.prompt
-		}
-		a.Choices = append(a.Choices, tc)
-	}
-	return a
-}
-
-// idEcho reports whether the answer contains the ids of the prompt.
-func (c *completion) idEcho() bool { return c.request.ReturnTokenIDs && !c.fault.Is(fault.NoIDEcho) }
-
-func (c *completion) idsIfAsked(ids []int32) []int32 {
-	if !c.request.ReturnTokenIDs {
-		return nil
-	}
-	return ids
+	return wire.RawJSON(prompt)
 }

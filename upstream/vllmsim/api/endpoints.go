@@ -3,6 +3,7 @@ package api
 import (
 	"net/http"
 	"strconv"
+	"strings"
 	"sync/atomic"
 
 	"carryover/upstream/vllmsim/bpe"
@@ -30,20 +31,12 @@ func New(cfg func() *config.Config, engines func() []*engine.Engine, tok *bpe.To
 // Serve answers a request if it is for an endpoint of this type, and reports whether it is.
 func (s *Endpoints) Serve(w http.ResponseWriter, req *http.Request, f *fault.Active) (done bool, err error) {
 	switch req.Method + " " + req.URL.Path {
-	case "POST " + wire.PathChat, "POST " + wire.PathCompletions:
-		err = s.serveCompletion(w, req, f)
-	case "POST " + wire.PathChat + "/render", "POST " + wire.PathCompletions + "/render":
+	case "POST " + wire.PathChat, "POST " + wire.PathCompletions, "POST " + wire.PathMessages, "POST " + wire.PathResponses:
+		err = s.serveAnswer(w, req, f)
+	case "POST " + wire.PathChat + "/render", "POST " + wire.PathCompletions + "/render", "POST " + wire.PathMessages + "/render", "POST " + wire.PathResponses + "/render":
 		err = s.serveRender(w, req)
-	case "POST " + wire.PathMessages:
-		err = s.serveMessages(w, req, f)
 	case "POST " + wire.PathMessagesCount:
 		err = s.serveCount(w, req)
-	case "POST " + wire.PathMessagesRender:
-		err = s.serveMessagesRender(w, req)
-	case "POST " + wire.PathResponses:
-		err = s.serveResponses(w, req, f)
-	case "POST " + wire.PathResponsesRender:
-		err = s.serveResponsesRender(w, req)
 	case "POST /tokenize":
 		err = s.serveTokenize(w, req)
 	case "GET /v1/models":
@@ -74,6 +67,36 @@ func readRequest(req *http.Request) (*request.Completion, error) {
 		return nil, err
 	}
 	return request.Parse(body)
+}
+
+// read reads a request of any API, at its path or one below it. asked is what the Responses API was asked, nil for the others.
+func (s *Endpoints) read(req *http.Request) (c *completion, asked *request.Responses, err error) {
+	c = &completion{endpoints: s, chat: true}
+	switch path := req.URL.Path; {
+	case strings.HasPrefix(path, wire.PathResponses):
+		if asked, c.request, err = s.readTurn(req); err == nil {
+			c.id, c.inside = asked.RequestID, "_0" // inside the engine a request is one turn of a conversation, the first
+		}
+		return c, asked, err
+	case strings.HasPrefix(path, wire.PathMessages):
+		var m *request.Messages
+		if m, err = request.ReadMessages(req); err == nil {
+			c.request, err = m.ChatRequest(s.config().MergeSystem)
+		}
+	default:
+		c.chat = strings.HasPrefix(path, wire.PathChat)
+		if c.request, err = readRequest(req); err == nil {
+			err = c.request.Validate(c.chat)
+		}
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	c.id = "cmpl-" + requestID(req, c.request)
+	if c.chat {
+		c.id = "chat" + c.id
+	}
+	return c, nil, nil
 }
 
 // requestID returns the id of a completion for the client: from the header, from the body, or a random one.

@@ -22,10 +22,6 @@ type topLogprob struct {
 	Bytes   []int   `json:"bytes"`
 }
 
-type chatLogprobList struct {
-	Content []tokenLogprob `json:"content"`
-}
-
 type textLogprobList struct {
 	TextOffset    []int                `json:"text_offset"`
 	TokenLogprobs []float64            `json:"token_logprobs"`
@@ -52,16 +48,13 @@ func tokenText(t *bpe.Tokenizer, id int32) (text string, bytes []int) {
 	return strings.ToValidUTF8(t.Bytes[id], "\uFFFD"), bytes
 }
 
-func (c *completion) chatLogprobs(list []tokenLogprob) json.RawMessage {
+// logprobs writes a list, in a text completion with the place of each token in its text.
+func (c *completion) logprobs(list []tokenLogprob, offset int) json.RawMessage {
 	if c.request.Alternatives < 0 {
 		return wire.Null
 	}
-	return wire.RawJSON(chatLogprobList{Content: list})
-}
-
-func (c *completion) textLogprobs(list []tokenLogprob, offset int) json.RawMessage {
-	if c.request.Alternatives < 0 {
-		return wire.Null
+	if c.chat {
+		return wire.RawJSON(map[string]any{"content": list})
 	}
 	var out textLogprobList
 	for _, l := range list {

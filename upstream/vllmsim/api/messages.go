@@ -3,10 +3,9 @@ package api
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 
-	"carryover/upstream/vllmsim/fault"
-	"carryover/upstream/vllmsim/request"
 	"carryover/upstream/vllmsim/wire"
 )
 
@@ -49,31 +48,12 @@ type messageUsage struct {
 // messageTurn is one request of this API on its way through the engine.
 type messageTurn struct{ *completion }
 
-func (s *Endpoints) serveMessages(w http.ResponseWriter, req *http.Request, f *fault.Active) error {
-	m, err := request.ReadMessages(req)
-	if err != nil {
-		return err
-	}
-	r, err := m.ChatRequest(s.config().MergeSystem)
-	if err != nil {
-		return err
-	}
-	t := &messageTurn{&completion{endpoints: s, request: r, chat: true, fault: f, id: "chatcmpl-" + requestID(req, r)}}
-	return t.serve(w, req, t.respond, t.stream)
-}
-
 // respond answers at the end. What fails is a 500, in the shape of wire.ErrorAnswer.
 func (t *messageTurn) respond(ctx context.Context, w http.ResponseWriter) error {
-	ch := t.choices[0]
-	for ch.finish == "" {
-		if _, err := t.advance(ctx, ch); err != nil {
-			return failure(err)
-		}
-	}
-	params, err := faultParams(t.fault, t.engine, t.answeredParams())
-	if err != nil {
+	if err := t.finish(ctx); err != nil {
 		return err
 	}
+	ch, params := t.choices[0], t.params()
 	if string(params) == "null" {
 		params = nil // left out, as every null
 	}
@@ -130,34 +110,19 @@ func (t *messageTurn) messageUsage() messageUsage {
 	return m
 }
 
-// countAnswer is the answer of /v1/messages/count_tokens.
-type countAnswer struct {
-	InputTokens       int          `json:"input_tokens"`
-	ContextManagement countContext `json:"context_management"`
-}
-
-type countContext struct {
-	Original int `json:"original_input_tokens"`
-}
-
 // serveCount renders a request and says how long it is. It needs no max_tokens and knows no kv_transfer_params
 // (AnthropicCountTokensRequest, anthropic/protocol.py).
 func (s *Endpoints) serveCount(w http.ResponseWriter, req *http.Request) error {
-	m, err := request.ReadMessages(req)
+	c, _, err := s.read(req)
+	if err == nil {
+		err = s.checkModel(c.request.Model)
+	}
 	if err != nil {
 		return err
 	}
-	m.KVTransferParams = nil
-	r, err := m.ChatRequest(s.config().MergeSystem)
+	p, err := s.renderPrompt(c.request.Conversation(true))
 	if err != nil {
 		return err
 	}
-	if err := s.checkModel(r.Model); err != nil {
-		return err
-	}
-	p, err := s.renderPrompt(r.Conversation(true))
-	if err != nil {
-		return err
-	}
-	return wire.WriteJSON(w, http.StatusOK, countAnswer{InputTokens: len(p.ids), ContextManagement: countContext{Original: len(p.ids)}})
+	return wire.WriteJSON(w, http.StatusOK, json.RawMessage(fmt.Sprintf(`{"input_tokens":%[1]d,"context_management":{"original_input_tokens":%[1]d}}`, len(p.ids))))
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"net/http"
 
-	"carryover/upstream/vllmsim/engine"
 	"carryover/upstream/vllmsim/fault"
 	"carryover/upstream/vllmsim/wire"
 )
@@ -15,43 +14,32 @@ import (
 // (message_stream_converter, anthropic/serving.py), and the first comes with the engine's first output, even if that is an error.
 func (t *messageTurn) stream(ctx context.Context, w http.ResponseWriter) error {
 	s := newMessageStream(w, func() string { return wire.RandomHex(16) })
-	if err := s.Open(); err != nil {
-		return err
-	}
 	ch := t.choices[0]
-	for first := true; ch.finish == ""; first = false {
-		p, err := t.advance(ctx, ch)
-		if err == nil && t.fault.Is(fault.ErrorEvent) {
-			err = engine.ErrLoadFailed // stands for any error that the client sees
-		}
-		if err != nil && errors.Is(failure(err), wire.ErrConnectionGone) {
-			return wire.ErrConnectionGone
+	for first := true; ch.finish == "" && s.Err == nil; first = false {
+		p, err := t.streamed(ctx, ch)
+		if errors.Is(err, wire.ErrConnectionGone) {
+			return err
 		}
 		if first {
-			if err := s.start(t.opening()); err != nil {
-				return err
-			}
+			s.start(t.opening())
 		}
 		if err != nil {
-			return s.fail(wire.MessageStreamError(t.endpoints.config()))
+			s.fail(wire.MessageStreamError(t.endpoints.config()))
+			return s.Err
 		}
-		if err := s.piece(p); err != nil {
-			return err
-		}
+		s.piece(p)
 	}
-	end := messageEnd{usage: t.messageUsage()}
-	end.delta.StopReason, end.delta.StopSequence = t.messageStop(ch)
-	if t.endpoints.config().MessageParams {
-		params, err := t.streamParams()
-		if err != nil {
-			return err
-		}
-		if string(params) != "null" {
-			end.params = params
-		}
+	reason, sequence := t.messageStop(ch)
+	end := messageEvent{Type: "message_delta", Delta: stopDelta{reason, sequence}}
+	if params := t.streamParams(); t.endpoints.config().MessageParams && string(params) != "null" {
+		end.KVTransferParams = params
 	}
-	end.noUsage = t.fault.Is(fault.NoUsage)
-	return s.end(end)
+	if !t.fault.Is(fault.NoUsage) {
+		usage := t.messageUsage()
+		end.Usage = &usage
+	}
+	s.end(end)
+	return s.Err
 }
 
 // opening returns the message of message_start; its input_tokens count the whole prompt.
@@ -95,14 +83,6 @@ type contentDelta struct {
 	Signature   *string `json:"signature,omitempty"`
 }
 
-// messageEnd is the content of message_delta.
-type messageEnd struct {
-	delta   stopDelta
-	usage   messageUsage
-	noUsage bool
-	params  json.RawMessage
-}
-
 type stopDelta struct {
 	StopReason   string  `json:"stop_reason"`
 	StopSequence *string `json:"stop_sequence"`
@@ -110,7 +90,7 @@ type stopDelta struct {
 
 // messageStream writes events. At most one block is open: that of the last text, thought or call.
 type messageStream struct {
-	wire.NamedEvents
+	*wire.Events
 
 	signature func() string
 	index     int
@@ -118,96 +98,72 @@ type messageStream struct {
 }
 
 func newMessageStream(w http.ResponseWriter, signature func() string) *messageStream {
-	return &messageStream{NamedEvents: wire.NewNamedEvents(w), signature: signature}
+	return &messageStream{Events: wire.NewEvents(w), signature: signature}
 }
 
-func (s *messageStream) start(m openingMessage) error {
-	return s.send(messageEvent{Type: "message_start", Message: &m})
+func (s *messageStream) start(m openingMessage) {
+	s.send(messageEvent{Type: "message_start", Message: &m})
 }
 
 // piece writes the events of one token; empty texts and thoughts have no event.
-func (s *messageStream) piece(p piece) error {
+func (s *messageStream) piece(p piece) {
 	empty := ""
 	if p.reasoning != nil && *p.reasoning != "" {
-		if err := s.enter(contentBlock{Type: "thinking", Thinking: &empty}); err != nil {
-			return err
-		}
-		if err := s.delta(contentDelta{Type: "thinking_delta", Thinking: p.reasoning}); err != nil {
-			return err
-		}
+		s.enter(contentBlock{Type: "thinking", Thinking: &empty})
+		s.delta(contentDelta{Type: "thinking_delta", Thinking: p.reasoning})
 	}
 	if p.content != nil && *p.content != "" {
-		if err := s.enter(contentBlock{Type: "text", Text: &empty}); err != nil {
-			return err
-		}
-		if err := s.delta(contentDelta{Type: "text_delta", Text: p.content}); err != nil {
-			return err
-		}
+		s.enter(contentBlock{Type: "text", Text: &empty})
+		s.delta(contentDelta{Type: "text_delta", Text: p.content})
 	}
 	if p.call == nil {
-		return nil
+		return
 	}
 	if p.call.ID != "" {
-		if err := s.leave(); err != nil { // another call has a block of its own
-			return err
-		}
-		if err := s.enter(contentBlock{Type: "tool_use", ID: p.call.ID, Name: p.call.Function.Name, Input: json.RawMessage("{}")}); err != nil {
-			return err
-		}
+		s.leave() // another call has a block of its own
+		s.enter(contentBlock{Type: "tool_use", ID: p.call.ID, Name: p.call.Function.Name, Input: json.RawMessage("{}")})
 	}
-	if p.call.Function.Arguments == "" {
-		return nil
+	if p.call.Function.Arguments != "" {
+		s.delta(contentDelta{Type: "input_json_delta", PartialJSON: &p.call.Function.Arguments})
 	}
-	return s.delta(contentDelta{Type: "input_json_delta", PartialJSON: &p.call.Function.Arguments})
 }
 
 // enter begins a block unless one of its type is open.
-func (s *messageStream) enter(b contentBlock) error {
+func (s *messageStream) enter(b contentBlock) {
 	if s.block == b.Type {
-		return nil
+		return
 	}
-	if err := s.leave(); err != nil {
-		return err
-	}
+	s.leave()
 	s.block = b.Type
-	return s.send(messageEvent{Type: "content_block_start", ContentBlock: &b, Index: &s.index})
+	s.send(messageEvent{Type: "content_block_start", ContentBlock: &b, Index: &s.index})
 }
 
 // leave ends the open block. A thought gets its signature at the end.
-func (s *messageStream) leave() error {
+func (s *messageStream) leave() {
 	if s.block == "" {
-		return nil
+		return
 	}
 	if s.block == "thinking" {
 		signature := s.signature()
-		if err := s.delta(contentDelta{Type: "signature_delta", Signature: &signature}); err != nil {
-			return err
-		}
+		s.delta(contentDelta{Type: "signature_delta", Signature: &signature})
 	}
 	s.block = ""
-	defer func() { s.index++ }()
-	return s.send(messageEvent{Type: "content_block_stop", Index: &s.index})
+	s.send(messageEvent{Type: "content_block_stop", Index: &s.index})
+	s.index++
 }
 
-func (s *messageStream) delta(d contentDelta) error {
-	return s.send(messageEvent{Type: "content_block_delta", Delta: d, Index: &s.index})
+func (s *messageStream) delta(d contentDelta) {
+	s.send(messageEvent{Type: "content_block_delta", Delta: d, Index: &s.index})
 }
 
-func (s *messageStream) end(m messageEnd) error {
-	if err := s.leave(); err != nil {
-		return err
-	}
-	e := messageEvent{Type: "message_delta", Delta: m.delta, KVTransferParams: m.params}
-	if !m.noUsage {
-		e.Usage = &m.usage
-	}
-	if err := s.send(e); err != nil {
-		return err
-	}
-	return s.send(messageEvent{Type: "message_stop"})
+// end writes message_delta and what follows it.
+func (s *messageStream) end(delta messageEvent) {
+	s.leave()
+	s.send(delta)
+	s.send(messageEvent{Type: "message_stop"})
 }
 
 // fail ends a stream with an error event; no message_stop follows.
-func (s *messageStream) fail(e wire.MessageError) error { return s.Write("error", e) }
+func (s *messageStream) fail(e wire.MessageError) { s.Write("error", e) }
 
-func (s *messageStream) send(e messageEvent) error { return s.Write(e.Type, e) }
+func (s *messageStream) send(e messageEvent) { s.Write(e.Type, e) }

@@ -1,6 +1,8 @@
 package api
 
 import (
+	"encoding/json"
+	"fmt"
 	"hash/fnv"
 	"net/http"
 	"slices"
@@ -31,56 +33,25 @@ func (s *Endpoints) checkModel(model string) error {
 		Message: "The model `" + model + "` does not exist. Valid aliases: " + strings.Join(cfg.Served(), ", ") + "."}
 }
 
-type modelList struct {
-	Object string      `json:"object"`
-	Data   []modelCard `json:"data"`
-}
-
-type modelCard struct {
-	ID          string            `json:"id"`
-	Object      string            `json:"object"`
-	Created     int64             `json:"created"`
-	OwnedBy     string            `json:"owned_by"`
-	Root        string            `json:"root"`
-	Parent      *string           `json:"parent"`
-	MaxModelLen *int              `json:"max_model_len"` // null for adapters
-	Permission  []modelPermission `json:"permission"`
-}
-
-type modelPermission struct {
-	ID                 string  `json:"id"`
-	Object             string  `json:"object"`
-	Created            int64   `json:"created"`
-	AllowCreateEngine  bool    `json:"allow_create_engine"`
-	AllowSampling      bool    `json:"allow_sampling"`
-	AllowLogprobs      bool    `json:"allow_logprobs"`
-	AllowSearchIndices bool    `json:"allow_search_indices"`
-	AllowView          bool    `json:"allow_view"`
-	AllowFineTuning    bool    `json:"allow_fine_tuning"`
-	Organization       string  `json:"organization"`
-	Group              *string `json:"group"`
-	IsBlocking         bool    `json:"is_blocking"`
-}
+// modelCard is an element of the list of models.
+const modelCard = `{"id":%s,"object":"model","created":%d,"owned_by":"vllm","root":%s,"parent":%s,"max_model_len":%s,"permission":[{"id":"modelperm-%s",` +
+	`"object":"model_permission","created":%[2]d,"allow_create_engine":false,"allow_sampling":true,"allow_logprobs":true,"allow_search_indices":false,` +
+	`"allow_view":true,"allow_fine_tuning":false,"organization":"*","group":null,"is_blocking":false}]}`
 
 // models lists the served names and behind them the adapters, as show_available_models does.
-func (s *Endpoints) models() modelList {
-	cfg, created := s.config(), s.engines()[0].Started.Unix()
-	card := func(id, root string) modelCard {
-		return modelCard{ID: id, Object: "model", Created: created, OwnedBy: "vllm", Root: root, Permission: []modelPermission{{
-			ID: "modelperm-" + wire.RandomHex(8), Object: "model_permission", Created: created,
-			AllowSampling: true, AllowLogprobs: true, AllowView: true, Organization: "*",
-		}}}
+func (s *Endpoints) models() any {
+	cfg, data := s.config(), []json.RawMessage{}
+	card := func(id, root string, parent, longest any) {
+		data = append(data, json.RawMessage(fmt.Sprintf(modelCard, wire.RawJSON(id), s.engines()[0].Started.Unix(), wire.RawJSON(root), wire.RawJSON(parent), wire.RawJSON(longest), wire.RandomHex(8))))
 	}
-	list := modelList{Object: "list"}
 	for _, name := range cfg.Served() {
-		c := card(name, cfg.ModelPath)
-		c.MaxModelLen = &cfg.MaxModelLen
-		list.Data = append(list.Data, c)
+		card(name, cfg.ModelPath, nil, cfg.MaxModelLen)
 	}
 	for _, name := range cfg.Adapters {
-		c := card(name, "adapters/"+name)
-		c.Parent = &cfg.Model
-		list.Data = append(list.Data, c)
+		card(name, "adapters/"+name, cfg.Model, nil)
 	}
-	return list
+	return struct {
+		Object string            `json:"object"`
+		Data   []json.RawMessage `json:"data"`
+	}{"list", data}
 }

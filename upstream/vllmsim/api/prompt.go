@@ -3,7 +3,7 @@ package api
 import (
 	"encoding/json"
 	"net/http"
-	"strings"
+	"slices"
 
 	"carryover/upstream/vllmsim/request"
 	"carryover/upstream/vllmsim/template"
@@ -62,23 +62,14 @@ func (s *Endpoints) textPrompts(raw json.RawMessage) ([][]int32, error) {
 	case json.Unmarshal(raw, &ids) == nil:
 		lists = [][]int32{ids}
 	default:
-		lists = nil
 		if err := json.Unmarshal(raw, &lists); err != nil {
 			return nil, wire.InvalidBody("body.prompt", "{'type': 'string_type', 'loc': 'body.prompt', 'msg': 'Input should be a valid string'}")
 		}
 	}
-	for _, list := range lists {
-		if len(list) == 0 {
-			return nil, wire.BadRequest("prompt", "The decoder prompt cannot be empty")
-		}
-		if err := s.checkVocabulary(list); err != nil {
-			return nil, err
-		}
-	}
-	if len(lists) == 0 {
+	if len(lists) == 0 || slices.ContainsFunc(lists, func(list []int32) bool { return len(list) == 0 }) {
 		return nil, wire.BadRequest("prompt", "The decoder prompt cannot be empty")
 	}
-	return lists, nil
+	return lists, s.checkVocabulary(slices.Concat(lists...))
 }
 
 func (s *Endpoints) checkVocabulary(ids []int32) error {
@@ -109,10 +100,10 @@ func (s *Endpoints) outputLimit(r *request.Completion, prompt []int32) (int, err
 
 // tokenizeAnswer is the answer of /tokenize.
 type tokenizeAnswer struct {
-	Count       int      `json:"count"`
-	MaxModelLen int      `json:"max_model_len"`
-	Tokens      []int32  `json:"tokens"`
-	TokenStrs   []string `json:"token_strs"`
+	Count       int     `json:"count"`
+	MaxModelLen int     `json:"max_model_len"`
+	Tokens      []int32 `json:"tokens"`
+	TokenStrs   any     `json:"token_strs"` // null without return_token_strs, which no request here sets
 }
 
 func (s *Endpoints) serveTokenize(w http.ResponseWriter, req *http.Request) error {
@@ -125,8 +116,8 @@ func (s *Endpoints) serveTokenize(w http.ResponseWriter, req *http.Request) erro
 	}
 	var ids []int32
 	if r.Messages != nil {
-		if r.ContinueFinal && (r.AddGenerationPrompt == nil || *r.AddGenerationPrompt) {
-			return wire.BadRequest("", "Cannot set both `continue_final_message` and `add_generation_prompt` to True.")
+		if err := r.CheckEnd(); err != nil {
+			return err
 		}
 		var p input
 		p, err = s.renderPrompt(r.Conversation(false))
@@ -141,66 +132,5 @@ func (s *Endpoints) serveTokenize(w http.ResponseWriter, req *http.Request) erro
 	if err != nil {
 		return err
 	}
-	answer := tokenizeAnswer{Count: len(ids), MaxModelLen: s.config().MaxModelLen, Tokens: ids}
-	if r.ReturnTokenStrs {
-		for _, id := range ids {
-			answer.TokenStrs = append(answer.TokenStrs, strings.ToValidUTF8(s.tok.Bytes[id], "\uFFFD"))
-		}
-	}
-	return wire.WriteJSON(w, http.StatusOK, answer)
-}
-
-// generateRequest is the answer of the render endpoints: the request with its prompt as ids.
-type generateRequest struct {
-	RequestID        string          `json:"request_id"`
-	TokenIDs         []int32         `json:"token_ids"`
-	Features         *struct{}       `json:"features"`
-	SamplingParams   map[string]any  `json:"sampling_params"`
-	Model            string          `json:"model"`
-	Stream           bool            `json:"stream"`
-	CacheSalt        *string         `json:"cache_salt"`
-	KVTransferParams json.RawMessage `json:"kv_transfer_params"`
-}
-
-// serveRender answers /v1/chat/completions/render with an object, and /v1/completions/render with a list.
-func (s *Endpoints) serveRender(w http.ResponseWriter, req *http.Request) error {
-	if err := s.scaledOut(); err != nil {
-		return err
-	}
-	r, err := readRequest(req)
-	if err != nil {
-		return err
-	}
-	chat := req.URL.Path == wire.PathChat+"/render"
-	if err := r.Validate(chat); err != nil {
-		return err
-	}
-	if err := s.checkModel(r.Model); err != nil {
-		return err
-	}
-	var prompts [][]int32
-	if chat {
-		p, err := s.chatPrompt(r)
-		if err != nil {
-			return err
-		}
-		prompts = [][]int32{p.ids}
-	} else if prompts, err = s.textPrompts(r.Prompt); err != nil {
-		return err
-	}
-	var answers []generateRequest
-	for _, ids := range prompts {
-		limit, err := s.outputLimit(r, ids)
-		if err != nil {
-			return err
-		}
-		answers = append(answers, generateRequest{
-			RequestID: "chatcmpl-" + requestID(req, r), TokenIDs: ids, Model: s.config().Answered(r.Model), Stream: r.Stream,
-			SamplingParams: map[string]any{"max_tokens": limit}, KVTransferParams: r.KVTransferParams,
-		})
-	}
-	if chat {
-		return wire.WriteJSON(w, http.StatusOK, answers[0])
-	}
-	return wire.WriteJSON(w, http.StatusOK, answers)
+	return wire.WriteJSON(w, http.StatusOK, tokenizeAnswer{Count: len(ids), MaxModelLen: s.config().MaxModelLen, Tokens: ids})
 }

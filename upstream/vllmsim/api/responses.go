@@ -7,6 +7,7 @@ import (
 
 	"carryover/upstream/vllmsim/fault"
 	"carryover/upstream/vllmsim/request"
+	"carryover/upstream/vllmsim/template"
 	"carryover/upstream/vllmsim/wire"
 )
 
@@ -25,19 +26,7 @@ const (
 type responseTurn struct {
 	*completion
 
-	asked    *request.Responses
-	thoughts int // tokens that belong to a thought and have text
-}
-
-func (s *Endpoints) serveResponses(w http.ResponseWriter, req *http.Request, f *fault.Active) error {
-	asked, r, err := s.readTurn(req)
-	if err != nil {
-		return err
-	}
-	// Inside the engine a request is one turn of a conversation, the first.
-	c := &completion{endpoints: s, request: r, chat: true, fault: f, id: asked.RequestID, inside: "_0"}
-	t := &responseTurn{completion: c, asked: asked}
-	return c.serve(w, req, t.respond, t.stream)
+	asked *request.Responses
 }
 
 // readTurn reads a request of this API, and refuses requests that need the store.
@@ -56,42 +45,19 @@ func (s *Endpoints) readTurn(req *http.Request) (*request.Responses, *request.Co
 	return asked, r, err
 }
 
-// next samples one token.
-func (t *responseTurn) next(ctx context.Context) (piece, error) {
-	p, err := t.advance(ctx, t.choices[0])
-	if p.reasoning != nil && *p.reasoning != "" {
-		t.thoughts++
-	}
-	if !t.shows() {
-		p.reasoning = nil
-	}
-	return p, err
-}
-
-// shows reports whether answers contain thoughts.
-func (t *responseTurn) shows() bool {
-	return t.asked.IncludeReasoning == nil || *t.asked.IncludeReasoning
-}
-
 // respond answers at the end.
 func (t *responseTurn) respond(ctx context.Context, w http.ResponseWriter) error {
-	for t.choices[0].finish == "" {
-		if _, err := t.next(ctx); err != nil {
-			return failure(err)
-		}
-	}
-	o, err := t.completed(t.items())
-	if err != nil {
+	if err := t.finish(ctx); err != nil {
 		return err
 	}
-	return wire.WriteJSON(w, http.StatusOK, o)
+	return wire.WriteJSON(w, http.StatusOK, t.completed(t.items()))
 }
 
 // items returns the output of a whole answer (build_response_output_items, responses/utils.py). An answer without text has no items. If the
 // limit has cut the answer, the last item is incomplete, except a thought, which has no status.
 func (t *responseTurn) items() []any {
 	items, out := []any{}, t.choices[0].out
-	if thought := out.reasoning.String(); thought != "" && t.shows() {
+	if thought := out.reasoning.String(); thought != "" && t.request.Reasons() {
 		items = append(items, newReasoningItem(itemID(kindReasoning), nil, &thought))
 	}
 	if text := out.wholeText(); text != "" {
@@ -146,19 +112,16 @@ func (t *responseTurn) endStatus() string {
 }
 
 // completed returns the response at the end, also if the limit has cut the answer.
-func (t *responseTurn) completed(items []any) (responseObject, error) {
+func (t *responseTurn) completed(items []any) responseObject {
 	o, ch := t.started(), t.choices[0]
 	o.Output, o.Status = items, statusCompleted
 	if ch.finish == "length" {
 		o.Status, o.IncompleteDetails = statusIncomplete, &incompleteDetails{Reason: "max_output_tokens"}
 	}
 	if !t.asked.Stream || !t.fault.Is(fault.NoUsage) {
-		o.Usage = t.responseUsage()
+		o.Usage = responseUsage(t.usage(), t.thoughts)
 	}
-	var err error
-	if o.KVTransferParams, err = faultParams(t.fault, t.engine, t.answeredParams()); err != nil {
-		return o, err
-	}
+	o.KVTransferParams = t.params()
 	if t.asked.ResponseMessages {
 		// If the prompt came as ids, the answer does not contain its text.
 		text := ""
@@ -170,14 +133,7 @@ func (t *responseTurn) completed(items []any) (responseObject, error) {
 		}
 		o.OutputMessages = []rawMessage{{Message: ch.out.text, Tokens: append([]int32{}, ch.told...), Type: rawMessageType}}
 	}
-	return o, nil
-}
-
-func (t *responseTurn) responseUsage() *responseUsage {
-	u := t.usage()
-	r := newResponseUsage(u)
-	r.OutputDetails.ReasoningTokens = t.thoughts
-	return &r
+	return o
 }
 
 // floatOr returns a number as Python writes a float; if f is nil, the number is absent.
@@ -185,22 +141,5 @@ func floatOr(f *float64, absent float64) json.RawMessage {
 	if f != nil {
 		absent = *f
 	}
-	return json.RawMessage(wire.PythonFloat(absent))
-}
-
-// serveResponsesRender answers /v1/responses/render: the ids that /v1/responses would use. Its answer was not recorded; it is that of
-// /v1/messages/render, which the same code of vLLM writes.
-func (s *Endpoints) serveResponsesRender(w http.ResponseWriter, req *http.Request) error {
-	if err := s.scaledOut(); err != nil {
-		return err
-	}
-	asked, r, err := s.readTurn(req)
-	if err != nil {
-		return err
-	}
-	a, err := s.rendered(r, asked.RequestID)
-	if err != nil {
-		return err
-	}
-	return wire.WriteJSON(w, http.StatusOK, a)
+	return json.RawMessage(template.PythonFloat(absent))
 }

@@ -1,10 +1,11 @@
 package api
 
 import (
+	"encoding/json"
+	"fmt"
+
 	"carryover/upstream/vllmsim/request"
 )
-
-import "encoding/json"
 
 // responseObject is a response, in an answer and in events, in the key order of testdata/exchanges/vllm-0.32-agents 08
 // and vllm-0.33.
@@ -37,7 +38,7 @@ type responseObject struct {
 	Text               json.RawMessage    `json:"text"`
 	TopLogprobs        *int               `json:"top_logprobs"`
 	Truncation         string             `json:"truncation"`
-	Usage              *responseUsage     `json:"usage"`
+	Usage              json.RawMessage    `json:"usage"`
 	User               *string            `json:"user"`
 	PresencePenalty    json.RawMessage    `json:"presence_penalty"`
 	FrequencyPenalty   json.RawMessage    `json:"frequency_penalty"`
@@ -125,40 +126,13 @@ type callItem struct {
 	Status    string    `json:"status"`
 }
 
-type responseUsage struct {
-	InputTokens   int                   `json:"input_tokens"`
-	InputDetails  responseInputDetails  `json:"input_tokens_details"`
-	OutputTokens  int                   `json:"output_tokens"`
-	OutputDetails responseOutputDetails `json:"output_tokens_details"`
-	TotalTokens   int                   `json:"total_tokens"`
-}
-
-type responseInputDetails struct {
-	CachedTokens        int   `json:"cached_tokens"`
-	CacheWriteTokens    int   `json:"cache_write_tokens"`
-	InputTokensPerTurn  []int `json:"input_tokens_per_turn"`
-	CachedTokensPerTurn []int `json:"cached_tokens_per_turn"`
-}
-
-type responseOutputDetails struct {
-	ReasoningTokens         int   `json:"reasoning_tokens"`
-	ToolOutputTokens        int   `json:"tool_output_tokens"`
-	OutputTokensPerTurn     []int `json:"output_tokens_per_turn"`
-	ToolOutputTokensPerTurn []int `json:"tool_output_tokens_per_turn"`
-}
-
-// newResponseUsage fills details with zeros where chat omits them because --enable-prompt-tokens-details is off.
-func newResponseUsage(u usage) responseUsage {
-	r := responseUsage{
-		InputTokens: u.PromptTokens, OutputTokens: u.CompletionTokens, TotalTokens: u.TotalTokens,
-		InputDetails:  responseInputDetails{InputTokensPerTurn: []int{}, CachedTokensPerTurn: []int{}},
-		OutputDetails: responseOutputDetails{OutputTokensPerTurn: []int{}, ToolOutputTokensPerTurn: []int{}},
-	}
+// responseUsage has zeros where chat omits details because --enable-prompt-tokens-details is off.
+func responseUsage(u usage, thoughts int) json.RawMessage {
+	cached, created := 0, 0
 	if d := u.PromptDetails; d != nil {
-		r.InputDetails.CachedTokens = d.CachedTokens
-		if d.CreatedCacheTokens != nil {
-			r.InputDetails.CacheWriteTokens = *d.CreatedCacheTokens
-		}
+		cached, created = d.CachedTokens, *d.CreatedCacheTokens
 	}
-	return r
+	return json.RawMessage(fmt.Sprintf(`{"input_tokens":%d,"input_tokens_details":{"cached_tokens":%d,"cache_write_tokens":%d,"input_tokens_per_turn":[],`+
+		`"cached_tokens_per_turn":[]},"output_tokens":%d,"output_tokens_details":{"reasoning_tokens":%d,"tool_output_tokens":0,"output_tokens_per_turn":[],`+
+		`"tool_output_tokens_per_turn":[]},"total_tokens":%d}`, u.PromptTokens, cached, created, u.CompletionTokens, thoughts, u.TotalTokens))
 }

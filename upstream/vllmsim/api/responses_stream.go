@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"strings"
 
@@ -14,33 +13,26 @@ import (
 // cannot serialise its own error there, and the connection is cut (testdata/exchanges/vllm-0.32-agents 11).
 func (t *responseTurn) stream(ctx context.Context, w http.ResponseWriter) error {
 	s := newResponseStream(w, itemID)
-	if err := errors.Join(s.Open(), s.begin(t.started())); err != nil {
-		return wire.ErrConnectionGone
-	}
-	for t.choices[0].finish == "" {
-		p, err := t.next(ctx)
+	s.begin(t.started())
+	for t.choices[0].finish == "" && s.Err == nil {
+		p, err := t.advance(ctx, t.choices[0])
 		if err != nil {
 			return wire.ErrConnectionGone
 		}
 		if t.fault.Is(fault.ErrorEvent) {
-			return s.fail(wire.InternalError())
+			s.fail(wire.InternalError())
+			return s.Err
 		}
-		if err := s.piece(p); err != nil {
-			return err
-		}
+		s.piece(p)
 	}
-	if err := s.end(t.endStatus()); err != nil {
-		return err
-	}
-	o, err := t.completed(s.items)
-	if err != nil {
-		return err
-	}
+	s.end(t.endStatus())
+	o := t.completed(s.items)
 	last := "response.completed"
 	if o.Status == statusIncomplete && t.endpoints.config().Since033() {
 		last = "response.incomplete"
 	}
-	return s.send(responseEvent{Type: last, Response: &o})
+	s.send(responseEvent{Type: last, Response: &o})
+	return s.Err
 }
 
 // responseEvent is the data of an event; which members it has depends on its type.
@@ -62,7 +54,7 @@ type responseEvent struct {
 
 // responseStream writes events. At most one item is open: that of the last text, thought or call.
 type responseStream struct {
-	wire.NamedEvents
+	*wire.Events
 
 	newID    func(kind string) string
 	sequence int
@@ -79,42 +71,33 @@ type openItem struct {
 }
 
 func newResponseStream(w http.ResponseWriter, newID func(kind string) string) *responseStream {
-	return &responseStream{NamedEvents: wire.NewNamedEvents(w), newID: newID, items: []any{}}
+	return &responseStream{Events: wire.NewEvents(w), newID: newID, items: []any{}}
 }
 
 // begin writes the events that precede all work.
-func (s *responseStream) begin(o responseObject) error {
-	if err := s.send(responseEvent{Type: "response.created", Response: &o}); err != nil {
-		return err
-	}
-	return s.send(responseEvent{Type: "response.in_progress", Response: &o})
+func (s *responseStream) begin(o responseObject) {
+	s.send(responseEvent{Type: "response.created", Response: &o})
+	s.send(responseEvent{Type: "response.in_progress", Response: &o})
 }
 
 // piece writes the events of one token; empty texts and thoughts have no event.
-func (s *responseStream) piece(p piece) error {
+func (s *responseStream) piece(p piece) {
 	if p.reasoning != nil && *p.reasoning != "" {
-		if err := s.add(kindReasoning, *p.reasoning, responseEvent{Type: "response.reasoning_text.delta"}); err != nil {
-			return err
-		}
+		s.add(kindReasoning, *p.reasoning, responseEvent{Type: "response.reasoning_text.delta"})
 	}
 	if p.content != nil && *p.content != "" {
-		if err := s.add(kindMessage, *p.content, responseEvent{Type: "response.output_text.delta", Logprobs: &[]struct{}{}}); err != nil {
-			return err
-		}
+		s.add(kindMessage, *p.content, responseEvent{Type: "response.output_text.delta", Logprobs: &[]struct{}{}})
 	}
 	if p.call == nil {
-		return nil
+		return
 	}
 	if p.call.ID != "" {
-		if err := s.startCall(p.call); err != nil {
-			return err
-		}
+		s.startCall(p.call)
 	}
-	if p.call.Function.Arguments == "" {
-		return nil
+	if p.call.Function.Arguments != "" {
+		s.item.text.WriteString(p.call.Function.Arguments)
+		s.sendOf(responseEvent{Type: "response.function_call_arguments.delta", Delta: p.call.Function.Arguments})
 	}
-	s.item.text.WriteString(p.call.Function.Arguments)
-	return s.sendOf(responseEvent{Type: "response.function_call_arguments.delta", Delta: p.call.Function.Arguments})
 }
 
 // The kinds of items, as prefixes of their ids.
@@ -125,22 +108,18 @@ const (
 )
 
 // add writes text to the open item. If none of this kind is open, it begins one.
-func (s *responseStream) add(kind, text string, delta responseEvent) error {
+func (s *responseStream) add(kind, text string, delta responseEvent) {
 	if s.item == nil || s.item.kind != kind {
-		if err := s.start(kind); err != nil {
-			return err
-		}
+		s.start(kind)
 	}
 	s.item.text.WriteString(text)
 	delta.Delta, delta.ContentIndex = text, new(int)
-	return s.sendOf(delta)
+	s.sendOf(delta)
 }
 
 // start begins an item of text.
-func (s *responseStream) start(kind string) error {
-	if err := s.leave(); err != nil {
-		return err
-	}
+func (s *responseStream) start(kind string) {
+	s.end(statusCompleted)
 	s.item = &openItem{kind: kind, id: s.newID(kind)}
 	goesOn := "in_progress"
 	var item, part any
@@ -151,70 +130,53 @@ func (s *responseStream) start(kind string) error {
 		empty.Logprobs = []struct{}{}
 		item, part = newMessageItem(s.item.id, goesOn, nil), empty
 	}
-	if err := s.sendItem("response.output_item.added", item); err != nil {
-		return err
-	}
-	return s.sendOf(responseEvent{Type: "response.content_part.added", ContentIndex: new(int), Part: part})
+	s.sendItem("response.output_item.added", item)
+	s.sendOf(responseEvent{Type: "response.content_part.added", ContentIndex: new(int), Part: part})
 }
 
 // startCall begins a call; another call is an item of its own.
-func (s *responseStream) startCall(call *toolCallDelta) error {
-	if err := s.leave(); err != nil {
-		return err
-	}
+func (s *responseStream) startCall(call *toolCallDelta) {
+	s.end(statusCompleted)
 	s.item = &openItem{kind: kindCall, id: s.newID(kindCall)}
 	s.item.call = callItem{CallID: call.ID, Name: call.Function.Name, Type: "function_call", ID: s.item.id, Status: "in_progress"}
-	return s.sendItem("response.output_item.added", s.item.call)
+	s.sendItem("response.output_item.added", s.item.call)
 }
 
-// leave ends the open item because another one follows.
-func (s *responseStream) leave() error { return s.end(statusCompleted) }
-
-// end ends the open item with a status.
-func (s *responseStream) end(done string) error {
+// end ends the open item with a status: completed if another one follows.
+func (s *responseStream) end(done string) {
 	if s.item == nil {
-		return nil
+		return
 	}
 	text := s.item.text.String()
 	var item any
-	var err error
 	switch s.item.kind {
 	case kindReasoning:
 		item = newReasoningItem(s.item.id, &done, &text)
-		err = s.endText(responseEvent{Type: "response.reasoning_text.done", Text: &text}, reasoningPart{Text: text, Type: "reasoning_text"})
+		s.endText(responseEvent{Type: "response.reasoning_text.done", Text: &text}, reasoningPart{Text: text, Type: "reasoning_text"})
 	case kindMessage:
 		item = newMessageItem(s.item.id, done, &text)
-		err = s.endText(responseEvent{Type: "response.output_text.done", Text: &text, Logprobs: &[]struct{}{}}, newMessagePart(text))
+		s.endText(responseEvent{Type: "response.output_text.done", Text: &text, Logprobs: &[]struct{}{}}, newMessagePart(text))
 	default:
 		call := s.item.call
 		call.Arguments, call.Status = text, done
 		item = call
-		err = s.sendOf(responseEvent{Type: "response.function_call_arguments.done", Arguments: &text, Name: call.Name})
+		s.sendOf(responseEvent{Type: "response.function_call_arguments.done", Arguments: &text, Name: call.Name})
 	}
-	if err != nil {
-		return err
-	}
-	if err := s.sendItem("response.output_item.done", item); err != nil {
-		return err
-	}
+	s.sendItem("response.output_item.done", item)
 	s.items, s.item = append(s.items, item), nil
-	return nil
 }
 
 // endText writes the ends of a text and of its part.
-func (s *responseStream) endText(e responseEvent, part any) error {
+func (s *responseStream) endText(e responseEvent, part any) {
 	e.ContentIndex = new(int)
-	if err := s.sendOf(e); err != nil {
-		return err
-	}
-	return s.sendOf(responseEvent{Type: "response.content_part.done", ContentIndex: new(int), Part: part})
+	s.sendOf(e)
+	s.sendOf(responseEvent{Type: "response.content_part.done", ContentIndex: new(int), Part: part})
 }
 
 // fail writes OpenAI's error event. vLLM 0.32 does not manage to send it, and no engine that does was observed.
-func (s *responseStream) fail(e *wire.Error) error {
+func (s *responseStream) fail(e *wire.Error) {
 	body := e.Body().Error
-	defer func() { s.sequence++ }()
-	return s.Write("error", responseError{Type: "error", Code: e.Kind, Message: body.Message, Param: body.Param, Sequence: s.sequence})
+	s.Write("error", responseError{Type: "error", Code: e.Kind, Message: body.Message, Param: body.Param, Sequence: s.sequence})
 }
 
 type responseError struct {
@@ -226,21 +188,21 @@ type responseError struct {
 }
 
 // sendItem writes an event that has an item.
-func (s *responseStream) sendItem(name string, item any) error {
+func (s *responseStream) sendItem(name string, item any) {
 	index := len(s.items)
-	return s.send(responseEvent{Type: name, Item: item, OutputIndex: &index})
+	s.send(responseEvent{Type: name, Item: item, OutputIndex: &index})
 }
 
 // sendOf writes an event that names the open item.
-func (s *responseStream) sendOf(e responseEvent) error {
+func (s *responseStream) sendOf(e responseEvent) {
 	index := len(s.items)
 	e.ItemID, e.OutputIndex = s.item.id, &index
-	return s.send(e)
+	s.send(e)
 }
 
 // send writes the next event.
-func (s *responseStream) send(e responseEvent) error {
+func (s *responseStream) send(e responseEvent) {
 	e.Sequence = s.sequence
 	s.sequence++
-	return s.Write(e.Type, e)
+	s.Write(e.Type, e)
 }

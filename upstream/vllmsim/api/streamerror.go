@@ -1,9 +1,7 @@
 package api
 
 import (
-	"errors"
 	"net/http"
-	"slices"
 
 	"carryover/upstream/vllmsim/config"
 	"carryover/upstream/vllmsim/wire"
@@ -11,17 +9,15 @@ import (
 
 // StreamError answers with a stream that has nothing but an internal error, in the shape of the API at path.
 func StreamError(w http.ResponseWriter, path string, c *config.Config) error {
-	e := wire.InternalError()
+	e, s := wire.InternalError(), wire.NewEvents(w)
 	switch path {
 	case wire.PathMessages:
-		s := newMessageStream(w, nil)
-		return errors.Join(s.Open(), s.Write("error", wire.ErrorAnswer(e, path, c)))
+		s.Write("error", wire.ErrorAnswer(e, path, c))
 	case wire.PathResponses:
-		s := newResponseStream(w, nil)
-		return errors.Join(s.Open(), s.fail(e))
+		(&responseStream{Events: s}).fail(e)
 	default:
-		w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
-		_, err := w.Write(slices.Concat([]byte("data: "), wire.ErrorEvent(e, c), []byte("\n\ndata: [DONE]\n\n")))
-		return err
+		s.Raw("", wire.ErrorEvent(e, c))
+		return s.Done()
 	}
+	return s.Err
 }

@@ -96,25 +96,13 @@ func (c *callParser) finish() (toolCall, bool) {
 	return toolCall{ID: c.id, Type: "function", Function: toolFunction{Name: name, Arguments: text}}, true
 }
 
-// jsonEnd returns where the object at the start of s ends, or the length of s while it has not ended.
+// jsonEnd returns where the value at the start of s ends, or the length of s while it has not ended.
 func jsonEnd(s string) (end int, done bool) {
-	depth, quoted := 0, false
-	for i := 0; i < len(s); i++ {
-		switch {
-		case quoted && s[i] == '\\':
-			i++
-		case s[i] == '"':
-			quoted = !quoted
-		case quoted:
-		case s[i] == '{' || s[i] == '[':
-			depth++
-		case s[i] == '}' || s[i] == ']':
-			if depth--; depth <= 0 {
-				return i + 1, true
-			}
-		}
+	dec := json.NewDecoder(strings.NewReader(s))
+	if dec.Decode(new(json.RawMessage)) != nil {
+		return len(s), false
 	}
-	return len(s), false
+	return int(dec.InputOffset()), true
 }
 
 // namedTool reports whether tool_choice names a function.

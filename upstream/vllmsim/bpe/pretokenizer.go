@@ -1,79 +1,25 @@
 package bpe
 
 import (
-	"strings"
+	"regexp"
 	"unicode"
 	"unicode/utf8"
 )
 
-// pretoken returns the length in bytes of the first pre-token of s, which must not be empty.
-// It follows GPT-2's pattern
+// pretokens is GPT-2's pattern
 //
 //	's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
 //
-// by hand, because Go's regexp has no look-ahead. BPE never merges across pre-tokens.
+// but for the look-ahead, which Go has not.
+var pretokens = regexp.MustCompile(`^(?:'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\v\x{85}\p{Z}\p{L}\p{N}]+|[\s\v\x{85}\p{Z}]+)`)
+
+// pretoken returns the length in bytes of the first pre-token of s, which must not be empty. BPE never merges across pre-tokens.
 func pretoken(s string) int {
-	if n := contraction(s); n > 0 {
-		return n
+	found := pretokens.FindString(s)
+	r, last := utf8.DecodeLastRuneInString(found)
+	// Spaces leave the last one to what follows them.
+	if unicode.IsSpace(r) && len(found) < len(s) && len(found) > last {
+		return len(found) - last
 	}
-	start := 0
-	if s[0] == ' ' && len(s) > 1 {
-		start = 1
-	}
-	r, _ := utf8.DecodeRuneInString(s[start:])
-	if class := classOf(r); class != classSpace {
-		return start + runLength(s[start:], class)
-	}
-	n := runLength(s, classSpace)
-	if n == len(s) {
-		return n
-	}
-	_, last := utf8.DecodeLastRuneInString(s[:n])
-	if n > last {
-		return n - last
-	}
-	return n
-}
-
-func contraction(s string) int {
-	if s[0] != '\'' {
-		return 0
-	}
-	for _, c := range [...]string{"'s", "'t", "'re", "'ve", "'m", "'ll", "'d"} {
-		if strings.HasPrefix(s, c) {
-			return len(c)
-		}
-	}
-	return 0
-}
-
-type runeClass int
-
-const (
-	classOther runeClass = iota
-	classSpace
-	classLetter
-	classNumber
-)
-
-func classOf(r rune) runeClass {
-	switch {
-	case unicode.IsSpace(r):
-		return classSpace
-	case unicode.IsLetter(r):
-		return classLetter
-	case unicode.IsNumber(r):
-		return classNumber
-	default:
-		return classOther
-	}
-}
-
-func runLength(s string, class runeClass) int {
-	for i, r := range s {
-		if classOf(r) != class {
-			return i
-		}
-	}
-	return len(s)
+	return len(found)
 }

@@ -177,8 +177,11 @@ func (c *Config) SetDefaults() {
 	orDefault(&c.Template, TemplateChatML)
 	orDefault(&c.Host, "127.0.0.1")
 	orDefault(&c.DPRanks, 1)
-	c.LMCache.setDefaults()
-	c.Storage.setDefaults()
+	orDefault(&c.LMCache.Mode, LMCacheAsync)
+	orDefault(&c.LMCache.TP, 1)
+	orDefault(&c.LMCache.ChunkSize, 256)
+	orDefault(&c.LMCache.Tag, TagProxyNotif)
+	orDefault(&c.Storage.ChunkSize, 64)
 }
 
 func orDefault[T comparable](v *T, value T) {
@@ -192,36 +195,37 @@ func orDefault[T comparable](v *T, value T) {
 func (c *Config) Validate() error {
 	return errors.Join(
 		oneOf("role", c.Role, "prefill", "decode", "both"),
-		oneOf("connector", c.Connector, connectorNames()...),
+		oneOf("connector", c.Connector, ConnectorNIXL, ConnectorLMCache, ConnectorLMCacheStorage, ConnectorMooncake),
 		oneOf("load_failure_policy", c.LoadFailurePolicy, PolicyFail, PolicyRecompute),
 		oneOf("params", c.Params, ParamsFinish, ParamsUsage, ParamsSeparate, ParamsNever),
 		oneOf("sampling", c.Sampling, SamplingCanonical, SamplingNoncanonical),
 		oneOf("template", c.Template, TemplateChatML, TemplateStripReasoning, TemplateThinkingPrompt, TemplateTrim),
-		positive("block_size", float64(c.BlockSize)),
-		positive("blocks", float64(c.Blocks)),
-		positive("max_num_seqs", float64(c.MaxNumSeqs)),
+		positive("block_size", c.BlockSize),
+		positive("blocks", c.Blocks),
+		positive("max_num_seqs", c.MaxNumSeqs),
 		positive("slowness", c.Slowness),
 		c.validateModels(),
-		positive("max_model_len", float64(c.MaxModelLen)),
-		positive("recompute_threshold", float64(c.RecomputeThreshold)),
-		positive("lease", float64(c.Lease)),
-		positive("kv_ttl", float64(c.KVTTL)),
-		positive("mooncake.abort_timeout", float64(c.Mooncake.AbortTimeout)),
+		positive("max_model_len", c.MaxModelLen),
+		positive("recompute_threshold", c.RecomputeThreshold),
+		positive("lease", c.Lease),
+		positive("kv_ttl", c.KVTTL),
+		positive("mooncake.abort_timeout", c.Mooncake.AbortTimeout),
 		positive("time_scale", c.TimeScale),
-		positive("dp_ranks", float64(c.DPRanks)),
+		positive("dp_ranks", c.DPRanks),
 		c.validateConnector(),
 	)
 }
 
 func (c *Config) validateConnector() error {
-	switch c.Connector {
-	case ConnectorLMCache:
+	switch {
+	case c.Connector == ConnectorLMCache:
 		return c.LMCache.validate(c.Role, c.DPRanks)
-	case ConnectorLMCacheStorage:
-		return c.Storage.validate()
-	default:
-		return nil
+	case c.Connector == ConnectorLMCacheStorage && c.Storage.Folder == "":
+		return errors.New("storage.folder: must be given")
+	case c.Connector == ConnectorLMCacheStorage:
+		return positive("storage.chunk_size", c.Storage.ChunkSize)
 	}
+	return nil
 }
 
 func oneOf(key, value string, accepted ...string) error {
@@ -231,7 +235,7 @@ func oneOf(key, value string, accepted ...string) error {
 	return fmt.Errorf("%s %q: must be one of %q", key, value, accepted)
 }
 
-func positive(key string, value float64) error {
+func positive[T int | float64 | time.Duration](key string, value T) error {
 	if value > 0 {
 		return nil
 	}

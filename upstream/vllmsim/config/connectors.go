@@ -1,13 +1,6 @@
 package config
 
-import (
-	"errors"
-	"time"
-)
-
-func connectorNames() []string {
-	return []string{ConnectorNIXL, ConnectorLMCache, ConnectorLMCacheStorage, ConnectorMooncake}
-}
+import "time"
 
 // KVEvents is --kv-events-config with the publisher "zmq".
 type KVEvents struct {
@@ -35,15 +28,6 @@ type Storage struct {
 	Folder string `json:"folder"`
 	// ChunkSize is chunk_size, 64 tokens by default here.
 	ChunkSize int `json:"chunk_size"`
-}
-
-func (c *Storage) setDefaults() { orDefault(&c.ChunkSize, 64) }
-
-func (c *Storage) validate() error {
-	if c.Folder == "" {
-		return errors.New("storage.folder: must be given")
-	}
-	return positive("storage.chunk_size", float64(c.ChunkSize))
 }
 
 // Values of Config.Connector.

@@ -48,13 +48,6 @@ type LMCache struct {
 	Tag string `json:"tag"`
 }
 
-func (c *LMCache) setDefaults() {
-	orDefault(&c.Mode, LMCacheAsync)
-	orDefault(&c.TP, 1)
-	orDefault(&c.ChunkSize, 256)
-	orDefault(&c.Tag, TagProxyNotif)
-}
-
 // validate checks the settings of an instance whose connector this is.
 func (c *LMCache) validate(role string, ranks int) error {
 	var errs []error
@@ -67,8 +60,8 @@ func (c *LMCache) validate(role string, ranks int) error {
 	return errors.Join(append(errs,
 		oneOf("lmcache.mode", c.Mode, LMCacheAsync, LMCacheSync),
 		oneOf("lmcache.tag", c.Tag, TagProxyNotif, TagNixlProxyNotif, TagStoragePDStatus),
-		positive("lmcache.tp", float64(c.TP)),
-		positive("lmcache.chunk_size", float64(c.ChunkSize)),
+		positive("lmcache.tp", c.TP),
+		positive("lmcache.chunk_size", c.ChunkSize),
 	)...)
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 
 	"carryover/upstream/vllmsim/config"
 	"carryover/upstream/vllmsim/engine"
@@ -21,16 +22,12 @@ type lmcache struct {
 	links     *engine.Peers
 	notifiers []*notifier // one for each rank that saves
 
-	mu        sync.Mutex        // guards what follows; behind e.mu where both are held
-	receivers map[string]string // engine ids by the address of the init port; each is learnt once
-	stuck     bool              // the engine answers nothing any more
+	receivers sync.Map    // engine ids by the address of the init port; each is learnt once
+	stuck     atomic.Bool // the engine answers nothing any more
 }
 
-// lmcacheRun is a sender's knowledge of a request.
-type lmcacheRun struct{ spec disaggSpec }
-
 func newLMCache(e *engine.Engine) *lmcache {
-	l := &lmcache{Idle: engine.Idle{Engine: e}, cfg: &e.Cfg.LMCache, found: newChunks(), links: engine.NewPeers(e.Clock), receivers: make(map[string]string)}
+	l := &lmcache{Idle: engine.Idle{Engine: e}, cfg: &e.Cfg.LMCache, found: newChunks(), links: engine.NewPeers(e.Clock)}
 	l.links.Patience = 0
 	if l.sends() {
 		for range l.cfg.Savers() {
@@ -62,29 +59,19 @@ func (l *lmcache) Arrive(r *engine.Run) error {
 		l.Engine.Die()
 		return engine.ErrEngineDead
 	}
-	r.Remote = &lmcacheRun{spec}
+	r.Remote = spec
 	return nil
 }
 
 // Fetch makes a receiver look up a prompt except its last token (skip_last_n_tokens 1). It does not read what its own prefix cache holds.
 func (l *lmcache) Fetch(ctx context.Context, r *engine.Run) error {
-	e, prompt := r.Engine, r.Req.Prompt
+	prompt := r.Req.Prompt
 	if l.sends() {
 		return l.parkIfStuck(ctx, r)
 	}
 	content, landed := l.found.take(chunkKeys(r.Req.Seed^tags(r.Req.Params), prompt[:len(prompt)-1], l.cfg.ChunkSize, true), r.Local)
-	e.Mu.Lock()
-	defer e.Mu.Unlock()
-	if len(content) <= r.Local {
-		return nil
-	}
-	for i := r.Local; i < len(content); i++ {
-		*e.Pool.Slot(r.Blocks, i) = content[i]
-	}
-	r.External = len(content) - r.Local
-	e.Stats.Loads++
-	if !landed {
-		e.Stats.EarlyReads++
+	if r.Fill(content) && !landed {
+		r.Engine.Count(&r.Engine.Stats.EarlyReads, 1)
 	}
 	return nil
 }
@@ -93,7 +80,7 @@ func (l *lmcache) Fetch(ctx context.Context, r *engine.Run) error {
 // address. If nobody listens there, the engine answers nothing any more, while /health stays 200 (measured). In mode "sync" the transfer
 // is part of the step too, and a receiver that was killed stops the engine (measured); in "async" the answer comes, and nothing else.
 func (l *lmcache) Prompted(ctx context.Context, r *engine.Run) error {
-	known, ok := r.Remote.(*lmcacheRun)
+	spec, ok := r.Remote.(disaggSpec)
 	if !ok {
 		return nil
 	}
@@ -104,13 +91,13 @@ func (l *lmcache) Prompted(ctx context.Context, r *engine.Run) error {
 	if err := l.parkIfStuck(ctx, r); err != nil {
 		return err
 	}
-	h := l.newHandover(r, known.spec)
+	h := l.newHandover(r, spec)
 	for rank := range h.ranks {
 		if l.introduce(h, rank) != nil {
 			return l.stickAndPark(ctx, r)
 		}
 	}
-	l.Engine.Count(func(s *engine.Stats) { s.Pushing++ }) // before the answer: in "async" the answer does not wait
+	l.Engine.Count(&l.Engine.Stats.Pushing, 1) // before the answer: in "async" the answer does not wait
 	if l.cfg.Mode == config.LMCacheAsync {
 		l.Engine.Async.Spawn(func() { l.deliver(h) })
 		return nil
@@ -124,7 +111,7 @@ func (l *lmcache) Prompted(ctx context.Context, r *engine.Run) error {
 // Finish answers with the first token if the request asks for it. No blocks stay pinned. The caller holds e.mu.
 func (l *lmcache) Finish(r *engine.Run) *engine.ParamsOut {
 	l.Engine.Free(r.Blocks)
-	if known, ok := r.Remote.(*lmcacheRun); ok && known.spec.FirstToken {
+	if spec, ok := r.Remote.(disaggSpec); ok && spec.FirstToken {
 		return &engine.ParamsOut{Other: firstToken{r.Output[0]}}
 	}
 	return nil
@@ -133,13 +120,8 @@ func (l *lmcache) Finish(r *engine.Run) *engine.ParamsOut {
 // Drop ends a sender if a request that asked for its first token is aborted before that token: request_finished
 // (vllm_v1_adapter.py) looks the token up without a check. A stuck sender takes no aborts. Both are measured. The caller holds e.mu.
 func (l *lmcache) Drop(r *engine.Run, _ error) {
-	known, ok := r.Remote.(*lmcacheRun)
-	if !ok || !known.spec.FirstToken || len(r.Output) > 0 || l.Engine.Ctx.Err() != nil {
-		return
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if !l.stuck {
+	spec, ok := r.Remote.(disaggSpec)
+	if ok && spec.FirstToken && len(r.Output) == 0 && l.Engine.Ctx.Err() == nil && !l.stuck.Load() {
 		l.Engine.DieInStep()
 	}
 }
@@ -167,18 +149,13 @@ func (l *lmcache) Answer(req engine.SideRequest) (engine.SideReply, bool) {
 }
 
 func (l *lmcache) parkIfStuck(ctx context.Context, r *engine.Run) error {
-	l.mu.Lock()
-	stuck := l.stuck
-	l.mu.Unlock()
-	if !stuck {
+	if !l.stuck.Load() {
 		return nil
 	}
 	return r.Park(ctx)
 }
 
 func (l *lmcache) stickAndPark(ctx context.Context, r *engine.Run) error {
-	l.mu.Lock()
-	l.stuck = true
-	l.mu.Unlock()
+	l.stuck.Store(true)
 	return r.Park(ctx)
 }

@@ -13,14 +13,10 @@ import (
 func packed(members ...any) []byte {
 	b := msgp.AppendMapHeader(nil, uint32(len(members)/2))
 	for _, m := range members {
-		switch m := m.(type) {
-		case string:
-			b = msgp.AppendString(b, m)
-		case int:
-			b = msgp.AppendUint(b, uint(m))
-		default:
-			b = msgp.AppendNil(b)
+		if n, ok := m.(int); ok {
+			m = uint(n) // in its shortest form
 		}
+		b, _ = msgp.AppendIntf(b, m) // it knows the types of all members
 	}
 	return b
 }

@@ -22,20 +22,14 @@ type handover struct {
 // newHandover copies the KV of a prompt. It sends the whole prompt, even what the receiver already has, and the last chunk even if it is
 // not full (save_unfull_chunk).
 func (l *lmcache) newHandover(r *engine.Run, spec disaggSpec) *handover {
-	e, prompt := l.Engine, r.Req.Prompt
+	prompt := r.Req.Prompt
 	h := &handover{spec: spec, fault: r.Req.Fault}
 	// A rank without a port fails alone: the answer comes, but this rank stores and announces nothing.
 	h.ranks = min(l.cfg.Savers(), len(h.spec.InitPorts), len(h.spec.AllocPorts))
-	h.takes = time.Duration(engine.CeilDiv(len(prompt), e.Cfg.BlockSize)) * r.Timing().TransferPerBlock
-	e.Mu.Lock()
-	defer e.Mu.Unlock()
-	from := 0
+	h.takes = time.Duration(engine.CeilDiv(len(prompt), l.Engine.Cfg.BlockSize)) * r.Timing().TransferPerBlock
+	content, from := r.Content(), 0
 	for _, key := range chunkKeys(r.Req.Seed^tags(r.Req.Params), prompt, l.cfg.ChunkSize, true) {
-		content := make([]uint64, 0, key.end-from)
-		for i := from; i < key.end; i++ {
-			content = append(content, *e.Pool.Slot(r.Blocks, i))
-		}
-		h.keys, h.content, from = append(h.keys, key.hash), append(h.content, content), key.end
+		h.keys, h.content, from = append(h.keys, key.hash), append(h.content, content[from:key.end]), key.end
 	}
 	return h
 }
@@ -44,27 +38,20 @@ func (l *lmcache) newHandover(r *engine.Run, spec disaggSpec) *handover {
 // learns it (measured: the sender keeps its peers by the spelling of host and init port for its life).
 func (l *lmcache) introduce(h *handover, rank int) error {
 	at := engine.PeerAddress(h.spec.Host, h.spec.InitPorts[rank])
-	l.mu.Lock()
-	_, known := l.receivers[at]
-	l.mu.Unlock()
-	if known {
+	if _, known := l.receivers.Load(at); known {
 		return nil
 	}
 	reply, err := l.links.Call(l.Engine.Ctx, at, engine.SideRequest{Push: &engine.PushRequest{Op: engine.PushInit}})
 	if err != nil {
 		return err
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.receivers[at] = reply.EngineID
+	l.receivers.Store(at, reply.EngineID)
 	return nil
 }
 
 func (l *lmcache) ask(h *handover, p engine.PushRequest) error {
-	l.mu.Lock()
-	id := l.receivers[engine.PeerAddress(h.spec.Host, h.spec.InitPorts[p.Rank])]
-	l.mu.Unlock()
-	_, err := l.links.Call(l.Engine.Ctx, engine.PeerAddress(h.spec.Host, h.spec.AllocPorts[p.Rank]), engine.SideRequest{EngineID: id, Push: &p})
+	id, _ := l.receivers.Load(engine.PeerAddress(h.spec.Host, h.spec.InitPorts[p.Rank]))
+	_, err := l.links.Call(l.Engine.Ctx, engine.PeerAddress(h.spec.Host, h.spec.AllocPorts[p.Rank]), engine.SideRequest{EngineID: id.(string), Push: &p})
 	return err
 }
 
@@ -75,7 +62,7 @@ func (l *lmcache) allocate(h *handover) bool {
 			return false
 		}
 	}
-	l.Engine.Count(func(s *engine.Stats) { s.Pushes++ })
+	l.Engine.Count(&l.Engine.Stats.Pushes, 1)
 	return true
 }
 
@@ -83,7 +70,7 @@ func (l *lmcache) allocate(h *handover) bool {
 // or the engine ends.
 func (l *lmcache) deliver(h *handover) bool {
 	e := l.Engine
-	defer e.Count(func(s *engine.Stats) { s.Pushing-- })
+	defer e.Count(&e.Stats.Pushing, -1)
 	if !l.allocate(h) {
 		return false
 	}
@@ -102,7 +89,7 @@ func (l *lmcache) deliver(h *handover) bool {
 			return false
 		}
 		if p.Op == engine.PushLand {
-			e.Count(func(s *engine.Stats) { s.ChunksPushed += len(p.Keys) })
+			e.Count(&e.Stats.ChunksPushed, len(p.Keys))
 		}
 		l.announce(e.Ctx, h, rank)
 		if p.Op == engine.PushCancel {
@@ -131,7 +118,7 @@ func (l *lmcache) announce(ctx context.Context, h *handover, rank int) {
 	}
 	for _, f := range frames {
 		if l.notifiers[rank].push(ctx, f) {
-			l.Engine.Count(func(s *engine.Stats) { s.Notices++ })
+			l.Engine.Count(&l.Engine.Stats.Notices, 1)
 		}
 	}
 }

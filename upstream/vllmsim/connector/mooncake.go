@@ -38,7 +38,7 @@ func (m *mooncake) Fetch(ctx context.Context, r *engine.Run) error {
 	}
 	t := &mooncakeTransfer{ended: make(chan struct{}), blocks: slices.Clone(r.Blocks[r.Local/e.Cfg.BlockSize:]), perBlock: r.Timing().TransferPerBlock}
 	e.Async.Spawn(func() { m.load(p, t) })
-	r.Deferred(func(s *engine.Stats) *int { return &s.Loading }, func() {
+	r.Deferred(&e.Stats.Loading, func() {
 		select {
 		case <-t.ended:
 		case <-ctx.Done():
@@ -56,11 +56,11 @@ func (m *mooncake) Fetch(ctx context.Context, r *engine.Run) error {
 	case r.Blocks == nil:
 		return context.Cause(ctx)
 	case t.err != nil:
-		e.Count(func(s *engine.Stats) { s.LoadFailures++ })
+		e.Count(&e.Stats.LoadFailures, 1)
 		return errors.Join(engine.ErrLoadFailed, t.err)
 	}
 	r.External = len(r.Req.Prompt) - r.Local
-	e.Count(func(s *engine.Stats) { s.Loads++ })
+	e.Count(&e.Stats.Loads, 1)
 	_, err := r.LetIn(ctx, engine.Need{Ahead: true}, func() {})
 	return err
 }

@@ -131,7 +131,7 @@ func (m *mooncake) Answer(req engine.SideRequest) (engine.SideReply, bool) {
 	}
 	e := m.Engine
 	if req.EngineID != e.ID {
-		e.Count(func(s *engine.Stats) { s.StaleReads++ })
+		e.Count(&e.Stats.StaleReads, 1)
 		return engine.SideReply{Err: engine.ErrEngineMismatch.Error()}, true
 	}
 	limit := time.NewTimer(e.Clock.Real(e.Cfg.Mooncake.AbortTimeout))

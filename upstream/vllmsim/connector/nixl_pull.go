@@ -26,11 +26,11 @@ func (n *nixl) load(ctx context.Context, r *engine.Run, remote ticket, count int
 	// A client that disconnects does not interrupt the transfer: vLLM keeps the blocks until the transfer is reported.
 	var content []uint64
 	var err error
-	r.Deferred(func(s *engine.Stats) *int { return &s.Loading }, func() {
+	r.Deferred(&e.Stats.Loading, func() {
 		content, err = n.pull(context.WithoutCancel(ctx), r, remote, wanted)
 	})
 	if err != nil {
-		e.Count(func(s *engine.Stats) { s.LoadFailures++ })
+		e.Count(&e.Stats.LoadFailures, 1)
 		// ctx ends some time after the engine's ctx.
 		for _, ended := range []context.Context{ctx, e.Ctx} {
 			if cause := context.Cause(ended); cause != nil {
@@ -76,7 +76,7 @@ func (n *nixl) pull(ctx context.Context, r *engine.Run, remote ticket, blocks []
 		return nil, fmt.Errorf("handshake: compatibility hash of %q there, of %q here", hello.Kind, e.Kind())
 	}
 	if remote.expiry != 0 && remote.expiry-hello.Now < engine.ExpiryMargin {
-		e.Count(func(s *engine.Stats) { s.DeclinedReads++ })
+		e.Count(&e.Stats.DeclinedReads, 1)
 		return nil, engine.ErrDeclined
 	}
 	side.Op, side.Blocks, side.Registration = engine.OpRead, blocks, n.registrationOf(remote, hello.Registration)
@@ -114,7 +114,7 @@ func done(t ticket) engine.SideRequest {
 func (n *nixl) notify(ctx context.Context, side engine.SideRequest, t ticket) {
 	reply, err := n.Engine.Peers.Call(ctx, engine.PeerAddress(t.host, t.port), side)
 	if err != nil {
-		n.Engine.Count(func(s *engine.Stats) { s.FailedNotices++ })
+		n.Engine.Count(&n.Engine.Stats.FailedNotices, 1)
 	}
 	n.heed(reply.Verdict)
 }
@@ -136,15 +136,11 @@ func introduce(r *engine.Run, side *engine.SideRequest, remote ticket) {
 
 // heed counts the verdict of the blocks' owner.
 func (n *nixl) heed(v engine.Verdict) {
-	if v == 0 {
-		return
+	e := n.Engine
+	if v&engine.VerdictUneven != 0 {
+		e.Count(&e.Stats.UnevenHandBacks, 1)
 	}
-	n.Engine.Count(func(s *engine.Stats) {
-		if v&engine.VerdictUneven != 0 {
-			s.UnevenHandBacks++
-		}
-		if v&engine.VerdictOtherSalt != 0 {
-			s.OtherSalts++
-		}
-	})
+	if v&engine.VerdictOtherSalt != 0 {
+		e.Count(&e.Stats.OtherSalts, 1)
+	}
 }

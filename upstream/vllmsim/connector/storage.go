@@ -38,36 +38,18 @@ func (s *storage) Fetch(_ context.Context, r *engine.Run) error {
 		}
 		content = append(content, part...)
 	}
-	e, loaded := r.Engine, min(len(content), len(r.Req.Prompt)-1)
-	e.Mu.Lock()
-	defer e.Mu.Unlock()
-	if loaded <= r.Local {
-		return nil
-	}
-	for i := r.Local; i < loaded; i++ {
-		*e.Pool.Slot(r.Blocks, i) = content[i]
-	}
-	r.External = loaded - r.Local
-	e.Stats.Loads++
+	r.Fill(content[:min(len(content), len(r.Req.Prompt)-1)])
 	return nil
 }
 
 // Prompted saves the chunks that the folder lacks.
 func (s *storage) Prompted(ctx context.Context, r *engine.Run) error {
-	from := 0
+	content, from := r.Content(), 0
 	for _, key := range s.keys(r) {
-		if _, err := os.Stat(s.path(key)); err == nil {
-			from = key.end
-			continue
-		}
-		part := make([]uint64, 0, key.end-from)
-		s.Engine.Mu.Lock()
-		for ; from < key.end; from++ {
-			part = append(part, *s.Engine.Pool.Slot(r.Blocks, from))
-		}
-		s.Engine.Mu.Unlock()
-		if s.save(key, part) == nil { // others compute a chunk that is not saved
-			s.Engine.Count(func(n *engine.Stats) { n.ChunksPushed++ })
+		part := content[from:key.end]
+		from = key.end
+		if _, err := os.Stat(s.path(key)); err != nil && s.save(key, part) == nil { // others compute a chunk that is not saved
+			s.Engine.Count(&s.Engine.Stats.ChunksPushed, 1)
 		}
 	}
 	return context.Cause(ctx)
@@ -75,20 +57,14 @@ func (s *storage) Prompted(ctx context.Context, r *engine.Run) error {
 
 // save writes a chunk so that no reader sees a part of it.
 func (s *storage) save(key chunkKey, part []uint64) error {
-	var raw bytes.Buffer
-	if err := gob.NewEncoder(&raw).Encode(part); err != nil {
-		return fmt.Errorf("encode chunk: %w", err)
-	}
 	file, err := os.CreateTemp(s.Engine.Cfg.Storage.Folder, ".chunk-*")
 	if err != nil {
-		return fmt.Errorf("save chunk: %w", err)
+		return err
 	}
-	_, err = file.Write(raw.Bytes())
+	err = gob.NewEncoder(file).Encode(part)
 	if err = errors.Join(err, file.Close()); err == nil {
 		err = os.Rename(file.Name(), s.path(key))
 	}
-	if err != nil {
-		return errors.Join(fmt.Errorf("save chunk: %w", err), os.Remove(file.Name()))
-	}
-	return nil
+	_ = os.Remove(file.Name()) // which has another name now
+	return err
 }

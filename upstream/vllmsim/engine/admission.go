@@ -20,28 +20,19 @@ type Request struct {
 	Params   *ParamsIn
 	Sibling  bool   // a later sequence of its HTTP request; one goroutine runs them all, so it must not wait for the first one's place
 	Seed     uint64 // stands for the weights; an adapter changes it
-	Simulated
-	Sampling
-	LegKind
-}
 
-// Sampling says which tokens a request gets.
-type Sampling struct {
+	// Which tokens it gets.
 	MaxTokens int
 	MinTokens int
 	StopIDs   []int32
 	IgnoreEOS bool
 	Variant   int // index among the children of n > 1
-}
 
-// LegKind is what the simulator recognises in a request, and vLLM does not.
-type LegKind struct {
+	// What the simulator recognises in a request, and vLLM does not.
 	HandsBack bool
 	Releases  bool
-}
 
-// Simulated is how a request is made to differ from one to a real engine.
-type Simulated struct {
+	// How it is made to differ from one to a real engine.
 	Fault    *fault.Active
 	Holds    *Holds  // points at which hand-backs stop
 	Slowness float64 // factor of the time that the engine takes
@@ -71,13 +62,13 @@ func (e *Engine) Start(ctx context.Context, req *Request) (*Run, error) {
 	if err := errors.Join(context.Cause(e.Ctx), context.Cause(ctx)); err != nil {
 		return nil, err
 	}
-	e.Count(func(s *Stats) {
-		s.Requests++
-		s.Running++
-		if req.HandsBack {
-			s.HandBacks++
-		}
-	})
+	e.Mu.Lock()
+	e.Stats.Requests++
+	e.Stats.Running++
+	if req.HandsBack {
+		e.Stats.HandBacks++
+	}
+	e.Mu.Unlock()
 	r := &Run{Engine: e, Req: req, hashes: kv.BlockHashes(req.Salt, req.Prompt, req.Media, e.Cfg.BlockSize)}
 	if err := r.admit(ctx); err != nil {
 		r.Drop(err)

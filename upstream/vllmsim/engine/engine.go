@@ -5,12 +5,13 @@ package engine
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"errors"
-	"fmt"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/google/uuid"
 
 	"carryover/upstream/vllmsim/bpe"
 	"carryover/upstream/vllmsim/config"
@@ -21,34 +22,33 @@ import (
 // Engine is one incarnation of one vLLM engine core: its identity, its KV memory, and the blocks that it pins for others.
 // Requests run in the goroutine of their HTTP handler.
 type Engine struct {
-	identity
-	Live      *atomic.Pointer[config.Config] // the configuration with later switches: Bidirectional, Sampling, LoadFailurePolicy, Timing, Slowness
-	tok       *bpe.Tokenizer
+	ID        string
+	Rank      int
+	SidePort  int
+	Started   time.Time                      // process_start_time_seconds
+	Cfg       config.Config                  // as the engine was started
+	Live      *atomic.Pointer[config.Config] // with later switches: Bidirectional, Sampling, LoadFailurePolicy, Timing, Slowness
+	Clock     *Clock
+	Events    *kvevents.Publisher
 	Peers     *Peers
 	Connector Connector
-	life
-	memory
+	tok       *bpe.Tokenizer
 
-	// The mutex of memory guards what follows.
-	running  int       // requests that were let in, without those that read KV of another instance
-	prompts  line      // prompts that wait to be computed; the first one is being computed
-	computed time.Time // when the last prompt was done
-}
-
-// identity is what tells an incarnation from others.
-type identity struct {
-	ID       string
-	Rank     int
-	SidePort int
-	Started  time.Time // process_start_time_seconds
-}
-
-// life is what ends with an incarnation.
-type life struct {
 	// ctx ends when the engine restarts, dies or is closed; its cause says which.
 	Ctx    context.Context //nolint:containedctx // the engine is what ends, and its requests must see why
 	cancel context.CancelCauseFunc
 	Async  Gate // notifications that no request waits for
+
+	Mu      sync.Mutex // guards what follows
+	Pool    *kv.Pool
+	Pins    pins
+	Stats   Stats
+	waiting line // requests that wait to be let in
+	// registered counts how often the KV memory was registered with the transfer library: once at the beginning, and after each sleep.
+	registered int
+	running    int       // requests that were let in, without those that read KV of another instance
+	prompts    line      // prompts that wait to be computed; the first one is being computed
+	computed   time.Time // when the last prompt was done
 }
 
 // Why a request ends without an answer.
@@ -63,14 +63,9 @@ var (
 func New(live *atomic.Pointer[config.Config], rank, sidePort int, tok *bpe.Tokenizer, c *Clock, connect func(*Engine) Connector) *Engine {
 	cfg := *live.Load()
 	e := &Engine{
-		identity: identity{ID: newEngineID(cfg.EngineID, cfg.DPRanks, rank), Rank: rank, SidePort: sidePort, Started: time.Now()},
-		Live:     live,
-		tok:      tok,
-		Peers:    NewPeers(c),
-		memory: memory{
-			Cfg: cfg, Clock: c, Events: kvevents.New(cfg.KVEvents, rank),
-			Pool: kv.NewPool(cfg.Blocks, cfg.BlockSize), Pins: newPins(), registered: 1,
-		},
+		ID: newEngineID(cfg.EngineID, cfg.DPRanks, rank), Rank: rank, SidePort: sidePort, Started: time.Now(),
+		Cfg: cfg, Live: live, Clock: c, Events: kvevents.New(cfg.KVEvents, rank), Peers: NewPeers(c), tok: tok,
+		Pool: kv.NewPool(cfg.Blocks, cfg.BlockSize), Pins: newPins(), registered: 1,
 	}
 	e.Pool.Plain = cfg.NoPrefixCaching
 	if e.Events != nil {
@@ -136,10 +131,7 @@ func (e *Engine) Wait(ctx context.Context, d time.Duration, beat func()) error {
 }
 
 func newEngineID(configured string, ranks, rank int) string {
-	var b [16]byte
-	_, _ = rand.Read(b[:]) // crypto/rand never fails
-	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
-	id := cmp.Or(configured, fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:]))
+	id := cmp.Or(configured, uuid.NewString())
 	if ranks > 1 {
 		id += "_dp" + strconv.Itoa(rank)
 	}

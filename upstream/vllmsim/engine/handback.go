@@ -26,7 +26,7 @@ const (
 )
 
 // judge compares a reader with the pin that it reads, if the pin still exists. The caller holds e.mu.
-func (e *memory) judge(side SideRequest) (v Verdict) {
+func (e *Engine) judge(side SideRequest) (v Verdict) {
 	p, ok := e.Pins.Held[side.RequestID]
 	if !side.Known || !ok {
 		return 0
@@ -92,8 +92,8 @@ func (r *Run) Hold(ctx context.Context, at HandBackPoint) error {
 	if !r.Req.HandsBack || r.Req.Holds.first(at) == nil {
 		return nil
 	}
-	r.Engine.Count(func(s *Stats) { s.HeldHandBacks++ })
-	defer r.Engine.Count(func(s *Stats) { s.HeldHandBacks-- })
+	r.Engine.Count(&r.Engine.Stats.HeldHandBacks, 1)
+	defer r.Engine.Count(&r.Engine.Stats.HeldHandBacks, -1)
 	for {
 		opened := r.Req.Holds.first(at)
 		if opened == nil {

@@ -1,22 +1,19 @@
 package engine
 
+import "strings"
+
 // lexicon returns the choices for each word of a sentence, in order. They are words of testdata/corpus.txt, so that
 // most of them are one or two tokens.
 func lexicon() [8][]string {
+	split := func(list string) []string { return strings.Split(list, ",") }
 	return [8][]string{
-		{"the", "every", "some", "this", "our", "another", "that"},
-		{"quiet", "careful", "old", "young", "gentle", "brave", "clever", "patient", "curious", "tired", "honest", "famous",
-			"distant", "ancient", "humble", "stubborn"},
-		{"river", "reader", "ship", "gardener", "teacher", "engineer", "painter", "baker", "captain", "farmer", "sailor",
-			"doctor", "fox", "merchant", "clerk", "writer", "robot", "village"},
-		{"carries", "opens", "follows", "remembers", "builds", "mixes", "gathers", "watches", "repairs", "answers",
-			"measures", "discovers", "borrows", "imagines", "polishes", "celebrates"},
-		{"a", "the", "that", "one", "another", "this"},
-		{"bright", "deep", "fresh", "silver", "golden", "empty", "hidden", "broken", "frozen", "secret", "simple", "northern",
-			"strange", "purple", "heavy", "wooden", "stone", "copper"},
-		{"tower", "letter", "bridge", "star", "road", "signal", "engine", "gate", "bell", "mountain", "lake", "garden",
-			"library", "melody", "planet", "kettle", "festival", "harbour", "morning", "answer"},
-		{"before", "after", "again", "slowly", "today", "together", "quietly", "at night", "in winter", "in the spring",
-			"behind the house", "for a reason", "without help", "step by step"},
+		split("the,every,some,this,our,another,that"),
+		split("quiet,careful,old,young,gentle,brave,clever,patient,curious,tired,honest,famous,distant,ancient,humble,stubborn"),
+		split("river,reader,ship,gardener,teacher,engineer,painter,baker,captain,farmer,sailor,doctor,fox,merchant,clerk,writer,robot,village"),
+		split("carries,opens,follows,remembers,builds,mixes,gathers,watches,repairs,answers,measures,discovers,borrows,imagines,polishes,celebrates"),
+		split("a,the,that,one,another,this"),
+		split("bright,deep,fresh,silver,golden,empty,hidden,broken,frozen,secret,simple,northern,strange,purple,heavy,wooden,stone,copper"),
+		split("tower,letter,bridge,star,road,signal,engine,gate,bell,mountain,lake,garden,library,melody,planet,kettle,festival,harbour,morning,answer"),
+		split("before,after,again,slowly,today,together,quietly,at night,in winter,in the spring,behind the house,for a reason,without help,step by step"),
 	}
 }

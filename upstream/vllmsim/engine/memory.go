@@ -2,42 +2,31 @@ package engine
 
 import (
 	"fmt"
-	"sync"
 
-	"carryover/upstream/vllmsim/config"
-	"carryover/upstream/vllmsim/kv"
 	"carryover/upstream/vllmsim/kvevents"
 )
 
-// memory is the KV memory of an engine: its blocks, the pins on them, and the counts of what happens to them.
-type memory struct {
-	Cfg    config.Config // as the engine was started
-	Clock  *Clock
-	Events *kvevents.Publisher
-
-	Mu      sync.Mutex // guards what follows
-	Pool    *kv.Pool
-	Pins    pins
-	Stats   Stats
-	waiting line // requests that wait to be let in
-	// registered counts how often the KV memory was registered with the transfer library: once at the beginning, and after each sleep.
-	registered int
-}
-
-// Fill copies KV into the blocks of the request, and counts count tokens as external.
-func (r *Run) Fill(content []uint64, count int) {
+// Fill copies KV of the beginning of the prompt into the blocks of the request, behind the own prefix cache, and reports whether there was
+// more of it than there.
+func (r *Run) Fill(content []uint64) bool {
 	e := r.Engine
 	e.Mu.Lock()
 	defer e.Mu.Unlock()
-	r.External = count
+	if len(content) <= r.Local {
+		return false
+	}
+	r.External = len(content) - r.Local
 	e.Stats.Loads++
-	for at := r.Local; at < min(len(content), r.Local+count); at++ {
+	for at := r.Local; at < len(content); at++ {
 		*e.Pool.Slot(r.Blocks, at) = content[at]
 	}
+	return true
 }
 
-// Content returns the KV of the prompt. The caller holds e.mu.
+// Content returns the KV of the prompt.
 func (r *Run) Content() []uint64 {
+	r.Engine.Mu.Lock()
+	defer r.Engine.Mu.Unlock()
 	content := make([]uint64, len(r.Req.Prompt))
 	for at := range content {
 		content[at] = *r.Engine.Pool.Slot(r.Blocks, at)
@@ -45,14 +34,15 @@ func (r *Run) Content() []uint64 {
 	return content
 }
 
-func (e *memory) Count(change func(*Stats)) {
+// Count adds n to one of the statistics.
+func (e *Engine) Count(counter *int, n int) {
 	e.Mu.Lock()
 	defer e.Mu.Unlock()
-	change(&e.Stats)
+	*counter += n
 }
 
 // Free gives blocks back and wakes the first request that waits for blocks. The caller holds e.mu.
-func (e *memory) Free(blocks []int32) {
+func (e *Engine) Free(blocks []int32) {
 	if len(blocks) == 0 {
 		return
 	}
@@ -60,7 +50,8 @@ func (e *memory) Free(blocks []int32) {
 	e.waiting.call()
 }
 
-func (e *memory) Reset() bool {
+// Reset empties the cache, unless blocks are in use.
+func (e *Engine) Reset() bool {
 	e.Mu.Lock()
 	defer e.Mu.Unlock()
 	e.Expire()
@@ -72,7 +63,8 @@ func (e *memory) Reset() bool {
 	return true
 }
 
-func (e *memory) ClearBlocks() {
+// ClearBlocks drops every block, also those that wait for a reader.
+func (e *Engine) ClearBlocks() {
 	e.Mu.Lock()
 	defer e.Mu.Unlock()
 	for id, p := range e.Pins.Held {
@@ -84,7 +76,8 @@ func (e *memory) ClearBlocks() {
 	e.Events.Step()
 }
 
-func (e *memory) ReadBlocks(req SideRequest) (content []uint64, v Verdict, err error) {
+// ReadBlocks is a read of a peer.
+func (e *Engine) ReadBlocks(req SideRequest) (content []uint64, v Verdict, err error) {
 	e.Mu.Lock()
 	defer e.Mu.Unlock()
 	for _, id := range req.Blocks {

@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"strconv"
+	"reflect"
 )
 
 // ParamsIn is the kv_transfer_params of a request. As in vLLM, members are checked late, one by one, and with Python's truth values;
@@ -30,28 +30,17 @@ func ParseParams(raw json.RawMessage) (*ParamsIn, error) {
 	return p, nil
 }
 
-// Truthy returns Python's bool() of a member. It does not decode arrays and objects, because block lists are long.
+// Truthy returns Python's bool() of a member.
 func (p *ParamsIn) Truthy(key string) bool {
-	if p == nil {
-		return false
+	var v any
+	p.Read(key, &v)
+	switch v := v.(type) {
+	case []any:
+		return len(v) > 0
+	case map[string]any:
+		return len(v) > 0
 	}
-	raw := p.Members[key]
-	if len(raw) == 0 {
-		return false
-	}
-	switch raw[0] {
-	case 'n', 'f':
-		return false
-	case '[', '{':
-		return len(bytes.TrimSpace(raw[1:len(raw)-1])) > 0
-	case '"':
-		return len(raw) > 2
-	case 't':
-		return true
-	default:
-		number, err := strconv.ParseFloat(string(raw), 64)
-		return err != nil || number != 0
-	}
+	return v != nil && !reflect.ValueOf(v).IsZero()
 }
 
 // Decodes reports whether the request is a decode leg.
@@ -63,7 +52,7 @@ func (p *ParamsIn) Prefills() bool { return !p.Decodes() && p.Truthy("do_remote_
 // Complete reports whether the four members that a pull needs are present; vLLM does not look at their values.
 func (p *ParamsIn) Complete() bool {
 	for _, key := range [...]string{"remote_engine_id", "remote_request_id", "remote_host", "remote_port"} {
-		if _, ok := p.Members[key]; !ok {
+		if !p.Has(key) {
 			return false
 		}
 	}
@@ -81,8 +70,8 @@ func (p *ParamsIn) Integer(key string) (int, bool) {
 
 // Read decodes a member into v. If the member has another type, v stays as it was.
 func (p *ParamsIn) Read(key string, v any) {
-	if raw, ok := p.Members[key]; ok {
-		_ = json.Unmarshal(raw, v) // a wrong type shows when the value is used
+	if p != nil && p.Has(key) {
+		_ = json.Unmarshal(p.Members[key], v) // a wrong type shows when the value is used
 	}
 }
 
@@ -125,8 +114,6 @@ func (p *ParamsIn) Has(key string) bool {
 
 // Text returns a member that is a string, and "" for any other.
 func (p *ParamsIn) Text(key string) (value string) {
-	if p != nil {
-		p.Read(key, &value)
-	}
+	p.Read(key, &value)
 	return value
 }

@@ -62,7 +62,7 @@ func (p *pins) totals() (tokens, blocks int) {
 }
 
 // Pin keeps the blocks of a finished request for another instance. The caller holds e.mu.
-func (e *memory) Pin(requestID string, p *Pin) {
+func (e *Engine) Pin(requestID string, p *Pin) {
 	if len(e.Pins.Held) == 0 || p.Deadline < e.Pins.earliest {
 		e.Pins.earliest = p.Deadline
 	}
@@ -71,7 +71,7 @@ func (e *memory) Pin(requestID string, p *Pin) {
 
 // Expire frees blocks whose deadline has passed. Every operation of the engine begins with it, so the passing of time needs no
 // goroutine. The caller holds e.mu.
-func (e *memory) Expire() {
+func (e *Engine) Expire() {
 	now := e.Clock.Now()
 	if len(e.Pins.Held) == 0 || now < e.Pins.earliest {
 		return
@@ -93,7 +93,7 @@ func (e *memory) Expire() {
 }
 
 // Heartbeat prolongs a lease to two thirds of its duration from now (docs/design/nixl_kv_cache_lease.md, #41383).
-func (e *memory) Heartbeat(requestID string) {
+func (e *Engine) Heartbeat(requestID string) {
 	e.Mu.Lock()
 	defer e.Mu.Unlock()
 	e.Expire()
@@ -105,7 +105,7 @@ func (e *memory) Heartbeat(requestID string) {
 
 // beginRead counts a reader that is about to copy the blocks of a request. It never refuses: a one-sided read reaches the
 // memory whether or not the owner still holds it for a reader.
-func (e *memory) beginRead(side SideRequest) {
+func (e *Engine) beginRead(side SideRequest) {
 	e.Expire()
 	p, held := e.Pins.Held[side.RequestID]
 	if held {
@@ -126,7 +126,7 @@ func (e *memory) beginRead(side SideRequest) {
 }
 
 // Notified handles the reader's "done": it frees the pin, whether blocks were read or not.
-func (e *memory) Notified(side SideRequest) (v Verdict) {
+func (e *Engine) Notified(side SideRequest) (v Verdict) {
 	e.Mu.Lock()
 	defer e.Mu.Unlock()
 	e.Expire()
@@ -151,7 +151,7 @@ func (e *memory) Notified(side SideRequest) (v Verdict) {
 }
 
 // Unpin frees a pin that no reader will be told about.
-func (e *memory) Unpin(requestID string) {
+func (e *Engine) Unpin(requestID string) {
 	e.Mu.Lock()
 	defer e.Mu.Unlock()
 	if p, ok := e.Pins.Held[requestID]; ok {

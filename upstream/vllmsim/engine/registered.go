@@ -7,7 +7,7 @@ import "carryover/upstream/vllmsim/kv"
 // its last handshake with the engine told it (nixl/pull_worker.py, read).
 
 // Generation returns the number of the registration, 0 if answers of this version do not have it. The caller holds e.mu.
-func (e *memory) Generation() int {
+func (e *Engine) Generation() int {
 	if !e.Cfg.Since033() {
 		return 0
 	}
@@ -15,7 +15,7 @@ func (e *memory) Generation() int {
 }
 
 // registration returns the number of the registration, whatever answers contain.
-func (e *memory) registration() int {
+func (e *Engine) registration() int {
 	e.Mu.Lock()
 	defer e.Mu.Unlock()
 	return e.registered
@@ -23,7 +23,7 @@ func (e *memory) registration() int {
 
 // astray counts a reader that uses another registration than the current one, and spoils what it reads. Requests without a number come
 // from connectors that have no registrations. The caller holds e.mu.
-func (e *memory) astray(req SideRequest, content []uint64) {
+func (e *Engine) astray(req SideRequest, content []uint64) {
 	if req.Registration == 0 || req.Registration == e.registered {
 		return
 	}
@@ -34,7 +34,7 @@ func (e *memory) astray(req SideRequest, content []uint64) {
 }
 
 // SleepAndWake clears the memory and registers it again.
-func (e *memory) SleepAndWake() {
+func (e *Engine) SleepAndWake() {
 	e.ClearBlocks()
 	e.Mu.Lock()
 	defer e.Mu.Unlock()

@@ -20,18 +20,14 @@ type Run struct {
 	Remote any // the connector's knowledge of the request
 
 	Local, External int // prompt tokens from the own prefix cache, and from another instance
-	progress
+	Output          []int32
+	Computed        int    // tokens whose KV is in blocks
+	state           uint64 // state after reading the KV of the computed tokens
+	reply           *reply
+
 	Capped  bool // ended by its length
 	running bool // has a place among the running requests of the engine
 	ended   bool
-}
-
-// progress is how far a run has come.
-type progress struct {
-	Output   []int32
-	Computed int    // tokens whose KV is in blocks
-	state    uint64 // state after reading the KV of the computed tokens
-	reply    *reply
 }
 
 // step is one sampled token. The last step also says how the run ended.
@@ -129,11 +125,10 @@ func (r *Run) Next(ctx context.Context) (step, error) {
 	e.Mu.Lock()
 	defer e.Mu.Unlock()
 	e.Stats.GeneratedTokens++
+	if r.Capped = s.Finish == "length"; r.Capped {
+		e.Stats.Capped++
+	}
 	if s.Finish != "" {
-		if s.Finish == "length" {
-			e.Stats.Capped++
-		}
-		r.Capped = s.Finish == "length"
 		s.Params = r.finish()
 	}
 	return s, nil
@@ -188,7 +183,7 @@ func (r *Run) preempt(ctx context.Context) error {
 
 // finish ends the run; the connector decides what happens to its blocks. The caller holds e.mu.
 func (r *Run) finish() *ParamsOut {
-	r.end(func(s *Stats) { s.Finished++ })
+	r.end(&r.Engine.Stats.Finished)
 	if r.Engine.Cfg.StepAhead {
 		r.computeUpTo(min(len(r.Req.Prompt)+len(r.Output), len(r.Blocks)*r.Engine.Cfg.BlockSize))
 	}
@@ -223,22 +218,20 @@ func (r *Run) Drop(cause error) {
 		r.file()
 	}
 	e.Free(r.Blocks)
-	r.end(func(s *Stats) {
-		if errors.Is(cause, ErrLoadFailed) || errors.Is(cause, ErrEngineDead) {
-			s.Failures++
-		} else {
-			s.Aborts++
-		}
-	})
+	counter := &e.Stats.Aborts
+	if errors.Is(cause, ErrLoadFailed) || errors.Is(cause, ErrEngineDead) {
+		counter = &e.Stats.Failures
+	}
+	r.end(counter)
 }
 
 // end counts the end of a run once. The caller holds e.mu.
-func (r *Run) end(change func(*Stats)) {
+func (r *Run) end(counter *int) {
 	if !r.ended {
 		r.ended = true
 		r.stepOut()
 		r.Engine.Stats.Running--
-		change(&r.Engine.Stats)
+		*counter++
 	}
 }
 
@@ -248,12 +241,6 @@ func commonPrefix(a, b []int32) (n int) {
 		n++
 	}
 	return n
-}
-
-// Stopped reports whether a token ended the request. vLLM checks that before the length (check_stop).
-func (r *Run) Stopped() bool {
-	last := r.Output[len(r.Output)-1]
-	return last == bpe.ImEnd && !r.Req.IgnoreEOS || len(r.Output) > r.Req.MinTokens && slices.Contains(r.Req.StopIDs, last)
 }
 
 // filed gathers events for the newly filed blocks of a run; adjacent blocks become one event. The caller holds e.mu.
@@ -283,22 +270,23 @@ func (r *Run) filed(tokens []int32, hashes []uint64, fresh []int) {
 
 // extraKeys returns the inputs of a block's hash besides its tokens, nil for none (generate_block_hash_extra_keys in
 // vllm/v1/core/kv_cache_utils.py).
-func (r *Run) extraKeys(block int) (keys []string) {
+func (r *Run) extraKeys(block int) any {
+	var keys []string
 	if r.Req.Adapter != "" {
 		keys = append(keys, r.Req.Adapter)
 	}
 	size := r.Engine.Cfg.BlockSize
 	for at := block * size; at < (block+1)*size; at++ {
 		if m := kv.MediaAt(r.Req.Media, at); m != 0 {
-			keys = append(keys, mediaKey(m))
+			keys = append(keys, fmt.Sprintf("%016x", m))
 			break
 		}
 	}
 	if salt := r.Req.tenant(); block == 0 && salt != "" {
 		keys = append(keys, salt)
 	}
+	if keys == nil {
+		return nil
+	}
 	return keys
 }
-
-// mediaKey returns the key of an image.
-func mediaKey(media uint64) string { return fmt.Sprintf("%016x", media) }

@@ -69,20 +69,20 @@ func (r *Run) stepOut() {
 	}
 }
 
-// Deferred runs do while the request waits for KV from elsewhere; count points to the counter of such requests.
-func (r *Run) Deferred(count func(*Stats) *int, do func()) {
+// Deferred runs do while the request waits for KV from elsewhere; counter is that of such requests.
+func (r *Run) Deferred(counter *int, do func()) {
 	e := r.Engine
 	e.Mu.Lock()
 	r.stepOut()
-	*count(&e.Stats)++
+	*counter++
 	e.Mu.Unlock()
 	do()
-	e.Count(func(s *Stats) { *count(s)-- })
+	e.Count(counter, -1)
 }
 
 // Park never answers: the request stays deferred until its client disconnects.
 func (r *Run) Park(ctx context.Context) error {
-	r.Deferred(func(s *Stats) *int { return &s.Parked }, func() { <-ctx.Done() })
+	r.Deferred(&r.Engine.Stats.Parked, func() { <-ctx.Done() })
 	return context.Cause(ctx)
 }
 

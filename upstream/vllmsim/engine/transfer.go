@@ -80,7 +80,7 @@ func (e *Engine) Answer(req SideRequest) SideReply {
 	reply := SideReply{EngineID: e.ID, Now: e.Clock.Now(), BlockSize: e.Cfg.BlockSize, Kind: e.Kind(), Registration: e.registration()}
 	if req.EngineID != e.ID {
 		if req.Op == OpHandshake {
-			e.Count(func(s *Stats) { s.StaleReads++ })
+			e.Count(&e.Stats.StaleReads, 1)
 		}
 		reply.Err = ErrEngineMismatch.Error()
 		return reply
@@ -103,14 +103,17 @@ func (e *Engine) Answer(req SideRequest) SideReply {
 	return reply
 }
 
-// ServeSide answers one peer until the connection ends. It calls current for each request, because an instance keeps its
-// address over a restart.
-func ServeSide(conn io.ReadWriter, current func() *Engine) error {
+// ServeSide answers one peer until the connection ends, or a request is not taken. It calls current for each request, because an instance keeps
+// its address over a restart.
+func ServeSide(conn io.ReadWriter, current func() *Engine, takes func(SideRequest) bool) error {
 	dec, enc := gob.NewDecoder(conn), gob.NewEncoder(conn)
 	for {
 		var req SideRequest
 		if err := dec.Decode(&req); err != nil {
 			return fmt.Errorf("read side channel: %w", err)
+		}
+		if !takes(req) {
+			return errors.New("request of another side channel")
 		}
 		if err := enc.Encode(current().Answer(req)); err != nil {
 			return fmt.Errorf("write side channel: %w", err)

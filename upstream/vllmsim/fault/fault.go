@@ -254,7 +254,7 @@ func (f *Active) Tells(n int, id int32, last bool) []int32 {
 	lost, doubled := f.Is(LostID), f.Is(DoubledID)
 	switch here := (lost || doubled) && (n == f.place || last && n < f.place); {
 	case here && lost:
-		return nil
+		return []int32{}
 	case here:
 		return []int32{id, id}
 	}

@@ -1,7 +1,6 @@
 package kvevents
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/tinylib/msgp/msgp"
@@ -24,8 +23,8 @@ type Event struct {
 	Parent  *uint64 // nil for none
 	Tokens  []int32
 	Size    int
-	Adapter string     // "" for none
-	Extra   [][]string // for each block, nil for none
+	Adapter string // "" for none
+	Extra   []any  // for each block a list of texts, nil for none
 }
 
 // encodeBatch encodes events as msgspec does: as maps with the members in the order of the recordings.
@@ -65,47 +64,16 @@ func appendMap(b []byte, members ...any) []byte {
 	b = msgp.AppendMapHeader(b, uint32(len(members)/2))
 	for _, v := range members {
 		switch v := v.(type) {
-		case nil:
-			b = msgp.AppendNil(b)
 		case int:
 			b = msgp.AppendUint(b, uint(v))
-		case *uint64:
-			if v == nil {
-				b = msgp.AppendNil(b)
-			} else {
-				b = msgp.AppendUint64(b, *v)
-			}
-		case string:
-			b = msgp.AppendString(b, v)
-		case []uint64:
-			b = msgp.AppendArrayHeader(b, uint32(len(v)))
-			for _, n := range v {
-				b = msgp.AppendUint64(b, n)
-			}
 		case []int32:
 			b = msgp.AppendArrayHeader(b, uint32(len(v)))
 			for _, n := range v {
 				b = msgp.AppendUint(b, uint(n))
 			}
-		case [][]string:
-			b = msgp.AppendArrayHeader(b, uint32(len(v)))
-			for _, keys := range v {
-				b = appendKeys(b, keys)
-			}
 		default:
-			panic(fmt.Sprintf("msgpack of %T", v))
+			b, _ = msgp.AppendIntf(b, v) // it knows the types of all members
 		}
-	}
-	return b
-}
-
-func appendKeys(b []byte, keys []string) []byte {
-	if keys == nil {
-		return msgp.AppendNil(b)
-	}
-	b = msgp.AppendArrayHeader(b, uint32(len(keys)))
-	for _, key := range keys {
-		b = msgp.AppendString(b, key)
 	}
 	return b
 }

@@ -11,12 +11,12 @@ import (
 
 // recordedEvent is one event of testdata/exchanges/kv-events, decoded.
 type recordedEvent struct {
-	Type      string     `json:"type"`
-	Hashes    []uint64   `json:"block_hashes"`
-	Parent    *uint64    `json:"parent_block_hash"`
-	Tokens    []int32    `json:"token_ids"`
-	Size      int        `json:"block_size"`
-	ExtraKeys [][]string `json:"extra_keys"`
+	Type      string   `json:"type"`
+	Hashes    []uint64 `json:"block_hashes"`
+	Parent    *uint64  `json:"parent_block_hash"`
+	Tokens    []int32  `json:"token_ids"`
+	Size      int      `json:"block_size"`
+	ExtraKeys []any    `json:"extra_keys"`
 }
 
 // Batches are written byte for byte as vLLM 0.32 writes them, but for their time.

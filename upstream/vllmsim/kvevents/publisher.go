@@ -69,7 +69,9 @@ func (p *Publisher) Step() {
 		return
 	}
 	for s := range p.subscribers {
-		s.send(b)
+		if s.wants(p.cfg.Topic) {
+			s.send(b)
+		}
 	}
 }
 

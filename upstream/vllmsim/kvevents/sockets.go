@@ -4,8 +4,8 @@ import (
 	"bytes"
 	"encoding/binary"
 	"net"
+	"slices"
 	"strings"
-	"sync"
 
 	"carryover/upstream/vllmsim/zmtp"
 )
@@ -18,10 +18,8 @@ const eventHighWater = 1000
 
 // eventSubscriber is one connection of the PUB.
 type eventSubscriber struct {
-	queue chan publishedBatch // holds eventHighWater batches; more are dropped, as libzmq does
-
-	mu     sync.Mutex // guards topics
-	topics []string
+	queue  chan publishedBatch // holds eventHighWater batches; more are dropped, as libzmq does
+	topics []string            // the publisher's mutex guards them
 }
 
 // send queues a batch. It never waits: the engine's lock is held.
@@ -32,15 +30,9 @@ func (s *eventSubscriber) send(b publishedBatch) {
 	}
 }
 
+// wants reports whether the connection has subscribed to the topic. The caller holds the publisher's mutex.
 func (s *eventSubscriber) wants(topic string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, prefix := range s.topics {
-		if strings.HasPrefix(topic, prefix) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(s.topics, func(prefix string) bool { return strings.HasPrefix(topic, prefix) })
 }
 
 // Subscribers returns how many connections get the batches: those whose subscription has been read. As from any PUB, a batch that was
@@ -75,9 +67,9 @@ func (p *Publisher) Publish(conn net.Conn) error {
 				return
 			}
 			if topic, ok := bytes.CutPrefix(frames[0], []byte{1}); ok {
-				s.mu.Lock()
+				p.mu.Lock()
 				s.topics = append(s.topics, string(topic))
-				s.mu.Unlock()
+				p.mu.Unlock()
 			}
 		}
 	}()
@@ -91,9 +83,6 @@ func (p *Publisher) Publish(conn net.Conn) error {
 	for {
 		select {
 		case b := <-s.queue:
-			if !s.wants(p.cfg.Topic) {
-				continue
-			}
 			if err := peer.Send([]byte(p.cfg.Topic), binary.BigEndian.AppendUint64(nil, b.seq), b.payload); err != nil {
 				return err
 			}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
-	"strings"
 	"sync"
 	"time"
 
@@ -15,51 +14,48 @@ import (
 // pausing is the state of an instance after POST /pause and /sleep (vLLM's development endpoints, VLLM_SERVER_DEV_MODE). Both take effect at
 // once and answer when nothing is under way any more. Blocks that wait for a reader count as under way (measured on a real pair of 0.33).
 type pausing struct {
-	mu       sync.Mutex    // guards the rest
-	refuses  bool          // new requests get 503: /pause with mode abort or wait
-	holds    bool          // new requests wait: /pause with mode keep, and /sleep
+	mu  sync.Mutex // guards now
+	now paused
+}
+
+// paused is the state; its zero value is that of an instance that is not paused.
+type paused struct {
+	refuses  bool          // new requests get 503: /pause with mode abort or wait. Otherwise they wait: with mode keep, and after /sleep
 	sleeps   bool          // the answer of /is_sleeping
 	asleep   bool          // /sleep was answered: metrics tell of a sleep from then on (v1/engine/async_llm.py)
 	released chan struct{} // closed by /resume and /wake_up, nil while the instance is not paused
 }
 
-const (
-	pathPause, pathResume, pathIsPaused   = "/pause", "/resume", "/is_paused"
-	pathSleep, pathWakeUp, pathIsSleeping = "/sleep", "/wake_up", "/is_sleeping"
-)
-
 // pauses answers the endpoints that pause, and reports whether the request was for one.
 func (o *Endpoints) pauses(w http.ResponseWriter, req *http.Request) (done bool, err error) {
 	p := &o.pausing
 	switch req.Method + " " + req.URL.Path {
-	case "POST " + pathPause:
+	case "POST /pause":
 		p.begin(req.URL.Query().Get("mode") != "keep", false)
-		if err := o.drained(req.Context()); err != nil {
-			return true, err
+		if err = o.drained(req.Context()); err == nil {
+			err = wire.WriteJSON(w, http.StatusOK, map[string]string{"status": "paused"})
 		}
-		return true, wire.WriteJSON(w, http.StatusOK, map[string]string{"status": "paused"})
-	case "POST " + pathSleep:
+	case "POST /sleep":
 		p.begin(false, true)
 		if err := o.drained(req.Context()); err != nil {
 			return true, err
 		}
 		p.sleep()
 		w.WriteHeader(http.StatusOK)
-		return true, nil
-	case "POST " + pathResume:
+	case "POST /resume":
 		p.end()
-		return true, wire.WriteJSON(w, http.StatusOK, map[string]string{"status": "resumed"})
-	case "POST " + pathWakeUp:
+		err = wire.WriteJSON(w, http.StatusOK, map[string]string{"status": "resumed"})
+	case "POST /wake_up":
 		p.end()
 		w.WriteHeader(http.StatusOK)
-		return true, nil
-	case "GET " + pathIsPaused, "GET " + pathIsSleeping:
-		p.mu.Lock()
-		is := p.released != nil && (p.sleeps || req.URL.Path == pathIsPaused)
-		p.mu.Unlock()
-		return true, wire.WriteJSON(w, http.StatusOK, map[string]bool{strings.TrimPrefix(req.URL.Path, "/"): is})
+	case "GET /is_paused":
+		err = wire.WriteJSON(w, http.StatusOK, map[string]bool{"is_paused": p.state().released != nil})
+	case "GET /is_sleeping":
+		err = wire.WriteJSON(w, http.StatusOK, map[string]bool{"is_sleeping": p.state().sleeps})
+	default:
+		return false, nil
 	}
-	return false, nil
+	return true, err
 }
 
 // Pause is POST /pause with mode abort, without waiting for requests under way. Resume is POST /resume.
@@ -77,52 +73,36 @@ func (o *Endpoints) Resume() { o.pausing.end() }
 func (p *pausing) begin(refuses, sleeps bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.refuses, p.holds, p.sleeps = refuses, !refuses, sleeps
-	if p.released == nil {
-		p.released = make(chan struct{})
+	p.now.refuses, p.now.sleeps = refuses, sleeps
+	if p.now.released == nil {
+		p.now.released = make(chan struct{})
 	}
-}
-
-// awake is the value of vllm:engine_sleep_state.
-func (p *pausing) awake() int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.asleep {
-		return 0
-	}
-	return 1
 }
 
 func (p *pausing) sleep() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.asleep = p.sleeps
+	p.now.asleep = p.now.sleeps
 }
 
 func (p *pausing) end() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.released != nil {
-		close(p.released)
+	if p.now.released != nil {
+		close(p.now.released)
 	}
-	p.refuses, p.holds, p.sleeps, p.asleep, p.released = false, false, false, false, nil
+	p.now = paused{}
 }
 
-// state returns whether new requests are refused, and the channel that they wait for, nil for none.
-func (p *pausing) state() (refuses bool, waits <-chan struct{}) {
+func (p *pausing) state() paused {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.holds {
-		waits = p.released
-	}
-	return p.refuses, waits
+	return p.now
 }
 
 // drained waits until no block is pinned and no request runs, or until the pause is over.
 func (o *Endpoints) drained(ctx context.Context) error {
-	o.pausing.mu.Lock()
-	over := o.pausing.released
-	o.pausing.mu.Unlock()
+	over := o.pausing.state().released
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
 	for {
@@ -160,16 +140,17 @@ func (o *Endpoints) HoldBack(w http.ResponseWriter, req *http.Request, body []by
 	if !wire.Generates(req.URL.Path) {
 		return false, nil
 	}
-	refuses, waits := o.pausing.state()
-	if waits != nil {
+	state := o.pausing.state()
+	if !state.refuses {
+		if state.released == nil {
+			return false, nil
+		}
 		select {
-		case <-waits:
+		case <-state.released:
+			return false, nil
 		case <-req.Context().Done():
 			return true, wire.ErrConnectionGone
 		}
-	}
-	if !refuses {
-		return false, nil
 	}
 	var told struct {
 		Stream bool            `json:"stream"`
@@ -182,16 +163,11 @@ func (o *Endpoints) HoldBack(w http.ResponseWriter, req *http.Request, body []by
 	if !told.Stream || req.URL.Path == wire.PathMessages || req.URL.Path == wire.PathResponses {
 		return true, errPaused()
 	}
-	w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
-	w.WriteHeader(http.StatusOK)
 	refusal := errPaused()
 	if req.URL.Path == wire.PathChat {
 		refusal.Kind = "InternalServerError"
 	}
-	event, err := json.Marshal(refusal.Body())
-	if err != nil {
-		return true, err
-	}
-	_, err = w.Write([]byte("data: " + string(event) + "\n\ndata: [DONE]\n\n"))
-	return true, err
+	s := wire.NewEvents(w)
+	s.Write("", refusal.Body())
+	return true, s.Done()
 }

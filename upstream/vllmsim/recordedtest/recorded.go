@@ -1,18 +1,22 @@
-// Package recordedtest reads recorded exchanges of agents' APIs, for tests of the simulator.
+// Package recordedtest reads recorded exchanges, for tests of the simulator.
 package recordedtest
 
 import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
+
+	"carryover/upstream/vllmsim/config"
 )
 
-// Read reads the recording of a number from testdata/exchanges/vllm-0.32-agents. root is the folder of the repository.
-func Read(t *testing.T, root, number string, v any) {
+// Read reads the recording of a number from a folder of testdata/exchanges. root is the folder of the repository. The fingerprint is a hash of
+// the engine's settings; it becomes the simulator's.
+func Read(t *testing.T, root, folder, number string, v any) {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join(root, "testdata/exchanges/vllm-0.32-agents", number+"-*.json"))
+	files, err := filepath.Glob(filepath.Join(root, "testdata/exchanges", folder, number+"-*.json"))
 	if err != nil || len(files) != 1 {
 		t.Fatalf("recording %s: %v %v", number, files, err)
 	}
@@ -20,6 +24,7 @@ func Read(t *testing.T, root, number string, v any) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	raw = regexp.MustCompile(`vllm-0\.32\.0-[0-9a-f]{8}`).ReplaceAll(raw, []byte((&config.Config{Version: config.VLLM032}).Fingerprint()))
 	if err := json.Unmarshal(raw, v); err != nil {
 		t.Fatalf("recording %s: %v", number, err)
 	}

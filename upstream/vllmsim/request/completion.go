@@ -1,14 +1,11 @@
 package request
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/json"
-	"errors"
-	"fmt"
+	"maps"
 	"math/big"
 	"slices"
-	"strings"
 	"unicode/utf8"
 
 	"carryover/upstream/vllmsim/config"
@@ -50,7 +47,6 @@ type Completion struct {
 	CacheSalt           string                     `json:"cache_salt"`
 	RequestID           string                     `json:"request_id"`
 	BeamSearch          bool                       `json:"use_beam_search"`
-	ReturnTokenStrs     bool                       `json:"return_token_strs"`
 	KVTransferParams    json.RawMessage            `json:"kv_transfer_params"`
 	// PrefillResponse is prefill's whole answer. Some backends take the params from it (production-stack's disagg_prefill_resp).
 	PrefillResponse struct {
@@ -75,19 +71,12 @@ type StreamOptions struct {
 func Parse(raw []byte) (*Completion, error) {
 	r := &Completion{Alternatives: -1}
 	err := json.Unmarshal(raw, r)
-	var syntax *json.SyntaxError
-	var kind *json.UnmarshalTypeError
-	switch {
-	case errors.As(err, &syntax):
-		at := fmt.Sprintf("body.%d", max(0, syntax.Offset-1))
-		return nil, wire.InvalidBody(at, fmt.Sprintf("{'type': 'json_invalid', 'loc': '%s', 'msg': 'JSON decode error', 'input': '<dict of 0 items>'}", at))
-	case errors.As(err, &kind):
-		at := strings.TrimSuffix("body."+kind.Field, ".")
-		return nil, wire.InvalidBody(at, fmt.Sprintf("{'type': 'type_error', 'loc': '%s', 'msg': 'Input has a wrong type', 'input': '<%s>'}", at, kind.Value))
-	case err != nil:
-		return nil, wire.InvalidBody("body", "{'type': 'json_invalid', 'loc': 'body', 'msg': 'JSON decode error'}")
+	if err != nil {
+		return nil, bodyError(err)
 	}
-	r.limitText()
+	if limit := textLimit; r.Messages == nil && r.MaxTokens == nil {
+		r.MaxTokens = &limit
+	}
 	if r.Stops, err = parseStops(r.Stop); err != nil {
 		return nil, err
 	}
@@ -104,14 +93,8 @@ func Parse(raw []byte) (*Completion, error) {
 // textLimit is the max_tokens of a text completion without max_tokens or with null (normalize_null_max_tokens, completion/protocol.py, 0.32).
 const textLimit = 16
 
-func (r *Completion) limitText() {
-	if limit := textLimit; r.Messages == nil && r.MaxTokens == nil {
-		r.MaxTokens = &limit
-	}
-}
-
 func parseStops(raw json.RawMessage) ([]string, error) {
-	if len(raw) == 0 || bytes.Equal(raw, []byte("null")) {
+	if isNull(raw) {
 		return nil, nil
 	}
 	var one string
@@ -126,13 +109,7 @@ func parseStops(raw json.RawMessage) ([]string, error) {
 }
 
 func nonEmpty(list []string) []string {
-	var out []string
-	for _, s := range list {
-		if s != "" {
-			out = append(out, s)
-		}
-	}
-	return out
+	return slices.DeleteFunc(list, func(s string) bool { return s == "" })
 }
 
 // parseLogprobs reads logprobs: a boolean beside top_logprobs in chat, a number in text completions.
@@ -161,6 +138,9 @@ func (r *Completion) Children() int {
 	return *r.N
 }
 
+// Reasons reports whether answers contain thoughts.
+func (r *Completion) Reasons() bool { return r.IncludeReasoning == nil || *r.IncludeReasoning }
+
 // Limit returns the greatest number of tokens to generate, 0 if the request sets none, and the name of the member that sets it.
 func (r *Completion) Limit() (value int, name string) {
 	switch {
@@ -178,7 +158,7 @@ func (r *Completion) Validate(chat bool) error {
 	if chat && r.Messages == nil {
 		return wire.InvalidBody("body.messages", "{'type': 'missing', 'loc': 'body.messages', 'msg': 'Field required', 'input': '<dict of 1 items>'}")
 	}
-	if !chat && (len(r.Prompt) == 0 || string(r.Prompt) == "null") {
+	if !chat && isNull(r.Prompt) {
 		return wire.BadRequest("prompt", "Either prompt or prompt_embeds must be provided and non-empty. (parameter=prompt)")
 	}
 	if r.StreamOptions != nil && !r.Stream {
@@ -187,8 +167,8 @@ func (r *Completion) Validate(chat bool) error {
 	if utf8.RuneCountInString(r.CacheSalt) > 128 { // validate_cache_salt, generate/base/protocol.py
 		return wire.BadRequest("cache_salt", "Parameter 'cache_salt' must be at most 128 characters. (parameter=cache_salt)")
 	}
-	if r.ContinueFinal && (r.AddGenerationPrompt == nil || *r.AddGenerationPrompt) {
-		return wire.BadRequest("", "Cannot set both `continue_final_message` and `add_generation_prompt` to True.")
+	if err := r.CheckEnd(); err != nil {
+		return err
 	}
 	limit, name := r.Limit()
 	switch {
@@ -206,6 +186,16 @@ func (r *Completion) Validate(chat bool) error {
 	return nil
 }
 
+func (r *Completion) generates() bool { return r.AddGenerationPrompt == nil || *r.AddGenerationPrompt }
+
+// CheckEnd refuses a prompt that is to end in two ways.
+func (r *Completion) CheckEnd() error {
+	if r.ContinueFinal && r.generates() {
+		return wire.BadRequest("", "Cannot set both `continue_final_message` and `add_generation_prompt` to True.")
+	}
+	return nil
+}
+
 // Conversation returns the input of the chat template, for completions and for /tokenize. The chat endpoint moves documents and
 // reasoning_effort into the template's arguments; /tokenize does not know them.
 func (r *Completion) Conversation(chatEndpoint bool) *template.Conversation {
@@ -213,12 +203,10 @@ func (r *Completion) Conversation(chatEndpoint bool) *template.Conversation {
 		Messages:      *r.Messages,
 		Tools:         r.Tools,
 		Kwargs:        map[string]json.RawMessage{},
-		Generate:      r.AddGenerationPrompt == nil || *r.AddGenerationPrompt,
+		Generate:      r.generates(),
 		ContinueFinal: r.ContinueFinal,
 	}
-	for key, value := range r.TemplateKwargs {
-		c.Kwargs[key] = value
-	}
+	maps.Copy(c.Kwargs, r.TemplateKwargs)
 	if chatEndpoint {
 		if len(r.Documents) > 0 {
 			c.Kwargs["documents"] = r.Documents

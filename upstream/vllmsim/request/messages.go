@@ -5,14 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"slices"
 	"strings"
 
 	"carryover/upstream/vllmsim/wire"
 )
 
 // Messages is the body of a request of the Messages API. As in vLLM every other member is ignored: n, stop, min_tokens and
-// return_token_ids mean nothing here.
+// return_token_ids mean nothing here. The simulator ignores tool_choice too.
 type Messages struct {
 	Model            string                     `json:"model"`
 	Messages         []historyMessage           `json:"messages"`
@@ -22,7 +21,6 @@ type Messages struct {
 	StopSequences    []string                   `json:"stop_sequences"`
 	Temperature      *float64                   `json:"temperature"`
 	Tools            []messagesTool             `json:"tools"`
-	ToolChoice       *messagesToolChoice        `json:"tool_choice"`
 	Thinking         *messagesThinking          `json:"thinking"`
 	OutputConfig     messagesOutput             `json:"output_config"`
 	TemplateKwargs   map[string]json.RawMessage `json:"chat_template_kwargs"`
@@ -32,16 +30,11 @@ type Messages struct {
 	members map[string]json.RawMessage
 }
 
-// messagesTool is a tool of the client; a tool of the server has no schema and is refused for that reason.
+// messagesTool is a tool of the client.
 type messagesTool struct {
 	Name        string          `json:"name"`
 	Description *string         `json:"description"`
 	InputSchema json.RawMessage `json:"input_schema"`
-}
-
-type messagesToolChoice struct {
-	Type string `json:"type"`
-	Name string `json:"name"`
 }
 
 type messagesThinking struct {
@@ -71,7 +64,7 @@ func ReadMessages(req *http.Request) (*Messages, error) {
 		required = required[:2]
 	}
 	for _, key := range required {
-		if raw := m.members[key]; len(raw) == 0 || string(raw) == "null" {
+		if isNull(m.members[key]) {
 			return nil, invalidMember("missing", key, "Field required", fmt.Sprintf("<dict of %d items>", len(m.members)))
 		}
 	}
@@ -87,32 +80,6 @@ func (m *Messages) validate() error {
 		case "user", "assistant", "system":
 		default:
 			return invalidMember("literal_error", fmt.Sprintf("messages.%d.role", n), "Input should be 'user', 'assistant' or 'system'", "'"+message.Role+"'")
-		}
-		if message.Content.text == nil && message.Content.blocks == nil {
-			return invalidMember("missing", fmt.Sprintf("messages.%d.content", n), "Field required", "<dict>")
-		}
-		for at, block := range message.Content.blocks {
-			if !block.known() {
-				return invalidMember("literal_error", fmt.Sprintf("messages.%d.content.list[AnthropicContentBlock].%d.type", n, at),
-					"Input should be 'text', 'image', 'tool_use', 'tool_result', 'tool_reference', 'thinking' or 'redacted_thinking'", "'"+block.Type+"'")
-			}
-		}
-	}
-	for n, tool := range m.Tools {
-		if len(tool.InputSchema) == 0 || tool.InputSchema[0] != '{' {
-			return invalidMember("missing", fmt.Sprintf("tools.%d.input_schema", n), "Field required", "<dict>")
-		}
-	}
-	return m.validateChoices()
-}
-
-func (m *Messages) validateChoices() error {
-	if c := m.ToolChoice; c != nil {
-		if !slices.Contains([]string{"auto", "any", "tool", "none"}, c.Type) {
-			return invalidMember("literal_error", "tool_choice.type", "Input should be 'auto', 'any', 'tool' or 'none'", "'"+c.Type+"'")
-		}
-		if c.Type == "tool" && c.Name == "" {
-			return invalidMember("value_error", "tool_choice", "Value error, tool_choice.name is required when type is 'tool'", "<dict>")
 		}
 	}
 	// A prefill leg has a token limit of its own that does not concern the answer's thoughts, so the budget is not checked against it.
@@ -133,14 +100,12 @@ func invalidMember(kind, at, message, input string) error {
 
 // bodyError returns the error for a body that is not JSON, or that has a member of a wrong type.
 func bodyError(err error) error {
-	var syntax *json.SyntaxError
-	var kind *json.UnmarshalTypeError
-	if errors.As(err, &kind) {
+	if kind, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		at := strings.TrimSuffix("body."+kind.Field, ".")
 		return wire.InvalidBody(at, fmt.Sprintf("{'type': 'type_error', 'loc': '%s', 'msg': 'Input has a wrong type', 'input': '<%s>'}", at, kind.Value))
 	}
 	at := "body"
-	if errors.As(err, &syntax) {
+	if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
 		// Python's position is that of the wrong character, or the end if one is missing; Go's is one behind the wrong character.
 		end := syntax.Offset
 		if !strings.Contains(syntax.Error(), "unexpected end") {
@@ -166,10 +131,7 @@ func (m *Messages) ChatRequest(mergeSystem bool) (*Completion, error) {
 		r.ReasoningEffort = json.RawMessage(`"none"`)
 	}
 	for _, tool := range m.Tools {
-		r.Tools = append(r.Tools, wire.RawJSON(chatTool{Type: "function", Function: chatFunction{tool.Name, tool.Description, tool.schema()}}))
-	}
-	if c := m.ToolChoice; c != nil {
-		r.ToolChoice = c.chat()
+		r.Tools = append(r.Tools, wire.RawJSON(chatTool{Type: "function", Function: chatFunction{tool.Name, tool.Description, tool.InputSchema}}))
 	}
 	r.Params, err = readParams(m.KVTransferParams)
 	return r, err
@@ -184,28 +146,4 @@ type chatFunction struct {
 	Name        string          `json:"name"`
 	Description *string         `json:"description,omitempty"`
 	Parameters  json.RawMessage `json:"parameters"`
-}
-
-// schema returns the input schema; a schema without a type becomes an object's.
-func (t *messagesTool) schema() json.RawMessage {
-	var members map[string]json.RawMessage
-	if json.Unmarshal(t.InputSchema, &members) != nil || members["type"] != nil {
-		return t.InputSchema
-	}
-	body := strings.TrimSpace(strings.TrimSuffix(string(t.InputSchema), "}"))
-	if len(members) > 0 {
-		body += ","
-	}
-	return json.RawMessage(body + `"type":"object"}`)
-}
-
-func (c *messagesToolChoice) chat() json.RawMessage {
-	switch c.Type {
-	case "any":
-		return json.RawMessage(`"required"`)
-	case "tool":
-		return wire.RawJSON(map[string]any{"type": "function", "function": map[string]string{"name": c.Name}})
-	default:
-		return wire.RawJSON(c.Type)
-	}
 }

@@ -3,7 +3,6 @@ package request
 import (
 	"cmp"
 	"encoding/json"
-	"slices"
 	"strings"
 
 	"carryover/upstream/vllmsim/template"
@@ -24,19 +23,22 @@ func (m *historyMessage) role() string {
 	return m.Role
 }
 
-// blockList is a content: a text, or a list of blocks.
-type blockList struct {
-	text   *string
-	blocks []historyBlock
+// textOr is a content: a text, or a list of parts.
+type textOr[T any] struct {
+	text *string
+	list []T
 }
 
 // UnmarshalJSON reads either form.
-func (l *blockList) UnmarshalJSON(raw []byte) error {
+func (l *textOr[T]) UnmarshalJSON(raw []byte) error {
 	if len(raw) > 0 && raw[0] == '[' {
-		return json.Unmarshal(raw, &l.blocks)
+		return json.Unmarshal(raw, &l.list)
 	}
 	return json.Unmarshal(raw, &l.text)
 }
+
+// blockList is a content of the Messages API.
+type blockList = textOr[historyBlock]
 
 // historyBlock is a block of a content. cache_control and signatures are ignored.
 type historyBlock struct {
@@ -57,20 +59,16 @@ type blockSource struct {
 	Data      string `json:"data"`
 }
 
-func (b *historyBlock) known() bool {
-	return slices.Contains([]string{"text", "image", "tool_use", "tool_result", "tool_reference", "thinking", "redacted_thinking"}, b.Type)
-}
-
 // attribution begins the block in which Claude Code tells of itself. It has a new hash in every request, so vLLM drops it.
 const attribution = "x-anthropic-billing-header"
 
 // systemText joins the texts of a system prompt, with nothing between them.
-func (l *blockList) systemText() string {
+func systemText(l blockList) string {
 	if l.text != nil {
 		return *l.text
 	}
 	var b strings.Builder
-	for _, block := range l.blocks {
+	for _, block := range l.list {
 		if block.Type == "text" && !strings.HasPrefix(block.Text, attribution) {
 			b.WriteString(block.Text)
 		}
@@ -82,11 +80,11 @@ func (l *blockList) systemText() string {
 // vLLM does for templates that want it there (_detect_merge_inline_system, anthropic/serving.py): what was rendered on the turn before
 // is no beginning of this turn then.
 func (m *Messages) history(merge bool) ([]template.Message, error) {
-	system := m.System.systemText()
+	system := systemText(m.System)
 	if merge {
 		for _, in := range m.Messages {
 			if in.role() == "system" {
-				system += in.Content.systemText()
+				system += systemText(in.Content)
 			}
 		}
 	}
@@ -97,7 +95,7 @@ func (m *Messages) history(merge bool) ([]template.Message, error) {
 	for _, in := range m.Messages {
 		switch text := in.Content.text; {
 		case in.role() == "system":
-			if inline := in.Content.systemText(); inline != "" && !merge {
+			if inline := systemText(in.Content); inline != "" && !merge {
 				h.add(template.Message{Role: "system", Content: wire.RawJSON(inline)})
 			}
 		case text != nil:
@@ -133,7 +131,7 @@ type chatImageURL struct {
 func (h *chatHistory) convert(in historyMessage) error {
 	out := template.Message{Role: in.role()}
 	var parts []chatPart
-	for _, block := range in.Content.blocks {
+	for _, block := range in.Content.list {
 		switch {
 		case block.Type == "text" && block.Text != "":
 			parts = append(parts, chatPart{Type: "text", Text: &block.Text})
@@ -169,7 +167,7 @@ func (h *chatHistory) convert(in historyMessage) error {
 func (b *historyBlock) call() (template.ToolCall, error) {
 	var call template.ToolCall
 	call.Function.Name, call.Function.Arguments = b.Name, "{}"
-	if len(b.Input) == 0 || string(b.Input) == "null" {
+	if isNull(b.Input) {
 		return call, nil
 	}
 	arguments, err := template.PythonJSON(b.Input)
@@ -194,7 +192,7 @@ func (h *chatHistory) result(b historyBlock) error {
 		text = *content.text
 	}
 	var texts []string
-	for _, part := range content.blocks {
+	for _, part := range content.list {
 		switch part.Type {
 		case "text":
 			texts = append(texts, part.Text)

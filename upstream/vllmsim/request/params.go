@@ -40,12 +40,18 @@ func PromptTokenIDs(p *engine.ParamsIn) (ids []int32, ok bool, err error) {
 	return ids, true, nil
 }
 
+// CarriesTicket reports whether a request is a prefill leg with blocks to be read.
+func (r *Completion) CarriesTicket() bool {
+	tokens, _ := r.Params.Integer("remote_num_tokens")
+	return tokens > 0 && r.Params.Prefills() && r.Params.Truthy("remote_block_ids")
+}
+
 // HandsBack reports whether a request is a hand-back. vLLM marks none, so the rule describes requests that no turn sends: a text completion
 // of one list of ids, with blocks to be read in a prefill leg (remote_num_tokens above 0), that streams, or that ignores the end of sequence
 // and has exactly remote_num_tokens ids. A turn's prefill leg answers in one piece; its prompt may be as long as what it reads of a ticket.
 func (r *Completion) HandsBack(path string) bool {
 	tokens, _ := r.Params.Integer("remote_num_tokens")
-	if path != wire.PathCompletions || tokens <= 0 || !r.Params.Prefills() || !r.Params.Truthy("remote_block_ids") {
+	if path != wire.PathCompletions || !r.CarriesTicket() {
 		return false
 	}
 	var ids []int32
@@ -60,10 +66,4 @@ func (r *Completion) HandsBack(path string) bool {
 func (r *Completion) Releases(path string) bool {
 	tokens, ok := r.Params.Integer("remote_num_tokens")
 	return path == wire.PathCompletions && r.Stream && ok && tokens == 0 && r.Params.Prefills() && r.Params.Truthy("remote_block_ids")
-}
-
-// HandsBack reports whether a request with this body, which need not be valid, is a hand-back.
-func HandsBack(path string, body []byte) bool {
-	r, err := Parse(body)
-	return err == nil && r.HandsBack(path)
 }

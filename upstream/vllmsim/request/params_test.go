@@ -29,7 +29,8 @@ func TestHandBack_TellsItFromOtherRequests(t *testing.T) {
 		{wire.PathChat, `{"messages":[],"prompt":[1,2,3],"stream":true,` + ticket + `}`, false},
 		{wire.PathCompletions, `{"prompt":[1,2,3]`, false},
 	} {
-		if got := HandsBack(c.path, []byte(c.body)); got != c.want {
+		r, err := Parse([]byte(c.body))
+		if got := err == nil && r.HandsBack(c.path); got != c.want {
 			t.Errorf("%s %s: %v, want %v", c.path, c.body, got, c.want)
 		}
 	}

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"slices"
 
 	"carryover/upstream/vllmsim/wire"
 )
@@ -26,7 +25,6 @@ type Responses struct {
 	Background         bool                       `json:"background"`
 	PreviousResponseID *string                    `json:"previous_response_id"`
 	Prompt             json.RawMessage            `json:"prompt"`
-	Include            []string                   `json:"include"`
 	Reasoning          json.RawMessage            `json:"reasoning"`
 	Text               json.RawMessage            `json:"text"`
 	Metadata           json.RawMessage            `json:"metadata"`
@@ -53,7 +51,7 @@ type Responses struct {
 
 	KVTransferParams json.RawMessage `json:"kv_transfer_params"`
 
-	input inputList
+	input textOr[inputItem]
 }
 
 // Tool is a tool as the answer repeats it. For tools that are not functions, vLLM keeps only the type here.
@@ -127,17 +125,9 @@ func (r *Responses) validate() error {
 	if !isNull(r.Prompt) {
 		return wire.BadRequest("prompt", "prompt template is not supported (parameter=prompt)")
 	}
-	for n, name := range r.Include {
-		if !slices.Contains(includable(), name) {
-			return invalidMember("literal_error", fmt.Sprintf("include.%d", n), "Input should be 'code_interpreter_call.outputs' or others", "'"+name+"'")
-		}
-	}
 	for n, tool := range r.Tools {
 		if tool.Type == "custom" && !isNull(tool.format) {
 			return invalidMember("value_error", fmt.Sprintf("tools.%d", n), "Value error, grammars of custom tools are not supported", "<dict>")
-		}
-		if tool.Type == "function" && tool.Name == "" {
-			return invalidMember("missing", fmt.Sprintf("tools.%d.function.name", n), "Field required", "<dict>")
 		}
 	}
 	if n := r.MaxOutputTokens; n != nil && *n < 1 {
@@ -146,13 +136,7 @@ func (r *Responses) validate() error {
 	if json.Unmarshal(r.Input, &r.input) != nil {
 		return invalidMember("string_type", "input.str", "Input should be a valid string", "<input>")
 	}
-	return r.input.validate()
-}
-
-// includable are the values of include (ResponsesRequest, responses/protocol.py).
-func includable() []string {
-	return []string{"code_interpreter_call.outputs", "computer_call_output.output.image_url", "file_search_call.results",
-		"message.input_image.image_url", "message.output_text.logprobs", "reasoning.encrypted_content"}
+	return r.validateInput()
 }
 
 func (r *Responses) setDefaults() {
@@ -200,7 +184,7 @@ func (r *Responses) ChatRequest() (*Completion, error) {
 		}
 	}
 	history := r.history()
-	onward := r.input.goesOn()
+	onward := r.goesOn()
 	generate := !onward
 	c := &Completion{
 		Model: r.Model, Messages: &history, MaxTokens: r.MaxOutputTokens, Temperature: r.Temperature, Stream: r.Stream, Stops: stops,

@@ -9,19 +9,8 @@ import (
 	"carryover/upstream/vllmsim/wire"
 )
 
-// inputList is an input: a text, or a list of items.
-type inputList struct {
-	text  *string
-	items []inputItem
-}
-
-// UnmarshalJSON reads either form.
-func (l *inputList) UnmarshalJSON(raw []byte) error {
-	if len(raw) > 0 && raw[0] == '[' {
-		return json.Unmarshal(raw, &l.items)
-	}
-	return json.Unmarshal(raw, &l.text)
-}
+// partList is a content of the Responses API.
+type partList = textOr[inputPart]
 
 // inputItem is an item of an input: a message, a call, the result of a tool, or a thought.
 type inputItem struct {
@@ -44,20 +33,6 @@ func (m *inputItem) kind() string {
 	return m.Type
 }
 
-// partList is a content: a text, or a list of parts.
-type partList struct {
-	text  *string
-	parts []inputPart
-}
-
-// UnmarshalJSON reads either form.
-func (l *partList) UnmarshalJSON(raw []byte) error {
-	if len(raw) > 0 && raw[0] == '[' {
-		return json.Unmarshal(raw, &l.parts)
-	}
-	return json.Unmarshal(raw, &l.text)
-}
-
 type inputPart struct {
 	Type     string `json:"type"`
 	Text     string `json:"text"`
@@ -66,22 +41,15 @@ type inputPart struct {
 }
 
 // validate refuses items for which vLLM has no chat message. Refusals of item_reference and encrypted_content were measured. The error texts,
-// and the refusal of other unknown types, follow body validation.
-func (l *inputList) validate() error {
-	for n, item := range l.items {
+// and the refusal of other unknown items, follow body validation.
+func (r *Responses) validateInput() error {
+	for n, item := range r.input.list {
 		at := fmt.Sprintf("input.%d", n)
 		switch kind := item.kind(); {
 		case !slices.Contains([]string{"message", "function_call", "function_call_output", "reasoning"}, kind):
 			return invalidMember("value_error", at+".type", "Value error, items of this type are not supported", "'"+kind+"'")
-		case kind == "message" && !slices.Contains([]string{"user", "assistant", "system", "developer"}, item.Role):
-			return invalidMember("literal_error", at+".role", "Input should be 'user', 'assistant', 'system' or 'developer'", "'"+item.Role+"'")
 		case item.EncryptedContent != "":
 			return wire.BadRequest("", "Encrypted content is not supported.")
-		}
-		for _, part := range slices.Concat(item.Content.parts, item.Output.parts) {
-			if !slices.Contains([]string{"input_text", "output_text", "text", "refusal", "reasoning_text", "summary_text", "input_image"}, part.Type) {
-				return invalidMember("value_error", at+".content", "Value error, parts of this type are not supported", "'"+part.Type+"'")
-			}
 		}
 	}
 	return nil
@@ -89,11 +57,12 @@ func (l *inputList) validate() error {
 
 // goesOn reports whether the last item is an unfinished answer that the engine has to continue (should_continue_final_message,
 // responses/utils.py).
-func (l *inputList) goesOn() bool {
-	if len(l.items) == 0 {
+func (r *Responses) goesOn() bool {
+	items := r.input.list
+	if len(items) == 0 {
 		return false
 	}
-	last := &l.items[len(l.items)-1]
+	last := &items[len(items)-1]
 	return (last.kind() == "message" || last.kind() == "reasoning") && (last.Status == "in_progress" || last.Status == "incomplete")
 }
 
@@ -107,7 +76,7 @@ func (r *Responses) history() []template.Message {
 	if r.input.text != nil {
 		h.add(template.Message{Role: "user", Content: wire.RawJSON(*r.input.text)})
 	}
-	for _, item := range r.input.items {
+	for _, item := range r.input.list {
 		h.item(item)
 	}
 	return h.messages
@@ -122,13 +91,13 @@ func (h *chatHistory) item(item inputItem) {
 		m := h.assistant(func(*template.Message) bool { return true })
 		m.ToolCalls = append(m.ToolCalls, call)
 	case item.kind() == "function_call_output":
-		h.add(template.Message{Role: "tool", Content: item.Output.chat()})
+		h.add(template.Message{Role: "tool", Content: chatContent(item.Output)})
 	case item.kind() == "reasoning":
 		h.assistant(func(m *template.Message) bool { return m.Reasoning == "" }).Reasoning = template.Thought(item.thought())
 	case item.Role == "assistant":
-		h.assistant(func(m *template.Message) bool { return m.Content == nil }).Content = wire.RawJSON(item.Content.first())
+		h.assistant(func(m *template.Message) bool { return m.Content == nil }).Content = wire.RawJSON(firstText(item.Content))
 	default:
-		h.add(template.Message{Role: item.Role, Content: item.Content.chat()})
+		h.add(template.Message{Role: item.Role, Content: chatContent(item.Content)})
 	}
 }
 
@@ -143,31 +112,31 @@ func (h *chatHistory) assistant(room func(*template.Message) bool) *template.Mes
 
 // thought returns the text of a reasoning item; if there is none, the text of its summary.
 func (m *inputItem) thought() string {
-	if text := m.Content.first(); text != "" || len(m.Summary) == 0 {
+	if text := firstText(m.Content); text != "" || len(m.Summary) == 0 {
 		return text
 	}
 	return m.Summary[0].Text
 }
 
-// first returns the text of the first part. vLLM reads only this part of an assistant's message.
-func (l *partList) first() string {
+// firstText returns the text of the first part. vLLM reads only this part of an assistant's message.
+func firstText(l partList) string {
 	switch {
 	case l.text != nil:
 		return *l.text
-	case len(l.parts) > 0:
-		return l.parts[0].Text
+	case len(l.list) > 0:
+		return l.list[0].Text
 	default:
 		return ""
 	}
 }
 
-// chat returns the content in chat's form.
-func (l *partList) chat() json.RawMessage {
+// chatContent returns the content in chat's form.
+func chatContent(l partList) json.RawMessage {
 	if l.text != nil {
 		return wire.RawJSON(*l.text)
 	}
 	parts := []chatPart{}
-	for _, part := range l.parts {
+	for _, part := range l.list {
 		if part.Type == "input_image" {
 			parts = append(parts, chatPart{Type: "image_url", ImageURL: &chatImageURL{URL: part.ImageURL}})
 			continue

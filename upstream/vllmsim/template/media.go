@@ -45,18 +45,10 @@ func (c *Conversation) Media() ([]uint64, error) {
 		if err != nil {
 			return nil, err
 		}
-		var raw []json.RawMessage
-		if parts == nil {
-			continue
-		}
-		if err := json.Unmarshal(m.Content, &raw); err != nil {
-			return nil, err
-		}
-		for i, part := range parts {
-			if part.isText() {
-				continue
+		for _, part := range parts {
+			if !part.isText() {
+				items = append(items, mediaHash(part.raw))
 			}
-			items = append(items, mediaHash(raw[i]))
 		}
 	}
 	return items, nil

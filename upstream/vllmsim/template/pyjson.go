@@ -37,7 +37,7 @@ func pythonValue(out *strings.Builder, dec *json.Decoder) error {
 	case string:
 		pythonString(out, v)
 	case json.Number:
-		out.WriteString(PythonNumber(v))
+		out.WriteString(pythonNumber(v))
 	case bool:
 		out.WriteString(strconv.FormatBool(v))
 	default:
@@ -70,47 +70,30 @@ func pythonContainer(out *strings.Builder, dec *json.Decoder, open json.Delim) e
 	return nil
 }
 
-// pythonString escapes what json.dumps escapes: quotes, backslashes and control characters.
+// pythonString escapes what json.dumps escapes, which is what Go escapes but for two line separators.
 func pythonString(out *strings.Builder, s string) {
-	out.WriteByte('"')
-	for _, r := range s {
-		switch {
-		case r == '"' || r == '\\':
-			out.WriteByte('\\')
-			out.WriteRune(r)
-		case r == '\n':
-			out.WriteString(`\n`)
-		case r == '\r':
-			out.WriteString(`\r`)
-		case r == '\t':
-			out.WriteString(`\t`)
-		case r == '\b':
-			out.WriteString(`\b`)
-		case r == '\f':
-			out.WriteString(`\f`)
-		case r < 0x20:
-			fmt.Fprintf(out, `\u%04x`, r)
-		default:
-			out.WriteRune(r)
-		}
-	}
-	out.WriteByte('"')
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	_ = enc.Encode(s) // as every string
+	_, _ = strings.NewReplacer(`\\`, `\\`, `\u2028`, "\u2028", `\u2029`, "\u2029", "\n", "").WriteString(out, b.String())
 }
 
-// PythonNumber keeps integers and writes floats as repr does: the shortest digits, with an exponent outside 1e-4..1e16.
-func PythonNumber(n json.Number) string {
-	s := n.String()
-	if !strings.ContainsAny(s, ".eE") {
-		return s
-	}
+// pythonNumber keeps integers.
+func pythonNumber(n json.Number) string {
 	f, err := n.Float64()
-	if err != nil || math.IsInf(f, 0) {
-		return s
+	if !strings.ContainsAny(n.String(), ".eE") || err != nil {
+		return n.String()
 	}
+	return PythonFloat(f)
+}
+
+// PythonFloat writes a float as repr does: the shortest digits, with an exponent outside 1e-4..1e16.
+func PythonFloat(f float64) string {
 	if abs := math.Abs(f); abs != 0 && (abs < 1e-4 || abs >= 1e16) {
 		return strconv.FormatFloat(f, 'e', -1, 64)
 	}
-	s = strconv.FormatFloat(f, 'f', -1, 64)
+	s := strconv.FormatFloat(f, 'f', -1, 64)
 	if !strings.Contains(s, ".") {
 		s += ".0"
 	}

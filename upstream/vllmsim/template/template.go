@@ -3,6 +3,7 @@
 package template
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -163,9 +164,18 @@ func (m *Message) Text() (string, error) {
 	return strings.Join(texts, "\n"), nil
 }
 
+// contentPart is a part of a content, with the JSON that it was read from.
 type contentPart struct {
 	Type string `json:"type"`
 	Text string `json:"text"`
+	raw  json.RawMessage
+}
+
+// UnmarshalJSON keeps the JSON.
+func (p *contentPart) UnmarshalJSON(raw []byte) error {
+	type plain contentPart
+	p.raw = bytes.Clone(raw)
+	return json.Unmarshal(raw, (*plain)(p))
 }
 
 func (p contentPart) isText() bool { return p.Type == "text" || p.Type == "refusal" }
@@ -181,16 +191,6 @@ func (m *Message) parts() ([]contentPart, error) {
 
 // OnlyText reports whether no message has a media part; with media, engines ignore forwarded ids.
 func (c *Conversation) OnlyText() bool {
-	for _, m := range c.Messages {
-		parts, err := m.parts()
-		if err != nil || strings.HasPrefix(string(m.Reasoning), MediaMark) {
-			return false
-		}
-		for _, part := range parts {
-			if !part.isText() {
-				return false
-			}
-		}
-	}
-	return true
+	items, err := c.Media()
+	return err == nil && len(items) == 0
 }

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -48,8 +49,7 @@ func (e *Error) Body() ErrorBody {
 
 // BadRequest returns a VLLMValidationError; its message repeats the parameter.
 func BadRequest(param, format string, args ...any) *Error {
-	message := fmt.Sprintf(format, args...)
-	return &Error{Status: http.StatusBadRequest, Kind: "BadRequestError", Param: param, Message: message}
+	return &Error{Status: http.StatusBadRequest, Kind: "BadRequestError", Param: param, Message: fmt.Sprintf(format, args...)}
 }
 
 // KindInvalidBody is the type of an error of body validation.
@@ -68,8 +68,7 @@ func InternalError() *Error {
 
 // AsError maps an error of the engine to the HTTP server's answer.
 func AsError(err error) *Error {
-	var api *Error
-	if errors.As(err, &api) {
+	if api, ok := errors.AsType[*Error](err); ok {
 		return api
 	}
 	return InternalError()
@@ -90,18 +89,7 @@ func ErrorEvent(e *Error, c *config.Config) []byte {
 
 // ErrorType is vLLM's error type for a status.
 func ErrorType(status int) string {
-	switch status {
-	case http.StatusBadRequest:
-		return "BadRequestError"
-	case http.StatusNotFound:
-		return "NotFoundError"
-	case http.StatusForbidden:
-		return "PermissionDeniedError"
-	case http.StatusUnprocessableEntity:
-		return "UnprocessableEntityError"
-	case http.StatusTooManyRequests:
-		return "RateLimitError"
-	default:
-		return "InternalServerError"
-	}
+	return cmp.Or(map[int]string{
+		400: "BadRequestError", 403: "PermissionDeniedError", 404: "NotFoundError", 422: "UnprocessableEntityError", 429: "RateLimitError",
+	}[status], "InternalServerError")
 }

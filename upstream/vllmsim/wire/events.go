@@ -5,38 +5,42 @@ import (
 	"slices"
 )
 
-// NamedEvents writes a stream whose events have names, as in the Messages and the Responses API.
-type NamedEvents struct {
+// Events writes a stream of server-sent events. Behind the first error nothing is written.
+type Events struct {
 	w     http.ResponseWriter
 	flush *http.ResponseController
+	Err   error // ErrConnectionGone when the stream has failed
 }
 
-// NewNamedEvents returns a stream that has not sent its status yet.
-func NewNamedEvents(w http.ResponseWriter) NamedEvents {
-	return NamedEvents{w: w, flush: http.NewResponseController(w)}
-}
-
-// Open sends the status.
-func (s NamedEvents) Open() error {
-	s.w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
-	s.w.WriteHeader(http.StatusOK)
+// NewEvents sends the status of a stream.
+func NewEvents(w http.ResponseWriter) *Events {
+	w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
+	s := &Events{w: w, flush: http.NewResponseController(w)}
+	w.WriteHeader(http.StatusOK)
 	if s.flush.Flush() != nil {
-		return ErrConnectionGone
+		s.Err = ErrConnectionGone
 	}
-	return nil
+	return s
 }
 
-// Write sends one event in one write, as uvicorn sends one chunk for each.
-func (s NamedEvents) Write(name string, data any) error {
-	raw, err := Marshal(data)
-	if err != nil {
-		return err
+// Write sends one event. Those of the Messages and the Responses API have names, the others "".
+func (s *Events) Write(name string, data any) { s.Raw(name, RawJSON(data)) }
+
+// Raw sends one event in one write, as uvicorn sends one chunk for each.
+func (s *Events) Raw(name string, data []byte) {
+	if s.Err != nil {
+		return
 	}
-	if _, err := s.w.Write(slices.Concat([]byte("event: "+name+"\ndata: "), raw, []byte("\n\n"))); err != nil {
-		return ErrConnectionGone
+	if name != "" {
+		name = "event: " + name + "\n"
 	}
-	if s.flush.Flush() != nil {
-		return ErrConnectionGone
+	if _, err := s.w.Write(slices.Concat([]byte(name+"data: "), data, []byte("\n\n"))); err != nil || s.flush.Flush() != nil {
+		s.Err = ErrConnectionGone
 	}
-	return nil
+}
+
+// Done ends a stream of chat or text.
+func (s *Events) Done() error {
+	s.Raw("", []byte("[DONE]"))
+	return s.Err
 }

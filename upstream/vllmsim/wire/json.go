@@ -3,16 +3,15 @@ package wire
 import (
 	"bytes"
 	"crypto/rand"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"io"
 	"mime"
 	"net/http"
 	"strconv"
-	"strings"
 
 	"carryover/upstream/vllmsim/fault"
+	"carryover/upstream/vllmsim/template"
 )
 
 // Null is the JSON value.
@@ -35,7 +34,7 @@ func ReadJSON(req *http.Request) ([]byte, error) {
 func RandomHex(n int) string {
 	b := make([]byte, n)
 	_, _ = rand.Read(b) // crypto/rand never fails
-	return hex.EncodeToString(b)
+	return fmt.Sprintf("%x", b)
 }
 
 // Marshal writes compact JSON without HTML escapes, as vLLM does.
@@ -56,19 +55,6 @@ func RawJSON(v any) json.RawMessage {
 		return Null
 	}
 	return raw
-}
-
-// RawIDs writes ids as an array.
-func RawIDs(ids []int32) json.RawMessage {
-	raw := make([]byte, 0, 6*len(ids)+2)
-	raw = append(raw, '[')
-	for i, id := range ids {
-		if i > 0 {
-			raw = append(raw, ',')
-		}
-		raw = strconv.AppendInt(raw, int64(id), 10)
-	}
-	return append(raw, ']')
 }
 
 // WriteJSON answers with a value. A fault of the answer as a whole takes effect here.
@@ -95,11 +81,10 @@ func WriteJSON(w http.ResponseWriter, status int, v any) error {
 	return nil
 }
 
-// PythonFloat writes a number as Python writes a float.
-func PythonFloat(v float64) string {
-	s := strconv.FormatFloat(v, 'f', -1, 64)
-	if !strings.Contains(s, ".") {
-		s += ".0"
-	}
-	return s
+// WriteNotFound answers a request that is for no endpoint.
+func WriteNotFound(w http.ResponseWriter) error {
+	return WriteJSON(w, http.StatusNotFound, map[string]string{"detail": "Not Found"})
 }
+
+// PythonFloat writes a number as Python writes a float.
+func PythonFloat(v float64) string { return template.PythonFloat(v) }

@@ -1,7 +1,7 @@
 package wire
 
 import (
-	"net/http"
+	"cmp"
 
 	"carryover/upstream/vllmsim/config"
 )
@@ -33,37 +33,21 @@ func ErrorAnswer(e *Error, path string, c *config.Config) any {
 // messageErrorType is Anthropic's name for a status, which 0.33 answers in place of vLLM's own (translate_error_type,
 // anthropic/protocol.py; 400 and 404 are measured).
 func messageErrorType(status int) string {
-	switch status {
-	case http.StatusUnauthorized:
-		return "authentication_error"
-	case http.StatusForbidden:
-		return "permission_error"
-	case http.StatusNotFound:
-		return "not_found_error"
-	case http.StatusRequestEntityTooLarge:
-		return "request_too_large"
-	case http.StatusTooManyRequests:
-		return "rate_limit_error"
-	case http.StatusServiceUnavailable:
-		return "overloaded_error"
+	kind := map[int]string{
+		401: "authentication_error", 403: "permission_error", 404: "not_found_error", 413: "request_too_large", 429: "rate_limit_error", 503: "overloaded_error",
+	}[status]
+	if status >= 500 {
+		return cmp.Or(kind, "api_error")
 	}
-	if status >= http.StatusInternalServerError {
-		return "api_error"
-	}
-	return "invalid_request_error"
+	return cmp.Or(kind, "invalid_request_error")
 }
 
-// MessageStreamError returns vLLM's event for an error in a chat stream. 0.32 takes the error for a chunk; 0.33 passes its message on
-// (message_stream_converter, read).
+// MessageStreamError returns vLLM's event for an error in a chat stream. 0.32 takes the error for a chunk (testdata/exchanges/vllm-0.32-agents
+// 07); 0.33 passes its message on (message_stream_converter, read).
 func MessageStreamError(c *config.Config) MessageError {
 	if c.Since033() {
 		return MessageError{Type: "error", Error: messageErrorDetail{Type: "api_error", Message: InternalError().Message}}
 	}
-	return noChunkError()
-}
-
-// noChunkError is 0.32's error event (testdata/exchanges/vllm-0.32-agents 07).
-func noChunkError() MessageError {
 	const detail = "\n  Field required [type=missing, input_value={'error': {'message': 'In...am': None, 'code': 500}}, input_type=dict]\n" +
 		"    For further information visit https://errors.pydantic.dev/2.14/v/missing"
 	return MessageError{Type: "error", Error: messageErrorDetail{Type: "internal_error",

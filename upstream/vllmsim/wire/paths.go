@@ -2,13 +2,11 @@ package wire
 
 // The paths of the endpoints for answers, and of those that belong to them.
 const (
-	PathChat            = "/v1/chat/completions"
-	PathCompletions     = "/v1/completions"
-	PathMessages        = "/v1/messages"
-	PathMessagesCount   = PathMessages + "/count_tokens"
-	PathMessagesRender  = PathMessages + "/render"
-	PathResponses       = "/v1/responses"
-	PathResponsesRender = PathResponses + "/render"
+	PathChat          = "/v1/chat/completions"
+	PathCompletions   = "/v1/completions"
+	PathMessages      = "/v1/messages"
+	PathMessagesCount = PathMessages + "/count_tokens"
+	PathResponses     = "/v1/responses"
 )
 
 // Generates reports whether requests to a path are for answers of the model.

@@ -1,0 +1,265 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"maps"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"carryover/cmd/carryover/config"
+	"carryover/cmd/carryover/testrig"
+	"carryover/convcache/redistest"
+	"carryover/server"
+	"carryover/upstream"
+	"carryover/upstream/vllmsim"
+)
+
+// The scenarios of LMCache that are no file: see testdata/scenarios/lmcache*.yaml.
+
+// startLMCache starts the program in front of senders and receivers.
+func startLMCache(t *testing.T, c rigConfig, change func(*vllmsim.Config)) *rig {
+	t.Helper()
+	c.cfg, c.connector, c.alone = vllmsim.DefaultConfig(), config.ConnectorLMCache, true
+	change(&c.cfg)
+	return startRig(t, c)
+}
+
+// longAsked is a request of several chunks.
+func longAsked(n int) object {
+	return object{"model": "sim", "temperature": 0, "max_tokens": 400, "prompt": longAsk(n, ""), "stream": n%2 == 0}
+}
+
+// asAlone sends the n-th request, and wants the answer of the engine alone, over prefill.
+func (r *rig) asAlone(t *testing.T, n int) {
+	t.Helper()
+	a := r.say(t, longAsked(n))
+	if r.compare(t, "/v1/completions", encode(longAsked(n)), a); !strings.HasPrefix(a.header.Get("X-KV-Path"), "prefill_decode;") {
+		t.Errorf("X-KV-Path: got %q, want prefill and decode", a.header.Get("X-KV-Path"))
+	}
+}
+
+// verifyLMCache ends the program and asserts that nothing was read wrongly, and that no sender has got what would end it.
+func (r *rig) verifyLMCache(t *testing.T) {
+	t.Helper()
+	r.verify(t, pins{})
+	r.verifyConnector(t)
+}
+
+func transfer(perBlock time.Duration) func(*vllmsim.Config) {
+	return func(c *vllmsim.Config) { c.Timing.TransferPerBlock = perBlock }
+}
+
+// cut has the program end without waiting for turns whose KV never comes. Their hand-over budget is short: the command line would refuse one that
+// is shorter than the time of a dial, and a busy machine needs that time.
+func cut(c *server.Config) { c.DrainDelay, c.HandoverBudget = time.Millisecond, 1500*time.Millisecond }
+
+// While prompts come that no hand-over serves, senders are probed, and the program begins and ends, nothing but legs with a spec
+// reaches a sender: anything else would end it.
+func TestLMCache_SendersGetNothingButHandOvers(t *testing.T) {
+	t.Parallel()
+	r := startLMCache(t, rigConfig{prefills: 2, decodes: 2, probed: true}, asConfigured)
+	image := json.RawMessage(`[{"role":"user","content":[{"type":"text","text":"What is it?"},{"type":"image_url","image_url":{"url":"data:image/png;base64,iVBORw0KGgo="}}]}]`)
+	chat := speech{question("SAY it " + longText(1))}
+	for i, body := range []object{
+		{"messages": image}, {"prompt": []string{"one", "two"}}, {"messages": chat, "n": 2, "temperature": 1}, {"messages": chat, "use_beam_search": true},
+		{"messages": chat, "model": "another"}, {"messages": chat, "max_tokens": 0}, {"messages": speech{}}, {"prompt": ""}, {"messages": chat, "logprobs": true},
+		{"messages": chat, "kv_transfer_params": object{"ret_first_tok": true}}, {"prompt": "SAY it", "kv_transfer_params": object{"disagg_spec": object{"req_id": "x"}}},
+		{"messages": chat},
+	} {
+		all := object{"model": "sim", "max_tokens": 40, "stream": i%2 == 0}
+		maps.Copy(all, body)
+		r.say(t, all)
+	}
+	before := r.atPrefill("requests_total")
+	if !within(foundWithin, func() bool { return r.atPrefill("requests_total") >= before+6 }) { // rounds of probing go by
+		t.Error("senders are not probed")
+	}
+	r.verifyLMCache(t)
+}
+
+// A receiver at whose address nobody has ever listened stops its sender for good, whose /health stays 200. The legs that it does not
+// answer take it out of rotation, and the other sender serves the other receiver.
+func TestLMCache_SenderThatAnswersNothingIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	r := startLMCache(t, rigConfig{prefills: 2, probed: true, server: func(c *server.Config) { c.DrainDelay = time.Millisecond }, flags: []string{"--routing-prefill", "round_robin"}}, asConfigured)
+	r.asAlone(t, 1)
+	// The address is one of another deployment: nothing of this program has to do with how the sender came to stop.
+	gone, stuck := []int{freePort(t)}, r.prefill[0]
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	body := encode(object{"model": "sim", "prompt": []int{1000, 1001}, "max_tokens": 1, "return_token_ids": true, "kv_transfer_params": object{
+		"disagg_spec": object{"req_id": "of another", "receiver_host": "127.0.0.1", "receiver_init_port": gone, "receiver_alloc_port": gone},
+	}})
+	if a, err := (&rig{base: stuck.URL(), client: r.client}).post(ctx, "/v1/completions", nil, body, nil); err == nil && a.ends != endsLeft {
+		t.Fatalf("the sender has answered: %s", a.raw)
+	}
+	r.between.silent.Store(stuck.URL(), true)
+	began := time.Now()
+	over, late := 0, 0
+	for n := range 12 {
+		ask := longAsked(2*n + 1)
+		switch a := r.say(t, ask); {
+		case a.status == http.StatusGatewayTimeout:
+			late++
+		case strings.HasPrefix(a.header.Get("X-KV-Path"), "prefill_decode;"):
+			over++
+			fallthrough
+		default:
+			r.compare(t, "/v1/completions", encode(ask), a)
+		}
+	}
+	most := 1
+	// After one second out of rotation the sender gets one leg on trial, two seconds after that the next one, and so on.
+	for pause, after := time.Second, time.Second; after < time.Since(began); pause, after = 2*pause, after+2*pause {
+		most++
+	}
+	if late > most || over < 12-most-1 {
+		t.Errorf("of 12 turns %d were served over prefill and %d not; want %d at most that meet the sender", over, late, most)
+	}
+	r.verifyLMCache(t)
+}
+
+// Two replicas share an address for notifications, as behind a name; each sender is connected to one of them. Notifications reach the
+// replica whose turn it is through Redis.
+func TestLMCache_ReplicasRelayNotifications(t *testing.T) {
+	t.Parallel()
+	c := rigConfig{
+		prefills: 2, decodes: 2, env: []string{testrig.ReplicaSecret},
+		flags: []string{"--routing-prefill", "round_robin", "--redis-url", "redis://" + redistest.Start(t).Addr()},
+	}
+	first := startLMCache(t, c, func(c *vllmsim.Config) { c.LMCache.TP, c.Timing.TransferPerBlock = 2, 1e6 })
+	c.sharing, c.connector, c.port = first, config.ConnectorLMCache, freePort(t)
+	noError(t, first.prefill[1].Switch(vllmsim.Switches{ProxyPort: &c.port}))
+	second := startRig(t, c)
+	for n := range 12 {
+		[]*rig{first, second}[n/2%2].asAlone(t, n)
+	}
+	second.stop()
+	first.verifyLMCache(t)
+}
+
+// What a sender kept for a program that was away arrives at the next one, which knows nothing of it.
+func TestLMCache_StaleNotificationsAfterARestart(t *testing.T) {
+	t.Parallel()
+	r := startLMCache(t, rigConfig{server: cut}, func(c *vllmsim.Config) { c.LMCache.NotifyDelay = 300 * time.Millisecond })
+	ctx, leave := context.WithCancel(t.Context())
+	gone := make(chan struct{})
+	go func() {
+		defer close(gone)
+		testrig.Eventually(func() bool { return r.atPrefill("pushing") > 0 })
+		leave()
+	}()
+	_, _ = r.post(ctx, "/v1/completions", nil, encode(longAsked(1)), unwatched) // the client leaves
+	<-gone
+	r.stop()
+	if !testrig.Eventually(func() bool { return r.atPrefill("notices") > 0 }) {
+		t.Fatal("the sender has notified nobody")
+	}
+	again := startRig(t, rigConfig{sharing: r, connector: r.connector, port: r.port, server: cut})
+	for n := range 3 {
+		again.asAlone(t, n+4)
+	}
+	again.verifyLMCache(t)
+}
+
+// Anything may connect to the port of notifications. None of it ends what listens there.
+func TestLMCache_StrangersAtThePort(t *testing.T) {
+	t.Parallel()
+	r := startLMCache(t, rigConfig{}, asConfigured)
+	r.asAlone(t, 1)
+	for _, said := range []string{
+		"", "GET / HTTP/1.1\r\nHost: x\r\n\r\n", "\x00", strings.Repeat("\xff", 1000),
+		"\xff\x00\x00\x00\x00\x00\x00\x00\x01\x7f\x03\x00NULL" + strings.Repeat("\x00", 48) + "\x04\x19\x05READY\x0bSocket-Type\x00\x00\x00\x04PUSH\x02\x7f\xff\xff\xff\xff\xff\xff\xff",
+	} {
+		conn, err := net.Dial("tcp", "127.0.0.1:"+strconv.Itoa(r.port))
+		noError(t, err)
+		if _, err := conn.Write([]byte(said)); err != nil {
+			t.Error(err)
+		}
+		defer conn.Close() // half-open meanwhile
+	}
+	r.asAlone(t, 2)
+	r.verifyLMCache(t)
+}
+
+// hasty is a connector that does not wait for the KV.
+type hasty struct{ server.Connector }
+
+// Plan implements server.Connector.
+func (h hasty) Plan(ctx context.Context, t upstream.Transfer) (upstream.Plan, error) {
+	plan, err := h.Connector.Plan(ctx, t)
+	plan.Ready = func(context.Context) error { return nil }
+	return plan, err
+}
+
+// The scenarios would see a program that does not wait: decode reads garbage then. That it is right as it is, testdata/scenarios/lmcache.yaml says.
+func TestLMCache_MutantThatDoesNotWait(t *testing.T) {
+	t.Parallel()
+	r := startLMCache(t, rigConfig{replace: func(deps *server.Deps) { deps.Connector = hasty{deps.Connector} }}, transfer(20*time.Millisecond))
+	// A decode that comes before prefill's first chunk is announced to its receiver computes all by itself, rightly.
+	right := true
+	for n := 1; n <= 50 && right; n++ {
+		right = r.say(t, longAsked(n)).content == longText(n+5)+"."
+	}
+	r.stop()
+	if total := r.sum(""); total["early_reads"] == 0 || total["corrupt_reads"] == 0 || right {
+		t.Errorf("decode did not wait, and nobody noticed: %d early reads, %d corrupt", total["early_reads"], total["corrupt_reads"])
+	}
+}
+
+// underWay sends a request, and returns what waits for its answer once KV of it is on its way.
+func (r *rig) underWay(t *testing.T) (compare func()) {
+	t.Helper()
+	done := make(chan *answered, 1)
+	go func() { done <- r.say(t, longAsked(1)) }()
+	if !within(foundWithin, func() bool { return r.atDecode("chunks_held") > 0 }) {
+		t.Fatal("nothing was allocated")
+	}
+	return func() {
+		if a := <-done; a.status == http.StatusOK {
+			r.compare(t, "/v1/completions", encode(longAsked(1)), a)
+		}
+	}
+}
+
+// A sender that dies while it transfers leaves chunks at the receiver which are found and whose bytes never come. What decode computes
+// alone from then on must not be made of them.
+func TestLMCache_SenderDiesInTransfer(t *testing.T) {
+	t.Parallel()
+	for mode, flags := range map[string][]string{vllmsim.LMCacheAsync: nil, vllmsim.LMCacheSync: {"--prefill-failure", "decode_only"}} {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			r := startLMCache(t, rigConfig{flags: flags, server: cut}, func(c *vllmsim.Config) { c.LMCache.Mode, c.Timing.TransferPerBlock = mode, 100e6 })
+			compare := r.underWay(t)
+			r.prefill[0].Restart()
+			r.setFault(t, r.prefill[0], vllmsim.Fault{Kind: vllmsim.FaultRefuse})
+			r.hangUp()
+			compare()
+			for range 2 {
+				if a := r.say(t, longAsked(1)); a.status == http.StatusOK {
+					r.compare(t, "/v1/completions", encode(longAsked(1)), a)
+				}
+			}
+			r.nothingWrong(t)
+		})
+	}
+}
+
+// What decode serves alone while the KV of another turn with the same beginning is on its way must not be made of what has not arrived.
+func TestLMCache_DecodeAloneWhileOthersTransfer(t *testing.T) {
+	t.Parallel()
+	r := startLMCache(t, rigConfig{}, transfer(20*time.Millisecond))
+	compare := r.underWay(t)
+	several := longAsked(1)
+	several["n"], several["temperature"] = 2, 1
+	if a := r.say(t, several); a.status != http.StatusOK { // no hand-over serves several choices
+		t.Errorf("got %d: %.300s", a.status, a.raw)
+	}
+	compare()
+	r.nothingWrong(t)
+}

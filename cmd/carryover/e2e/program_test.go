@@ -1,0 +1,71 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/tidwall/gjson"
+
+	"carryover/cmd/carryover/cli"
+	"carryover/cmd/carryover/command"
+	"carryover/cmd/carryover/testrig"
+)
+
+// writes is a writer that may be read meanwhile.
+type writes struct {
+	mu   sync.Mutex // guards text
+	text bytes.Buffer
+}
+
+// Write implements io.Writer.
+func (w *writes) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.text.Write(p)
+}
+
+func (w *writes) String() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.text.String()
+}
+
+// line returns the first line that has a text.
+func (w *writes) line(has string) string {
+	for line := range strings.Lines(w.String()) {
+		if strings.Contains(line, has) {
+			return line
+		}
+	}
+	return ""
+}
+
+// startProgram runs the whole program by its command line until the test ends, and returns it with its log, which is in JSON.
+func startProgram(t *testing.T, env []string, args ...string) (*rig, *writes) {
+	t.Helper()
+	log, r := &writes{}, &rig{client: &http.Client{Transport: &http.Transport{IdleConnTimeout: time.Second}}}
+	args = slices.Concat([]string{"--host", "127.0.0.1", "--port", "0", "--admin-listen", "127.0.0.1:0", "--log-format", "json"}, testrig.Patient(), args)
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan int, 1) // one exit code, read once
+	go func() { ended <- cli.Run(ctx, args, env, io.Discard, log) }()
+	t.Cleanup(func() {
+		r.client.CloseIdleConnections()
+		cancel()
+		if code := <-ended; code != command.ExitOK {
+			t.Errorf("exit code %d: %s", code, log)
+		}
+	})
+	if !within(nemesisPatience, func() bool { return log.line(`"msg":"serving"`) != "" }) {
+		t.Fatalf("the program does not serve: %s", log)
+	}
+	r.base = "http://" + gjson.Get(log.line(`"msg":"serving"`), "address").String()
+	r.operators = "http://" + gjson.Get(log.line(`"admin_address":`), "admin_address").String()
+	return r, log
+}

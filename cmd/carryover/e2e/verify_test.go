@@ -1,0 +1,99 @@
+package e2e
+
+import (
+	"encoding/json"
+	"testing"
+
+	"carryover/cmd/carryover/config"
+	"carryover/cmd/carryover/testrig"
+)
+
+// sum adds up the statistics of a role, or of all instances for "".
+func (r *rig) sum(role string) map[string]int {
+	total := map[string]int{}
+	for _, instance := range r.all(role) {
+		one := map[string]int{}
+		_ = json.Unmarshal(encode(instance.Stats()), &one) // they are numbers
+		for name, n := range one {
+			total[name] += n
+		}
+	}
+	return total
+}
+
+// atPrefill and atDecode are one of the statistics of a role.
+func (r *rig) atPrefill(name string) int { return r.sum(config.RolePrefill)[name] }
+
+func (r *rig) atDecode(name string) int { return r.sum(config.RoleDecode)[name] }
+
+// wrongReads are the statistics that a read of anything but the reader's own KV
+// moves.
+func wrongReads() []string {
+	return []string{"corrupt_reads", "poisoned", "double_reads", "expired_reads", "unknown_reads", "deaths", "uneven_hand_backs", "leased_hand_backs", "other_salts", "early_reads"}
+}
+
+// nothingWrong asserts that none of these statistics has moved, nor one of wrong reads.
+func (r *rig) nothingWrong(t *testing.T, more ...string) {
+	t.Helper()
+	total := r.sum("")
+	for _, name := range append(wrongReads(), more...) {
+		if total[name] != 0 {
+			t.Errorf("%s: got %d, want 0", name, total[name])
+		}
+	}
+}
+
+// wrong sums up what nothingWrong asserts to be zero.
+func (r *rig) wrong() (n int) {
+	total := r.sum("")
+	for _, name := range wrongReads() {
+		n += total[name]
+	}
+	return n
+}
+
+// saidNothing asserts that nothing panicked.
+func (r *rig) saidNothing(t *testing.T) {
+	t.Helper()
+	for _, message := range r.turns.panics() {
+		t.Errorf("log: %s", message)
+	}
+}
+
+// pins are the pins that a test explains beside those of tickets that were not used.
+type pins struct {
+	unused int // of decode, without a ticket or of one that was spent in vain
+	leased int // of prefill, whose hand-over was not read
+}
+
+// verify ends the program and asserts what every test of it ends with: nothing was
+// read wrongly, and every pin is one that a ticket names or that the test explains.
+func (r *rig) verify(t *testing.T, want pins) {
+	t.Helper()
+	r.verifyPins(t, func() pins { return want })
+}
+
+// verifyPins is verify where the engines tell what explains their pins: a leg that was given up may still reach its engine when the
+// program has ended.
+func (r *rig) verifyPins(t *testing.T, explained func() pins) {
+	t.Helper()
+	r.stop()
+	r.nothingWrong(t)
+	var total map[string]int
+	got, want, unused := pins{}, pins{}, r.store.unused()
+	// Prefill tells decode about blocks that it does not need without waiting.
+	settled := testrig.Eventually(func() bool {
+		want = explained()
+		want.unused += unused
+		total = r.sum("")
+		got = pins{unused: total["pins"] - total["leased_pins"], leased: total["leased_pins"]}
+		return got == want && total["running"] == 0
+	})
+	if !settled {
+		t.Errorf("pins: got %+v, want %+v; %d requests still run", got, want, total["running"])
+	}
+	if total["parked"] != 0 {
+		t.Errorf("parked requests: got %d, want 0", total["parked"])
+	}
+	r.saidNothing(t)
+}
