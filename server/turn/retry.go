@@ -51,11 +51,12 @@ func (f *failure) caused(leg *upstream.LegError) bool {
 //   - the client has gone: nothing.
 //
 // The legs that follow have a new request id. A fresh leg after a 5xx or silence to a ticket or a release, or after a failed id echo, costs
-// no retry budget, because the fault was ours; a third id echo that fails ends the turn. vLLM sends decode's first chunk (the role) even when it failed to load the KV, and the
-// error as the next event. So the first chunk waits for the second event, whatever becomes of that, but for LegConfig.FirstEvent at most; until
-// then such a turn is still retried, without the prefill instance whose KV could not be loaded, as long as that has not been restarted, and on
-// another decode instance if there is one. Comments and blank lines reach the client at once, because they tell it, and the proxies before it,
-// that the connection lives. So they commit the turn, even before decode's first event (package sse). vLLM itself writes none.
+// no retry budget, because the fault was ours; a third id echo that fails ends the turn. vLLM sends decode's first chunk (the role) even
+// when it failed to load the KV, and the error as the next event. So the first chunk waits for the second event, whatever becomes of that,
+// but for LegConfig.FirstEvent at most; until then such a turn is still retried, without the prefill instance whose KV could not be loaded,
+// as long as that has not been restarted, and on another decode instance if there is one. Comments and blank lines reach the client at once,
+// because they tell it, and the proxies before it, that the connection lives. So they commit the turn, even before decode's first event
+// (package sse). vLLM itself writes none.
 func (h *Handler) mayTryAgain(ctx context.Context, t *turn, err error) bool {
 	leg, f, next := legOf(err), &t.failed, &t.asked
 	if ctx.Err() != nil || leg == nil {
