@@ -20,7 +20,6 @@ type roleFeatures struct {
 // messageMarks names the entries of roleFeatures.has in feature sets.
 const messageMarks = "spctrn"
 
-// The entries of roleFeatures.has.
 const (
 	hasString = iota
 	hasParts
@@ -30,7 +29,6 @@ const (
 	hasName
 )
 
-// addMessages adds the features of the messages to a feature set.
 func (f *features) addMessages(messages *rawjson.List) (why string) {
 	if !messages.IsArray() {
 		return WhyUnknownMember
@@ -69,7 +67,7 @@ func (f *features) addMessages(messages *rawjson.List) (why string) {
 	return ""
 }
 
-// readMessage reads one message. Of equal keys Python's json.loads keeps the last; here all of them count, except
+// readMessage reads one message. Python's json.loads keeps the last of equal keys; here all of them count, except for
 // role.
 func readMessage(message rawjson.Element) (m roleFeatures, why string) {
 	if !Chat.plainItem(message) {
@@ -102,7 +100,7 @@ func readMessage(message rawjson.Element) (m roleFeatures, why string) {
 	return m, why
 }
 
-// roleOf decodes a role. Nearly all roles are one of four, whose names are not allocated.
+// roleOf decodes a role. It allocates nothing for four, which nearly all messages have.
 func roleOf(value []byte) (role string, ok bool) {
 	switch string(value) {
 	case `"user"`:
@@ -119,7 +117,7 @@ func roleOf(value []byte) (role string, ok bool) {
 
 // renameReasoning returns the messages as the chat endpoint reads them, and /tokenize does not
 // (_normalize_messages_before, chat_completion/protocol.py): reasoning_content becomes reasoning, or is dropped where
-// reasoning is present. Messages without it keep their bytes.
+// reasoning is present. Other messages keep their bytes.
 func renameReasoning(messages []byte) (renamed []byte, ok bool) {
 	renamed = append(make([]byte, 0, len(messages)), '[')
 	for raw := range rawjson.Elements(messages) {
