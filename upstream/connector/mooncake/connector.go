@@ -70,7 +70,7 @@ func (c *Connector) Plan(ctx context.Context, t upstream.Transfer) (upstream.Pla
 }
 
 // carry returns the members of a leg that carries ids. params is the text of the leg's kv_transfer_params without the closing brace. A chat carries
-// the ids in its params (vLLM 0.28; both older engines ignore them and render the messages), a text completion as its prompt.
+// the ids in its params (vLLM 0.28; an older engine renders the messages, on both legs), a text completion as its prompt.
 func carry(api body.API, params string, ids []byte) []body.Member {
 	if api == body.Text {
 		return []body.Member{{Name: "kv_transfer_params", Value: []byte(params + "}")}, {Name: "prompt", Value: ids}}

@@ -24,11 +24,10 @@ const (
 )
 
 // silence is how long a watch may bring no event before its version is doubted. The API server sends a bookmark every minute if
-// anything of the pods has changed. But if the version is ahead of the server's own (its store was restored from a backup), the
-// server accepts the watch and sends nothing until its store has reached that version.
+// any pod has changed. But if the version is ahead of the server's own (its store was restored from a backup), the server accepts
+// the watch and sends nothing until its store has reached that version.
 const silence = 2 * time.Minute
 
-// follower keeps a roster up to date with the API server.
 type follower struct {
 	client  *client
 	reader  reader
@@ -37,9 +36,9 @@ type follower struct {
 	version string // a watch goes on from here; empty: list first
 }
 
-// Watch calls set with the instances of the cluster, with the first list and then whenever they change, until ctx ends, and
-// returns nil then. It fails at once if the namespace is neither configured nor in the pod's namespace file. All other errors are
-// logged, and the request is repeated.
+// Watch calls set with the first list of instances and then whenever they change, until ctx ends; it returns nil then. It fails
+// at once if the namespace is neither configured nor in the pod's namespace file. All other errors are logged, and the request is
+// repeated.
 func (s *Source) Watch(ctx context.Context, set func([]upstream.Instance)) error {
 	namespace, err := s.cfg.namespace()
 	if err != nil {
@@ -85,7 +84,7 @@ func (f *follower) step(ctx context.Context) error {
 	return err
 }
 
-// watch follows the events since the version that is known, until the stream ends.
+// watch follows the events since f.version, until the stream ends.
 func (f *follower) watch(ctx context.Context) error {
 	duration := shortestWatch + rand.N(shortestWatch)
 	ctx, cancel := context.WithTimeout(ctx, duration+watchGrace)
@@ -157,7 +156,7 @@ func (s *Source) complain(err error, namespace string, wait time.Duration) {
 	log.Warn("the API server does not tell the instances; the last ones stay")
 }
 
-// The waits between requests that fail: 1 s, 2 s, 4 s … 30 s, each shortened at random by up to a half, so that replicas do not
+// Failed requests are repeated after 1 s, 2 s, 4 s … 30 s, each shortened at random by up to a half, so that replicas do not
 // retry together. A wait that the API server asks for (Retry-After) is kept up to two minutes.
 const (
 	firstWait     = time.Second

@@ -18,7 +18,6 @@ const (
 	pageLimit = time.Minute // for one page
 )
 
-// page are the fields of a PodList that are needed.
 type page struct {
 	Metadata struct {
 		ResourceVersion string
@@ -27,8 +26,7 @@ type page struct {
 	Items []json.RawMessage
 }
 
-// list reads all objects, page by page, and returns them by name, with their version. All pages have the same version, and a watch
-// goes on from there.
+// list reads all objects, page by page, and returns them by name. All pages have the same version, and a watch goes on from there.
 func list(ctx context.Context, c *client, r reader) (_ map[string]object, version string, _ error) {
 	objects := map[string]object{}
 	next := ""
@@ -86,8 +84,7 @@ func readPage(ctx context.Context, c *client, next string) (page, error) {
 	return p, nil
 }
 
-// maxEvent is the greatest size of a watch event. An object in the API server's store has 1.5 MiB at most (etcd's
-// --max-request-bytes).
+// maxEvent bounds a watch event. An object in the API server's store has 1.5 MiB at most (etcd's --max-request-bytes).
 const maxEvent = 2 << 20
 
 // Kinds of events (metav1.WatchEvent). An object that no longer matches the selector comes as deleted.
@@ -105,7 +102,6 @@ type event struct {
 	Object json.RawMessage
 }
 
-// events reads the JSON values of a watch one by one.
 type events struct {
 	source  io.Reader
 	decoder *json.Decoder
@@ -118,7 +114,7 @@ func newEvents(source io.Reader) *events {
 	return e
 }
 
-// Read hands the decoder at most as many bytes as the current event may still have.
+// Read gives the decoder at most as many bytes as the current event may still have.
 func (e *events) Read(p []byte) (int, error) {
 	left := e.decoder.InputOffset() + maxEvent - e.read
 	if left <= 0 {

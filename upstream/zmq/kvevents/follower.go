@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// replay asks for the batches from a number on and calls each for every batch. An error of each ends the replay.
+// replay requests the batches from a number on and calls each for every batch. An error of each ends the replay.
 type replay func(from uint64, each func(seq uint64, payload []byte) error) error
 
-// retryReplay is how long a replay endpoint that failed is not asked again, unless the connection breaks before.
+// retryReplay is how long a failed replay endpoint is not asked again, unless the connection breaks before.
 const retryReplay = 30 * time.Second
 
 var (
@@ -28,17 +28,17 @@ type follower struct {
 	decoder decoder
 	seed    maphash.Seed
 
-	known bool   // next is known
+	known bool   // next is valid
 	next  uint64 // number of the next batch
 	last  uint64 // hash of the batch before
 
 	heard      bool      // the connection has brought a batch
 	latest     uint64    // number of the last batch on the connection
 	failed     time.Time // when a replay failed, zero if the last one did not
-	unreadable bool      // the log has reported an unreadable batch
+	unreadable bool      // an unreadable batch was logged
 }
 
-// up begins a connection. Batches that were published before the publisher had read the subscription do not come on it.
+// up begins a connection. It does not bring batches that were published before the publisher had read the subscription.
 func (f *follower) up() {
 	f.heard, f.failed = false, time.Time{}
 	switch {
@@ -92,7 +92,6 @@ func (f *follower) begin() {
 	}
 }
 
-// join begins to follow at a number.
 func (f *follower) join(seq uint64) {
 	f.known, f.next = true, seq
 	if seq == 0 {
@@ -111,7 +110,6 @@ func (f *follower) follow(seq uint64, payload []byte) error {
 	return nil
 }
 
-// batch handles a live batch.
 func (f *follower) batch(seq uint64, payload []byte) {
 	if f.heard && seq <= f.latest {
 		f.lose("the publisher counts anew")
@@ -150,7 +148,7 @@ func (f *follower) fill(seq uint64) {
 	}
 }
 
-// take hands over the events of the next batch.
+// take passes on the events of the next batch.
 func (f *follower) take(seq uint64, payload []byte) {
 	f.next, f.last = seq+1, f.hash(payload)
 	if err := f.decoder.batch(payload, f.sink); err != nil {

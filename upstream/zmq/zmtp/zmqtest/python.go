@@ -2,8 +2,8 @@
 //
 // A program dies with its test, and with the test process even when that is killed. Every wait is bounded. A machine
 // without pyzmq fails the test: a suite that skips itself is green for the wrong reason (scripts/need-zmq.sh). Only with
-// SKIP_MISSING in the environment, which `make quick` sets, such a test is skipped. What can fail the test is to be called
-// from the goroutine that runs it.
+// SKIP_MISSING in the environment, which `make quick` sets, is such a test skipped. Functions that can fail the test must
+// be called from its goroutine.
 package zmqtest
 
 import (
@@ -20,7 +20,7 @@ import (
 	"time"
 )
 
-// limit bounds every wait. A program is there after some 200 ms on an idle machine.
+// limit bounds every wait. A program starts within some 200 ms on an idle machine.
 const limit = 60 * time.Second
 
 // longest is the longest line that a program may print.
@@ -39,7 +39,6 @@ var interpreter = sync.OnceValues(func() (string, error) { //nolint:gochecknoglo
 	return "", errors.Join(errs...)
 })
 
-// Process is a running Python program.
 type Process struct {
 	tb      testing.TB
 	command *exec.Cmd
@@ -49,7 +48,7 @@ type Process struct {
 	exited  chan struct{}
 }
 
-// Start runs a Python program with arguments. What it writes to its error output goes to that of the test.
+// Start runs a Python program with arguments. Its error output goes to the test's.
 func Start(tb testing.TB, program string, args ...string) *Process {
 	tb.Helper()
 	python, err := interpreter()
@@ -81,8 +80,8 @@ func Start(tb testing.TB, program string, args ...string) *Process {
 	return p
 }
 
-// run keeps one thread from the start of the program until it has ended: the kernel sends Pdeathsig when the thread that
-// forked ends (prctl(2)).
+// run keeps one thread until the program has ended: the kernel sends Pdeathsig when the thread that forked ends
+// (prctl(2)).
 func (p *Process) run(out io.Reader, started chan<- error) {
 	defer close(p.exited)
 	defer close(p.lines)
@@ -101,7 +100,6 @@ func (p *Process) run(out io.Reader, started chan<- error) {
 	p.err = p.command.Wait()
 }
 
-// Line returns the next line that the program prints.
 func (p *Process) Line() string {
 	p.tb.Helper()
 	select {
