@@ -15,10 +15,9 @@ type levelAnswer struct {
 	Level string `json:"level"`
 }
 
-// levels are the words for the level, the same as in the configuration.
+// levels are the words of the configuration.
 func levels() []string { return []string{"debug", "info", "warn", "error"} }
 
-// logLevel answers with the log's level.
 func (a *admin) logLevel(w http.ResponseWriter, _ *http.Request) {
 	answer(w, http.StatusOK, levelAnswer{strings.ToLower(a.LogLevel.Level().String())})
 }
@@ -47,9 +46,9 @@ func readLevel(body io.Reader) (level slog.Level, err error) {
 	return level, level.UnmarshalText([]byte(wanted.Level))
 }
 
-// addProfiles serves profiles of the program for `go tool pprof`: where it spends CPU time, what it allocates, where its goroutines are.
-// They name functions and lines, and hold nothing of a client. A CPU profile has to end within the listener's own limit, 30 s, so request
-// it with ?seconds=20; only one runs at a time. The command line and execution traces are not served.
+// addProfiles serves profiles for `go tool pprof`: CPU time, allocations, goroutines. They name functions and lines, and hold nothing of
+// a client. A CPU profile has to end within the listener's own limit, 30 s, so request it with ?seconds=20; only one runs at a time. The
+// command line and execution traces are not served.
 func addProfiles(mux *endpoints) {
 	mux.handle("GET /debug/pprof/profile", pprof.Profile)
 	mux.handle("GET /debug/pprof/{name}", func(w http.ResponseWriter, r *http.Request) {

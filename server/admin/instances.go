@@ -21,12 +21,12 @@ type instance struct {
 	State       string `json:"state"`
 	Why         string `json:"why,omitempty"`
 	Drained     bool   `json:"drained,omitempty"` // an operator drains it
-	Removed     bool   `json:"removed,omitempty"` // it is no part of the fleet any more, but has turns
+	Removed     bool   `json:"removed,omitempty"` // no part of the fleet any more, but with turns
 	Incarnation string `json:"incarnation,omitempty"`
 
 	InFlight     int `json:"in_flight"`               // attempts of this replica
 	QueuedTokens int `json:"queued_tokens,omitempty"` // tokens of their prompts that prefill is expected to compute
-	// As the engine reported last; absent if it never did. Others counts its requests that are not from this replica.
+	// The engine's last report; absent if there was none. Others counts requests that are not from this replica.
 	Others       *int     `json:"others,omitempty"`
 	Running      *int     `json:"running,omitempty"`
 	Waiting      *int     `json:"waiting,omitempty"`
@@ -36,7 +36,7 @@ type instance struct {
 	BudgetTokens int      `json:"budget_tokens,omitempty"` // what tickets may pin, absent without a bound
 	// TokenMicros is how many microseconds prefill takes for one token of a prompt.
 	TokenMicros float64 `json:"us_per_prompt_token,omitempty"`
-	// Shapes is of how many shapes of requests, over all models, prefill's /tokenize is believed.
+	// Shapes is for how many shapes of requests, over all models, prefill's /tokenize is believed.
 	Shapes int      `json:"shapes,omitempty"`
 	Models []string `json:"models,omitempty"`
 }
@@ -81,7 +81,6 @@ func (a *admin) show(engine *fleet.Engine) instance {
 	return i
 }
 
-// registration is an instance that is to be added.
 type registration struct {
 	Role   string `json:"role"`
 	URL    string `json:"url"`
@@ -91,7 +90,7 @@ type registration struct {
 	Weight int    `json:"weight"`
 }
 
-// add adds an instance. It replaces an instance of that role and name that was added before.
+// add adds an instance. It replaces an added instance of the same role and name.
 func (a *admin) add(w http.ResponseWriter, r *http.Request) {
 	if a.Registration.Registry == nil {
 		refuse(w, http.StatusForbidden, "registration_off", "Instances can't be added; discovery.registration is off.")
@@ -114,7 +113,6 @@ func (a *admin) add(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusOK, map[string]string{"role": wanted.Role.String(), "name": wanted.Name, "status": "added"})
 }
 
-// Bounds of the values in a registration.
 const (
 	maxWeight = 1000
 	maxKVTTL  = 24 * time.Hour
@@ -190,7 +188,7 @@ func (a *admin) drain(begin bool) http.HandlerFunc {
 	}
 }
 
-// drained says for the list of events what an operator has done.
+// drained is the sentence about a drain for the list of events.
 func drained(role upstream.Role, name string, begin bool) string {
 	if begin {
 		return "An operator drains " + role.String() + " " + name + ": it gets no new turns, and its open turns end as usual."

@@ -9,7 +9,7 @@ import (
 	"carryover/upstream/body"
 )
 
-// plainChunk is a chunk that has nothing but a piece of text. Nearly all chunks of a stream are plain.
+// plainChunk is a chunk that has nothing but a piece of text, as nearly all chunks of a stream.
 type plainChunk struct {
 	id  []byte       // the answer's id, without the quotes
 	ids rawjson.Span // token_ids, the zero Span if they are null or absent
@@ -63,9 +63,9 @@ const (
 	sawIDs
 )
 
-// readPlain reads a chunk that is one valid JSON object with an id, and one choice with text and perhaps token ids. ok is false
-// for all others, about which nothing is said: for those that end the choice, or have usage, an error, the prompt's ids, tool calls or
-// reasoning, or more than one choice, and for whatever else [Reader.read] would have to look at.
+// readPlain reads a chunk that is one valid JSON object with an id, and one choice with text and perhaps token ids. ok is false for all others:
+// with a finish, usage, an error, the prompt's ids, tool calls, reasoning or several choices, and for whatever else [Reader.read] would have to
+// look at.
 func readPlain(data []byte, api body.API) (_ plainChunk, ok bool) {
 	r := chunkReader{scan: rawjson.Scanner{Data: data}, api: api}
 	r.scan.Space()
@@ -73,7 +73,6 @@ func readPlain(data []byte, api body.API) (_ plainChunk, ok bool) {
 	return r.chunk, err == nil && r.scan.End() && r.seen&(sawID|sawChoices|sawText) == sawID|sawChoices|sawText
 }
 
-// top reads a member of the chunk.
 func (r *chunkReader) top(m rawjson.Member) error {
 	switch string(m.Key) {
 	case "id":
@@ -103,7 +102,6 @@ func (r *chunkReader) choices() error {
 	return nil
 }
 
-// choice reads a member of the choice.
 func (r *chunkReader) choice(m rawjson.Member) error {
 	switch string(m.Key) {
 	case "index":
@@ -128,7 +126,6 @@ func (r *chunkReader) choice(m rawjson.Member) error {
 	return r.pass(m)
 }
 
-// delta reads a member of the delta of a chat.
 func (r *chunkReader) delta(m rawjson.Member) error {
 	switch string(m.Key) {
 	case "content":
@@ -148,7 +145,6 @@ func (r *chunkReader) once(which plainMember) error {
 	return nil
 }
 
-// pass skips the value of a member that does not matter.
 func (r *chunkReader) pass(m rawjson.Member) error {
 	if bytes.IndexByte(m.Key, '\\') >= 0 { // an escaped name may be one of the members that matter
 		return errUnusual
@@ -167,7 +163,6 @@ func (r *chunkReader) zero() error {
 	return r.once(sawIndex)
 }
 
-// text reads a string.
 func (r *chunkReader) text(which plainMember) error {
 	if err := r.once(which); err != nil || r.scan.Peek() != '"' {
 		return errUnusual

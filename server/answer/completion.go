@@ -9,8 +9,7 @@ import (
 	"carryover/upstream/body"
 )
 
-// judge decides on one event, and parses no more than it must: every event if the ids are needed, else only the first and those that may
-// matter.
+// judge decides on one event. It parses every event if the ids are needed, else only the first and those that may matter.
 func (a *Reader) judge(ev sse.Event) sse.Verdict {
 	switch a.leg.API {
 	case body.Messages:
@@ -87,8 +86,8 @@ func (a *Reader) weigh(ev sse.Event, first bool) sse.Verdict {
 	return sse.Forward
 }
 
-// tells reports whether an event can matter for more than its ids: it ends a choice, follows the end, has a usage, or
-// exists only because ids were asked for.
+// tells reports whether an event can matter for more than its ids: it ends a choice, follows the end, has a usage, or exists only because ids
+// were asked for.
 func (a *Reader) tells(data []byte) bool {
 	if (a.leg.Choices > 1 || !a.goesOn(data)) && rawjson.MayHave(data, "finish_reason", `"`) {
 		return true
@@ -128,7 +127,7 @@ func (c *choiceMembers) onlyForIDs() bool {
 	return rawjson.Kind(c.delta) == '{' && rawjson.IsEmpty(c.delta) && rawjson.IsNull(c.finish) && rawjson.IsNull(c.logprobs)
 }
 
-// takeIDs collects the ids of an event. Unless the client asked for ids itself, it replaces them by the nulls that an engine would have sent.
+// takeIDs collects the ids of an event. Unless the client asked for ids itself, it replaces them by the nulls of a stock engine.
 func (a *Reader) takeIDs(ev sse.Event) {
 	found, ok := sse.FindTokenIDs(ev.Data)
 	if !ok {
@@ -171,7 +170,7 @@ func (a *Reader) read(found *answerMembers) (choice choiceMembers, some bool) {
 	return choice, true
 }
 
-// Whole reads a whole answer, and returns it as an engine without additions would have sent it, or as it is if the client may see them.
+// Whole reads a whole answer, and returns it as a stock engine would have sent it, or unchanged if the client may see the additions.
 func (a *Reader) Whole(answer []byte) rawjson.Pieces {
 	a.first, a.done = true, true
 	a.ends()
@@ -210,8 +209,8 @@ func (a *Reader) cutParams(body []byte) (edits []valueEdit) {
 	return edits
 }
 
-// answerMembers are those top-level members of a chunk, or of a whole answer, that are needed: the bytes of their values, nil for an absent
-// one. If a name occurs twice, the last counts.
+// answerMembers are the values of the needed top-level members of a chunk or a whole answer, nil for an absent one. If a name occurs twice,
+// the last counts.
 type answerMembers struct{ id, choices, failure, usage []byte }
 
 // readMembers reads a chunk or an answer once, without an allocation. ok is false if it is not valid JSON. A valid value that is not an
@@ -235,7 +234,7 @@ func readMembers(data []byte) (_ answerMembers, ok bool) {
 	return found, err == nil && s.End()
 }
 
-// named returns where the value of a member with this key belongs, nil if the member is not needed. The key may have escapes.
+// named returns the place for the value of a member, nil if the member is not needed. The key may have escapes.
 func (f *answerMembers) named(key []byte) *[]byte {
 	if bytes.IndexByte(key, '\\') >= 0 {
 		key, _ = rawjson.Unescape(key)
@@ -261,7 +260,7 @@ func (f *answerMembers) choice() (first []byte, more bool) {
 	return rawjson.First(f.choices)
 }
 
-// choiceMembers are those members of a choice that are needed, as in answerMembers.
+// choiceMembers are the values of a choice's needed members, as in answerMembers.
 type choiceMembers struct{ index, delta, logprobs, finish, stop []byte }
 
 // readChoice reads a choice once: its logprobs can be long.
@@ -288,5 +287,4 @@ func (f *answerMembers) has(id []byte) bool {
 	return len(id) > 0 && len(f.id) == len(id)+2 && f.id[0] == '"' && bytes.Equal(f.id[1:len(f.id)-1], id) && bytes.IndexByte(id, '\\') < 0
 }
 
-// hasUsage reports whether the answer has a usage.
 func (f *answerMembers) hasUsage() bool { return rawjson.Kind(f.usage) == '{' }

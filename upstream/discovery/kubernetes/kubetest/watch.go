@@ -92,7 +92,7 @@ func (s *Server) serveWatch(w http.ResponseWriter, r *http.Request, which select
 	}
 }
 
-// refusesVersion answers a watch whose version is gone or unreadable, and reports whether it did.
+// refusesVersion reports whether a watch from this version gets status 410 instead of an ERROR event.
 func (s *Server) refusesVersion(version int) bool {
 	_, _, _, ok := s.store.since(version)
 	s.mu.Lock()
