@@ -178,7 +178,7 @@ func (s *Server) drain(srv *http.Server, served <-chan error) error {
 	s.awaitIdle(grace, cmp.Or(s.cfg.DrainDelay, min(drainDelay, s.cfg.ShutdownGrace/6)))
 	err := srv.Shutdown(grace)
 	if errors.Is(err, context.DeadlineExceeded) {
-		s.cfg.Logger.Warn("grace period over; open streams are told and aborted", "open", s.slots.Open())
+		s.cfg.Logger.Warn("grace period over; aborting open streams", "open", s.slots.Open())
 		s.background.Abandon()
 		last, cancel := context.WithTimeout(context.Background(), background.AbandonDelay)
 		defer cancel()

@@ -4,7 +4,7 @@
 // It promises that
 //
 //   - no upstream path, header or address derives from a client's request: paths are constants per API (package body),
-//     headers come from a fixed list (client.go, leg.go), addresses are those of instances (instance.go). A client's own
+//     headers come from a fixed list (client.go, leg.go), addresses come from instances (instance.go). A client's own
 //     are its credential, if the operator wants that, and its trace context, which the server writes anew;
 //   - members of a request that need no change reach the engine byte for byte (package body), as does kv_transfer_params;
 //   - an error says whether a byte of the leg may have reached an engine ([LegError.Sent]): only that decides about a retry;

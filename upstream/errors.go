@@ -34,11 +34,12 @@ var (
 )
 
 // ErrForeign says that an answer belongs to another request, as on a connection that is out of step. No client may get it.
-var ErrForeign = errors.New("the answer is that of another request")
+var ErrForeign = errors.New("the answer belongs to another request")
 
 // Kind says how a leg failed.
 type Kind int
 
+// A leg fails in these ways.
 const (
 	// Dial: no connection; nothing was sent.
 	Dial Kind = iota + 1

@@ -20,7 +20,7 @@ var (
 // HandBack runs a leg that a connector's HandBack or Release has made. It reads the stream up to the first event with a choice and then
 // drops the connection, whatever becomes of ctx. Prefill sends that event when it has read the KV and computed the first token. The leg
 // asks for more tokens only to keep the request alive until it is dropped: prefill keeps the blocks of a finished request for its lease of
-// 30 s, and frees those of an aborted one within 0.05 to 0.5 s (measured on vLLM 0.32). An answer that is complete by then is read to its
+// 30 s, and frees an aborted one's blocks within 0.05 to 0.5 s (measured on vLLM 0.32). An answer that is complete by then is read to its
 // end.
 //
 // The returned answer is that event: id, ids and number of the prompt's tokens, and the number of cached ones. Errors are *LegError. An

@@ -16,6 +16,7 @@ import (
 // Role is the phase of inference that an instance serves.
 type Role int
 
+// The roles.
 const (
 	RolePrefill Role = iota + 1
 	RoleDecode

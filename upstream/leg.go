@@ -76,8 +76,7 @@ func (c *Client) send(ctx context.Context, leg *Leg, stream *Stream) (*http1.Res
 
 var errNotHTTP = errors.New("the answer breaks HTTP")
 
-// wireError names only how the connection failed, or the message of package http1. Other errors, such as those of
-// crypto/tls, may quote the answer, and answers don't belong in logs.
+// wireError names only how the connection failed, or the message of package http1. Other errors, such as crypto/tls's, may quote the answer, and answers don't belong in logs.
 func wireError(kind Kind, err error) error {
 	if kind == Dial || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return err
@@ -107,7 +106,7 @@ func (l Leg) usable(ctx context.Context, a *http1.Response) error {
 	}
 	// Nothing here decompresses.
 	if coding := a.ContentEncoding; coding != "" && coding != "identity" {
-		return l.failure(ctx, Garbage, errors.New("content is coded"))
+		return l.failure(ctx, Garbage, errors.New("content has a coding"))
 	}
 	return nil
 }

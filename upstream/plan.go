@@ -38,6 +38,7 @@ type Transfer struct {
 	ContextLength   int         // most tokens of prompt and answer together, 0 if not known
 }
 
+// PrefillAPI returns the API of prefill's leg.
 func (t *Transfer) PrefillAPI() body.API {
 	if t.AsText {
 		return body.Text

@@ -54,7 +54,7 @@ func addProfiles(mux *endpoints) {
 	mux.handle("GET /debug/pprof/{name}", func(w http.ResponseWriter, r *http.Request) {
 		name := r.PathValue("name")
 		if !slices.Contains([]string{"heap", "allocs", "goroutine"}, name) {
-			refuse(w, http.StatusNotFound, "not_found", "There are the profiles profile, heap, allocs and goroutine.")
+			refuse(w, http.StatusNotFound, "not_found", "The profiles are profile, heap, allocs and goroutine.")
 			return
 		}
 		pprof.Handler(name).ServeHTTP(w, r)

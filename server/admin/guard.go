@@ -25,7 +25,7 @@ func guard(token string, page, next http.Handler) http.Handler {
 		case token == "" && !isLoopback(r.Host):
 			refuse(w, http.StatusForbidden, "forbidden_host", "Without a token only requests to a loopback address are answered.")
 		case !isOwn(r):
-			refuse(w, http.StatusForbidden, "forbidden_origin", "Requests of other web pages are not answered. Enter the address in the browser itself.")
+			refuse(w, http.StatusForbidden, "forbidden_origin", "Requests from other web pages are not answered. Enter the address in the browser itself.")
 		case r.ContentLength != 0 && !isJSON(r):
 			refuse(w, http.StatusUnsupportedMediaType, "unsupported_media_type", "Content-Type must be application/json.")
 		case file:

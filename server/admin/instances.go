@@ -102,7 +102,7 @@ func (a *admin) add(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if a.Registration.Own != nil && a.Registration.Own(r.Context(), wanted.Authority()) {
-		refuseParam(w, http.StatusBadRequest, "url", "invalid_instance", "url must be that of an engine, and is that of this program")
+		refuseParam(w, http.StatusBadRequest, "url", "invalid_instance", "url must be the address of an engine; this is the address of this program")
 		return
 	}
 	if err := a.Registration.Registry.Add(wanted); err != nil {
@@ -162,7 +162,7 @@ func roleOf(word string) (upstream.Role, bool) {
 func (a *admin) remove(w http.ResponseWriter, r *http.Request) {
 	role, ok := roleOf(r.PathValue("role"))
 	if !ok || a.Registration.Registry == nil || !a.Registration.Registry.Remove(role, r.PathValue("name")) {
-		refuse(w, http.StatusNotFound, "not_found", "No such instance was added at run time; those of the configuration can be drained.")
+		refuse(w, http.StatusNotFound, "not_found", "No such instance was added at run time. Configured instances can only be drained.")
 		return
 	}
 	a.Logger.Info("instance removed", "role", role, "name", r.PathValue("name"))

@@ -113,7 +113,7 @@ func (a *admin) live(w http.ResponseWriter, r *http.Request) {
 		defer func() { <-a.viewers }()
 	default:
 		w.Header().Set("Retry-After", "10")
-		refuse(w, http.StatusServiceUnavailable, "too_many_viewers", "As many look on as may at once. Close another page.")
+		refuse(w, http.StatusServiceUnavailable, "too_many_viewers", "Too many viewers. Close another page.")
 		return
 	}
 	w.Header().Set("Content-Type", "text/event-stream")

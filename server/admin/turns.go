@@ -70,7 +70,7 @@ func (a *admin) turns(w http.ResponseWriter, r *http.Request) {
 			case name == "limit" && err == nil && n > 0:
 				limit = n
 			case name == "limit":
-				refuseParam(w, http.StatusBadRequest, name, "invalid_limit", "limit must be a number from 1 on.")
+				refuseParam(w, http.StatusBadRequest, name, "invalid_limit", "limit must be a whole number above 0.")
 				return
 			case takes == "":
 				refuseParam(w, http.StatusBadRequest, name, "unknown_parameter", "The parameters are limit, failed, status, instance, since and until.")

@@ -40,8 +40,7 @@ func (s *Slots) Configure(cfg QueueConfig) {
 	s.instances.Configure(queue.Config{MaxWaiting: cfg.MaxQueue, Timeout: cfg.QueueTimeout})
 }
 
-// Take returns a slot, and waits for one if all are taken. Every request to engines on behalf of a client needs a slot. Errors are those
-// of package queue, or the cause with which ctx ended.
+// Take returns a slot, and waits for one if all are taken. Every request to engines on behalf of a client needs a slot. Errors come from package queue, or are the cause with which ctx ended.
 func (s *Slots) Take(ctx context.Context, client string) (lease Lease, waited time.Duration, err error) {
 	waited, err = s.begin.Wait(ctx, queue.Claim{Tenant: client}, 0, func() bool {
 		select {

@@ -100,8 +100,11 @@ func tell(n *int, raw []byte, path ...string) (ok bool) {
 type Completeness int
 
 const (
+	// Incomplete says that the end was not seen.
 	Incomplete Completeness = iota
+	// Uncounted says that the end was seen, but not the due usage.
 	Uncounted
+	// Complete says that the end was seen, and the usage if it is due.
 	Complete
 )
 

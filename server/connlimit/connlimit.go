@@ -41,6 +41,7 @@ func Listen(inner net.Listener, most int) *Listener {
 	return l
 }
 
+// Accept returns the next connection, within the bound.
 func (l *Listener) Accept() (net.Conn, error) {
 	inner, err := l.Listener.Accept()
 	if err != nil {

@@ -16,6 +16,7 @@ import (
 // Kind is what an event is about.
 type Kind string
 
+// The kinds of events.
 const (
 	Quarantine Kind = "quarantine" // an engine computes other ids than it is sent, or has had KV of such an engine
 	Stop       Kind = "stop"       // tickets between a pair are stopped for a while, or used again

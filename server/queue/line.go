@@ -86,7 +86,7 @@ func (l *line) all() (all []*waiter) {
 	return all
 }
 
-// add puts a turn behind those of its tenant, which holds this number of slots.
+// add puts a turn behind its tenant's others. slots is the number that the tenant holds.
 func (l *line) add(w *waiter, slots int) {
 	t := l.named[w.claim.Tenant]
 	if t == nil {

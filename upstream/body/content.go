@@ -8,6 +8,7 @@ import (
 	"carryover/sse/rawjson"
 )
 
+// MaxEarlier bounds Content.Earlier.
 const MaxEarlier = 3
 
 // Content names a conversation whose client sends no id: hashes of what its user has written. Two requests with a hash in common may be turns
@@ -33,7 +34,7 @@ type Content struct {
 
 // Content hashes what the user has written. ok is false without a text of a user, or if a text completion is too short.
 //
-// A text completion does not show what its user wrote. Its hashes are those of beginnings of the prompt, a text or a list of ids, as the
+// A text completion does not show what its user wrote. Its hashes cover beginnings of the prompt, a text or a list of ids, as the
 // client wrote it: of 128, 181, 256, 362, … bytes, a factor of √2 apart. Whole is the longest of them, Earlier the next shorter ones. So a
 // turn finds the one before it unless the prompt has grown to 2.8 times its length meanwhile. Completions that begin with the same 128 bytes
 // have the same First.

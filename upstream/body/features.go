@@ -8,7 +8,7 @@ import (
 	"carryover/sse/rawjson"
 )
 
-// These reasons say why the ids of /tokenize can't be compared with those of the completion endpoint, so that nothing proves a ticket.
+// These reasons say why the ids of /tokenize can't be compared with the completion endpoint's, so that nothing proves a ticket.
 // WhyTruncate and WhyEcho are reasons here too.
 const (
 	// WhyUnknownMember: a member may shape the prompt; or messages, a prompt or a member have a value that engines refuse, or that
@@ -165,7 +165,7 @@ func oneOf(feature string, value []byte, list ...string) (string, string) {
 }
 
 // leavesPrompt lists members that do not shape the rendered prompt: those that vLLM 0.33 does not pass to the renderer
-// (chat_completion/protocol.py, completion/protocol.py), those of OpenAI's API for accounting, caching and storage, and those by which
+// (chat_completion/protocol.py, completion/protocol.py), members of OpenAI's API for accounting, caching and storage, and those by which
 // clients and gateways name a request. vLLM ignores the last two kinds. It also ignores verbosity, modalities, audio, prediction,
 // web_search_options and thinking; they are not listed, because a prompt could come to show them.
 func leavesPrompt(name string) bool {
@@ -188,7 +188,7 @@ func leavesPrompt(name string) bool {
 	return false
 }
 
-// WhyN: a request asks for several answers; decode serves it alone, without kv_transfer_params.
+// WhyN says that a request asks for several answers; decode serves it alone, without kv_transfer_params.
 const WhyN = "n"
 
 // These reasons keep a request from reuse, whatever the proof. All but WhyEcho also keep it from prefill.

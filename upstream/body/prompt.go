@@ -91,7 +91,7 @@ const (
 // bytes of the request, so JSON in another spelling is not recognised; the hashes help to pick an instance and prove
 // nothing. The chain is nil for prompts of less than a piece.
 //
-// The seed is random per process, so no client can make its prompts look like those of others.
+// The seed is random per process, so no client can make its prompts look like another's.
 func (p Prompt) Chain(seed maphash.Seed) []uint64 {
 	parts := p.parts()
 	n := min(p.Bytes()/ChainPiece, MaxChain)

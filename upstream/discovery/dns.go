@@ -18,8 +18,7 @@ import (
 	"carryover/upstream"
 )
 
-// DNS has the instances of one role behind a name that it looks up periodically. Create it with ParseDNS. All fields but Logger have a
-// default, and none may change once Watch runs.
+// DNS has the instances of one role behind a name that it looks up periodically. Create it with ParseDNS. All fields but Logger have a default. They must not change once Watch runs.
 //
 //   - http://name:port is one instance for each address of the name, A and AAAA. An engine with an address of each family
 //     becomes two instances; srv:// avoids that.
@@ -172,7 +171,7 @@ func (q *question) put(ctx context.Context, resolver *net.Resolver, logger *slog
 	if err != nil {
 		q.none = 0
 		if !q.failed {
-			logger.Warn("a look-up has no answer, the instances of the last one stay", "instances", len(q.answer), "error", err)
+			logger.Warn("a look-up failed, the last instances stay", "instances", len(q.answer), "error", err)
 		}
 		q.failed = true
 		return

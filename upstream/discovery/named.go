@@ -25,7 +25,7 @@ type Named struct {
 	allow []Pattern
 	list  list
 
-	mu   sync.Mutex           // taken before that of the list
+	mu   sync.Mutex           // taken before the list's mutex
 	used map[string]time.Time // when an instance of the list was last named
 }
 
@@ -167,7 +167,7 @@ func ParsePattern(text string) (Pattern, error) {
 	case network:
 		p.network, err = netip.ParsePrefix(e.host + "/" + bits)
 		if err != nil || p.network.Masked() != p.network || e.addr.Is4In6() {
-			return refused(errors.New("want a network without bits behind its prefix, such as 10.0.0.0/8 or [fd00::]/8"))
+			return refused(errors.New("want a network whose bits after the prefix are 0, such as 10.0.0.0/8 or [fd00::]/8"))
 		}
 	case e.addr.IsValid():
 		p.network = netip.PrefixFrom(e.addr, e.addr.BitLen())

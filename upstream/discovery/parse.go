@@ -61,7 +61,7 @@ func parseFile(data []byte) ([]upstream.Instance, error) {
 		return nil, errors.New("want one YAML document")
 	}
 	if len(doc.Content) == 0 {
-		return nil, errors.New("want prefill and decode, each a list of instances; nothing is written")
+		return nil, errors.New("want prefill and decode, each a list of instances; the file has neither")
 	}
 	p := &parsing{lines: map[location]int{}, names: map[[2]string]int{}}
 	for _, role := range p.members(doc.Content[0], "file", "prefill", "decode") {

@@ -24,7 +24,7 @@ const MaxRegistered = 1024
 
 // Add refuses a valid instance for these reasons.
 var (
-	ErrFull  = fmt.Errorf("%d instances are registered, which is the most", MaxRegistered)
+	ErrFull  = fmt.Errorf("%d instances are registered, more are not allowed", MaxRegistered)
 	ErrTaken = errors.New("the address is registered under another name")
 )
 
@@ -45,7 +45,7 @@ func (r *Registry) Add(instance upstream.Instance) error {
 	}
 	instance.Name, instance.BaseURL = checked.Name, checked.BaseURL
 	if instance.Weight < 0 || instance.Rank < 0 || !instance.Ranked && instance.Rank != 0 {
-		return fmt.Errorf("%s instance %s: weight %d, rank %d: want no negative ones", instance.Role, instance.Name, instance.Weight, instance.Rank)
+		return fmt.Errorf("%s instance %s: weight %d, rank %d: must not be negative", instance.Role, instance.Name, instance.Weight, instance.Rank)
 	}
 	r.change(func(all []upstream.Instance) []upstream.Instance {
 		same := slices.IndexFunc(all, isNamed(instance.Role, instance.Name))

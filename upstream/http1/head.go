@@ -6,7 +6,7 @@ import (
 )
 
 const (
-	maxHead    = 64 << 10 // bytes, those of interim answers included
+	maxHead    = 64 << 10 // bytes, including interim answers
 	maxInterim = 5        // interim answers (100 to 199)
 )
 

@@ -117,7 +117,7 @@ func (c *continuation) tokenIDs() []byte {
 func event(data []byte) []byte { return append(append([]byte("data: "), oneLine(data)...), "\n\n"...) }
 
 // errStreamed: decode answered a stream in one piece, which can't take in the first token that the client already has.
-var errStreamed = errors.New("decode's answer to a stream is none")
+var errStreamed = errors.New("decode did not answer with a stream")
 
 // unreadable replaces an event that is no chunk of a text completion. It has the form of vLLM's own errors within a stream
 // (serve/exception_handling). If the event were passed on, the client would miss text without notice.
@@ -291,4 +291,4 @@ func message(content []byte) []byte {
 	return fmt.Appendf(nil, `{"role":"assistant","content":%s,"refusal":null,"annotations":null,"audio":null,"function_call":null,"reasoning":null}`, content)
 }
 
-var errUnreadable = errors.New("the answer is not that of a text completion")
+var errUnreadable = errors.New("the answer is no text completion")

@@ -6,7 +6,7 @@
 // What the package guarantees:
 //   - Every prefill leg has a complete disagg_spec, and none asks for ret_first_tok, because a client may abort the leg: either would end
 //     the prefill engine (measured). (connector.go, legs.go)
-//   - The client's answer looks like that of one engine: decode's part has the id of prefill's answer, its usage counts the client's
+//   - The client's answer looks like one engine's: decode's part has the id of prefill's answer, its usage counts the client's
 //     prompt, and chats that decode answers as text completions look like chats. (continuation.go, logprobs.go)
 //   - If an answer can't continue after a token of another engine, decode gives the answer from its beginning. (way.go)
 //   - Decode takes all KV that is sent. LMCache's receiver frees a chunk only when the chunk is read (remove_after_retrieve in

@@ -21,7 +21,7 @@ type first struct {
 // readFirst parses prefill's answer to a leg of prompt ids. The error says why decode can't continue the answer.
 func readFirst(answer upstream.PrefillAnswer, prompt int) (f first, err error) {
 	if answer.PromptTokens != 0 && answer.PromptTokens != prompt {
-		return f, fmt.Errorf("prefill has computed %d tokens, of a prompt of %d", answer.PromptTokens, prompt)
+		return f, fmt.Errorf("prefill has computed %d tokens of a prompt of %d", answer.PromptTokens, prompt)
 	}
 	var ok bool
 	if f.body, err = rawjson.ParseObject(answer.Body); err != nil {

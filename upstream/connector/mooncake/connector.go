@@ -92,7 +92,7 @@ func lengthCapped() []body.Member {
 
 // Decode has no use for a prefill leg that has answered 200, or for the whole attempt, for these reasons.
 var (
-	errNotCapped = errors.New("prefill did not end by its length, so that it has thrown the KV away")
+	errNotCapped = errors.New("prefill dropped the KV, because the request did not end by its length")
 	errOtherIDs  = errors.New("prefill did not compute the ids that it was sent")
 	errNoIDs     = errors.New("mooncake: the prompt has no ids")
 )

@@ -80,7 +80,7 @@ func handOver(api body.API, answered []byte, from *upstream.Instance) (*upstream
 // releaseMembers ask for a stream, which the caller drops at the first event, and for more tokens than prefill computes before it notices
 // the abort. A request that ends by itself keeps prefill's blocks for their lease and a core of prefill busy as long: prefill used 25 to 37
 // s of CPU in the 35 s after a leg of one token, and 1.3 s after a leg with these members (measured on vLLM 0.32; none of eight legs of 16
-// or 64 tokens left a lease). The abort of a text completion comes sooner than that of a chat.
+// or 64 tokens left a lease). The abort of a text completion comes sooner than a chat's.
 const releaseMembers = `,"prompt":"x","stream":true,"max_tokens":64,"ignore_eos":true,"temperature":0`
 
 // wholeRelease is for engines that run NixlConnector among others: this leg ends by itself. Aborts between two transfers have ended such an

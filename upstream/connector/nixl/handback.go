@@ -11,10 +11,10 @@ import (
 
 // A ticket is not handed back for these reasons.
 var (
-	errAmong    = errors.New("not measured with other connectors beside")
+	errAmong    = errors.New("not measured with NixlConnector among other connectors")
 	errNoTicket = errors.New("there is nothing to read")
 	errGroups   = errors.New("ticket: has several block groups")
-	errNotWhole = errors.New("ticket: has another number of tokens than are to be read")
+	errNotWhole = errors.New("ticket: must be read whole")
 	errIDs      = errors.New("ids: must be a list of one for each token of the ticket")
 )
 

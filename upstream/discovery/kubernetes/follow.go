@@ -153,7 +153,7 @@ func (s *Source) complain(err error, namespace string, wait time.Duration) {
 		log.Error("the service account may not follow the instances", "needs_verb", r.verb, "needs_resource", "pods", "needs_api_group", "")
 		return
 	}
-	log.Warn("the API server does not tell the instances; the last ones stay")
+	log.Warn("can't read the instances from the API server; the last ones stay")
 }
 
 // Failed requests are repeated after 1 s, 2 s, 4 s … 30 s, each shortened at random by up to a half, so that replicas do not

@@ -98,7 +98,7 @@ func (c Config) namespace() (string, error) {
 	}
 	name := strings.TrimSpace(string(text))
 	if !isNamespace(name) {
-		return "", fmt.Errorf("namespace of this pod: %s has no name of one", c.NamespaceFile)
+		return "", fmt.Errorf("namespace of this pod: %s has no valid name", c.NamespaceFile)
 	}
 	return name, nil
 }

@@ -15,7 +15,7 @@ const retryReplay = 30 * time.Second
 
 var (
 	errGap   = errors.New("the replay does not reach back far enough")
-	errOther = errors.New("the publisher is another one than before")
+	errOther = errors.New("the publisher has changed")
 )
 
 // follower puts the batches of one publisher in order. It belongs to one goroutine.
@@ -153,7 +153,7 @@ func (f *follower) take(seq uint64, payload []byte) {
 	f.next, f.last = seq+1, f.hash(payload)
 	if err := f.decoder.batch(payload, f.sink); err != nil {
 		if !f.unreadable {
-			f.log.Warn("KV events can't be read; what the engine holds is not known", "number", seq, "bytes", len(payload), "error", err)
+			f.log.Warn("KV events can't be read; the content of the engine's prefix cache is not known", "number", seq, "bytes", len(payload), "error", err)
 		}
 		f.unreadable = true
 		f.sink.Lost()
@@ -177,6 +177,6 @@ func (f *follower) ask(from uint64, each func(uint64, []byte) error) error {
 }
 
 func (f *follower) lose(why string) {
-	f.log.Debug("KV events are missing; what the engine holds is not known", "why", why)
+	f.log.Debug("KV events are missing; the content of the engine's prefix cache is not known", "why", why)
 	f.sink.Lost()
 }

@@ -113,7 +113,7 @@ func (w *Waits) take(n note, mayPublish bool) {
 	case malformed:
 		w.counts.malformed.Add(1)
 		if w.garbled.Due() {
-			w.cfg.Logger.Warn("what came where prefill workers of LMCache say that KV has arrived is none of their messages")
+			w.cfg.Logger.Warn("a message at the port for LMCache's notifications is not a notification")
 		}
 		return
 	case ignored:
@@ -131,7 +131,7 @@ func (w *Waits) take(n note, mayPublish bool) {
 	case arrival == nil && mayPublish:
 		w.publish(n)
 	case counter == &w.counts.surplus && n.meaning == arrived && w.surplus.Due():
-		w.cfg.Logger.Warn("more prefill workers say that the KV of a request has arrived than were expected to, so decode may begin too early")
+		w.cfg.Logger.Warn("more notifications than expected for the KV of one request; decode may begin too early")
 	}
 }
 

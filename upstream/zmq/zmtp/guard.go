@@ -26,7 +26,7 @@ const (
 
 var (
 	errFlags   = errors.New("frame with flags that the protocol doesn't have")
-	errCommand = errors.New("command in the midst of a message, or with more frames")
+	errCommand = errors.New("command within a message, or of several frames")
 )
 
 // guard is a connection whose peer can't announce more than the limits allow. It follows the frames in the bytes that are read. In
@@ -118,7 +118,7 @@ func (g *guard) frame() error {
 		return nil
 	}
 	if size > most {
-		return fmt.Errorf("frame of %d bytes; %d are the most", size, most)
+		return fmt.Errorf("frame of %d bytes; the limit is %d", size, most)
 	}
 	if g.parts++; g.parts > g.limits.MaxParts {
 		return fmt.Errorf("message of more than %d frames", g.limits.MaxParts)

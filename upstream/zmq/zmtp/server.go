@@ -64,7 +64,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 			return fmt.Errorf("accept zeromq peers: %w", err)
 		default:
 			if v.refused.Due() {
-				v.log.Warn("can't accept zeromq peers; this is tried again", "error", err)
+				v.log.Warn("can't accept zeromq peers; retrying", "error", err)
 			}
 			wait(ctx, pause)
 			pause = min(2*pause, mostPause)

@@ -39,6 +39,7 @@ var interpreter = sync.OnceValues(func() (string, error) { //nolint:gochecknoglo
 	return "", errors.Join(errs...)
 })
 
+// Process is a running Python program.
 type Process struct {
 	tb      testing.TB
 	command *exec.Cmd
@@ -96,10 +97,11 @@ func (p *Process) run(out io.Reader, started chan<- error) {
 	for scanner.Buffer(nil, longest); scanner.Scan(); {
 		p.lines <- scanner.Text()
 	}
-	_, _ = io.Copy(io.Discard, out) // what is behind a line that is too long
+	_, _ = io.Copy(io.Discard, out) // the rest behind a line that is too long
 	p.err = p.command.Wait()
 }
 
+// Line returns the next line that the program prints.
 func (p *Process) Line() string {
 	p.tb.Helper()
 	select {
