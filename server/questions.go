@@ -95,7 +95,6 @@ func modelList(models []facts.Model) []byte {
 	return append(list, "]}"...)
 }
 
-// fetchModels asks a few instances, decode before prefill, and returns the first list.
 func (q *questions) fetchModels(ctx context.Context, authorization string) ([]byte, error) {
 	var last error = apierror.Unavailable("decode_unavailable", "No engine is available.")
 	for _, role := range []upstream.Role{upstream.RoleDecode, upstream.RolePrefill} {
@@ -147,7 +146,6 @@ func (q *questions) models(ctx context.Context, engine *fleet.Engine, authorizat
 	return body, nil
 }
 
-// handleCountTokens serves /v1/messages/count_tokens: a prefill instance counts the tokens of a prompt. Such a request is not a turn.
 func (q *questions) handleCountTokens(c echo.Context) error {
 	w, r := c.Response(), c.Request()
 	n, err := q.countTokens(w, r)
@@ -160,7 +158,7 @@ func (q *questions) handleCountTokens(c echo.Context) error {
 	return nil
 }
 
-// countTokens reads the request as a turn does: it occupies a slot, and its body counts against the client's share.
+// countTokens occupies a slot, as a turn does, and its body counts against the client's share.
 func (q *questions) countTokens(w http.ResponseWriter, r *http.Request) (int, error) {
 	w.Header().Set("X-Request-Id", requestID(r))
 	tenant, err := q.requests.Tenant(r)
@@ -189,7 +187,6 @@ func (q *questions) countTokens(w http.ResponseWriter, r *http.Request) (int, er
 	return q.countOn(r.Context(), req, authorization)
 }
 
-// countOn asks prefill instances one after another until one answers.
 func (q *questions) countOn(ctx context.Context, req *body.Request, authorization string) (int, error) {
 	var asked []*fleet.Engine
 	var last error

@@ -23,7 +23,6 @@ var segments = strings.Fields(`api assistants audio batches chat classify comple
 	load messages metrics models moderations openai ping pooling props ps rerank reset_prefix_cache responses robots.txt score server_info
 	show sleep speech tags tokenize transcriptions translations uploads v1 v1beta v2 vector_stores version wake_up readyz ready livez`)
 
-// maxSegments bounds the segments of a path in a line.
 const maxSegments = 8
 
 // shownPath returns a path without segments that a client may have made up.

@@ -116,7 +116,6 @@ func apiAt(path string) body.API {
 	return body.Chat
 }
 
-// onError answers errors that echo itself reports. Handlers write their own errors.
 func onError(err error, c echo.Context) {
 	if c.Response().Committed {
 		return
@@ -191,7 +190,6 @@ func wantsText(accept []string) bool {
 	return false
 }
 
-// unknown returns the error for a path that is not served. It lists the served endpoints, and the one that the client may have meant.
 func (e *endpoints) unknown(path string) *apierror.Error {
 	message := "Unknown endpoint."
 	if meant := e.meant(path); meant != "" {

@@ -14,7 +14,6 @@ import (
 	"carryover/upstream/fleet"
 )
 
-// health tells whether the server is healthy, and whether turns can be served.
 type health struct {
 	fleet   *fleet.Fleet
 	store   Store
@@ -71,7 +70,6 @@ const (
 	wordDecodeOnly = "decode_only"
 )
 
-// verdict is Server.Ready.
 func (h *health) verdict() (word, why string) {
 	prefill, decode := h.fleet.Up(upstream.RolePrefill), h.fleet.Up(upstream.RoleDecode)
 	alone := h.decodesAlone()

@@ -36,8 +36,7 @@ type Client struct {
 const (
 	// idleFor is below the 5 s after which vLLM's server (uvicorn) closes idle connections: a request that is written at that moment
 	// is lost.
-	idleFor = 4 * time.Second
-	// idlePerHost is enough for every turn in flight.
+	idleFor     = 4 * time.Second
 	idlePerHost = 1024
 )
 
@@ -95,7 +94,6 @@ func (c *Client) Check(base string) {
 	c.http.Check(scheme, authority)
 }
 
-// outgoing is a request until its answer comes.
 type outgoing struct {
 	http1.Request
 	stream    *Stream     // learns which connection serves the request; may be nil
@@ -147,7 +145,6 @@ func broke(err error) bool {
 	return isOneOf(err, syscall.ECONNREFUSED, syscall.ECONNRESET, syscall.EPIPE, io.EOF, io.ErrUnexpectedEOF)
 }
 
-// isConnected is called before anything is written.
 func (q *outgoing) isConnected(serving net.Conn) {
 	q.connected.Store(true)
 	if q.stream != nil {

@@ -82,7 +82,6 @@ func (s *secured) Quiet() bool {
 	return n == 0 && errors.Is(err, os.ErrDeadlineExceeded) && s.SetReadDeadline(time.Time{}) == nil
 }
 
-// secure runs TLS on a connection to host:port. limit bounds the handshake.
 func secure(ctx context.Context, inner *conn, address string, config *tls.Config, limit time.Duration) (*secured, error) {
 	if config = config.Clone(); config == nil {
 		config = &tls.Config{}

@@ -44,7 +44,6 @@ func (c *Client) Post(
 	return status, answer, err
 }
 
-// ask sends a request outside a leg, and reads its answer whole.
 func (c *Client) ask(ctx context.Context, q *outgoing, most int64, buffer []byte) (status int, body []byte, err error) {
 	a, err := c.do(ctx, q)
 	if err != nil {

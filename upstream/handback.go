@@ -77,7 +77,6 @@ type eventReader struct {
 	begun bool
 }
 
-// newEventReader reads at most that many bytes of a stream.
 func newEventReader(stream io.Reader, most int) *eventReader {
 	from := &io.LimitedReader{R: stream, N: int64(most)}
 	r := &eventReader{lines: bufio.NewScanner(from), from: from}

@@ -31,8 +31,7 @@ type Leg struct {
 	// Rank is the data-parallel rank that the leg names; "" uses the instance's.
 	Rank string
 	// Authorization replaces the client's key when not empty.
-	Authorization string
-	// Traceparent and Tracestate are the leg's trace context (W3C Trace Context); "" sends none.
+	Authorization           string
 	Traceparent, Tracestate string
 }
 

@@ -185,7 +185,6 @@ type age struct {
 	doubted time.Time // reads from before then are no evidence
 }
 
-// begin starts with a leg, before anything is sent.
 func (a *age) begin(leg time.Time) { *a = age{before: leg, emptied: leg, last: leg} }
 
 // read notes when a read began, and whether it returned less than it could.

@@ -117,7 +117,6 @@ func WhyNoParams(version string, api body.API, stream, bare bool) (why, fix stri
 	return name + " has them in whole answers by itself, and no plug-in adds any", "start it with " + keeps
 }
 
-// newestPlugIn returns the plug-in's version that adds what streams of an API lack, on every release.
 func newestPlugIn(api body.API) (version string) {
 	for _, release := range Releases() {
 		row, _ := AnswersOf(release.Release, api, true)

@@ -31,7 +31,6 @@ func (c *Client) FetchWitnessed(
 	return status, body, witness, err
 }
 
-// connections are the open connections of a client, by dialled address.
 type connections struct {
 	mu     sync.Mutex         // guards the rest
 	opened uint64             // the number of the latest connection
@@ -40,7 +39,6 @@ type connections struct {
 
 func newConnections() *connections { return &connections{at: map[string][]*conn{}} }
 
-// now returns the witness of an answer that is not written yet.
 func (c *connections) now(address string) Witness {
 	c.mu.Lock()
 	defer c.mu.Unlock()

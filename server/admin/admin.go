@@ -48,16 +48,14 @@ type Registration struct {
 // State is the state that the listener shows.
 type State struct {
 	Identity Identity
-	// Pinned returns how many tokens of a decode instance's KV cache the tickets of this replica pin. Budget returns how many they may pin,
-	// 0 for no limit.
+	// Pinned returns how many tokens of a decode instance's KV cache this replica's tickets pin; Budget how many they may, 0 for no limit.
 	Pinned, Budget func(*fleet.Engine) int
 	// Drain drains an instance or takes it back. It reports whether there is such an instance, and whether all replicas share it.
 	Drain func(ctx context.Context, role upstream.Role, name string, drain bool) (found, shared bool)
 	// Waiting returns how many turns wait to begin and how many wait for an instance; Open returns how many have begun.
 	Waiting func() (toBegin, forInstance int)
 	Open    func() int
-	// Ready returns the word of /readyz. why is a sentence about why no turns are served, or why decode serves alone; it is "" if all is
-	// well.
+	// Ready returns the word of /readyz, and a sentence about why no turns are served, or only by decode; else "".
 	Ready func() (word, why string)
 }
 
@@ -158,7 +156,6 @@ func (a *admin) reload(w http.ResponseWriter, _ *http.Request) {
 	answer(w, http.StatusOK, map[string]string{"status": "reloaded"})
 }
 
-// problem is the error object of an answer, in the same shape as in the API for clients.
 type problem struct {
 	Message string `json:"message"`
 	Type    string `json:"type"`
@@ -189,7 +186,7 @@ func answer(w http.ResponseWriter, status int, value any) {
 	_, _ = w.Write(append(body, '\n')) // an error means that the operator has gone
 }
 
-// endpoints is what a listener serves, as "METHOD path", in the order in which it was added.
+// endpoints are "METHOD path", in the order in which they were added.
 type endpoints struct {
 	*http.ServeMux
 	listed []string

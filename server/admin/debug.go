@@ -10,7 +10,6 @@ import (
 	"strings"
 )
 
-// levelAnswer is the log's level in the form in which operators read and write it.
 type levelAnswer struct {
 	Level string `json:"level"`
 }
@@ -36,7 +35,6 @@ func (a *admin) setLogLevel(w http.ResponseWriter, r *http.Request) {
 	a.logLevel(w, r)
 }
 
-// readLevel reads {"level": "debug"}, each member once.
 func readLevel(body io.Reader) (level slog.Level, err error) {
 	malformed := fmt.Errorf("the body must be {\"level\": \"…\"} with one of %s", strings.Join(levels(), ", "))
 	var wanted levelAnswer

@@ -11,7 +11,6 @@ import (
 	"carryover/upstream/fleet"
 )
 
-// instance is one instance as operators see it.
 type instance struct {
 	Role        string `json:"role"`
 	Name        string `json:"name"`
@@ -169,7 +168,6 @@ func (a *admin) remove(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusOK, map[string]string{"role": role.String(), "name": r.PathValue("name"), "status": "removed"})
 }
 
-// drain stops new turns for an instance, or allows them again.
 func (a *admin) drain(begin bool) http.HandlerFunc {
 	status := map[bool]string{true: "draining", false: "undrained"}[begin]
 	return func(w http.ResponseWriter, r *http.Request) {
@@ -188,7 +186,6 @@ func (a *admin) drain(begin bool) http.HandlerFunc {
 	}
 }
 
-// drained is the sentence about a drain for the list of events.
 func drained(role upstream.Role, name string, begin bool) string {
 	if begin {
 		return "An operator drains " + role.String() + " " + name + ": it gets no new turns, and its open turns end as usual."

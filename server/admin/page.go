@@ -30,7 +30,6 @@ type pageFile struct {
 	text            []byte
 }
 
-// newPage returns a handler that serves the files of the page, and 404 for everything else.
 func newPage() http.Handler {
 	files := map[string]pageFile{}
 	entries, err := pageFiles.ReadDir("page")
@@ -74,7 +73,6 @@ func kindOf(name string) string {
 	return "text/html; charset=utf-8"
 }
 
-// Bounds of the live data.
 const (
 	maxViewers = 16 // viewers at the same time
 	// maxRecords bounds the records of an event: as many as the page shows. If more turns end between two events, only the newest are sent;
@@ -135,14 +133,12 @@ func (a *admin) live(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// known is what a viewer has received.
 type known struct {
 	program       bool
 	turns, events uint64    // how many
 	minute        time.Time // the newest
 }
 
-// snapshot returns the current state, and the news for a viewer.
 func (a *admin) snapshot(to *known) snapshot {
 	s := snapshot{Now: time.Now(), Instances: a.instances(), Open: a.State.Open(), Bounds: journal.Bounds()}
 	s.Ready, s.Why = a.State.Ready()
@@ -176,7 +172,6 @@ func send(w http.ResponseWriter, control *http.ResponseController, event snapsho
 	return control.Flush()
 }
 
-// events answers GET /admin/events with the last events, newest first.
 func (a *admin) events(w http.ResponseWriter, _ *http.Request) {
 	last, _ := a.Events.Newest(0)
 	answer(w, http.StatusOK, map[string][]events.Event{"events": append([]events.Event{}, last...)})

@@ -19,7 +19,6 @@ type Ticket struct {
 	Deadline time.Time `json:"deadline"` // after which it is not used
 }
 
-// usualTurns is the number of listed turns if the request gives none.
 const usualTurns = 100
 
 // filter returns which records a parameter of GET /admin/turns wants, nil for a wrong value. takes describes the right values; it is "" if there
@@ -59,7 +58,7 @@ func (a *admin) filter(name, value string) (wants func(*journal.TurnRecord) bool
 	return nil, ""
 }
 
-// turns answers GET /admin/turns with the records of the last turns that match all parameters, newest first.
+// turns returns the newest first.
 func (a *admin) turns(w http.ResponseWriter, r *http.Request) {
 	limit, all := usualTurns, []func(*journal.TurnRecord) bool{}
 	for name, values := range r.URL.Query() {
@@ -89,8 +88,7 @@ func (a *admin) turns(w http.ResponseWriter, r *http.Request) {
 // maxID bounds a client's id in bytes (package request).
 const maxID = 512
 
-// search answers POST /admin/conversations/search with the conversations whose turns had a client's id. The id comes in the body, so that no log
-// of a proxy has it, and only its keyed hash is compared.
+// search takes the id in the body, so that no log of a proxy has it, and compares only its keyed hash.
 func (a *admin) search(w http.ResponseWriter, r *http.Request) {
 	var asked struct{ ID string }
 	text, err := io.ReadAll(r.Body)
@@ -104,8 +102,7 @@ func (a *admin) search(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusOK, map[string][]journal.Named{"conversations": a.Journal.Named(a.HashID(asked.ID))})
 }
 
-// conversation answers GET /admin/conversations/{hash}, named as in the log, with the journal's records of the conversation's turns, newest
-// first, and the tickets that this replica has stored for it.
+// conversation answers with the journal's records of a conversation's turns, newest first, and this replica's tickets for it.
 func (a *admin) conversation(w http.ResponseWriter, r *http.Request) {
 	hash := r.PathValue("hash")
 	turns := a.Journal.Conversation(hash)

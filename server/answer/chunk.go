@@ -40,7 +40,6 @@ func (a *Reader) plain(ev sse.Event) (_ sse.Verdict, ok bool) {
 	return sse.Forward, true
 }
 
-// errUnusual ends the reading of a chunk that is not plain.
 var errUnusual = errors.New("no plain chunk")
 
 // chunkReader reads one chunk in one pass, without an allocation.
@@ -85,7 +84,6 @@ func (r *chunkReader) top(m rawjson.Member) error {
 	return r.pass(m)
 }
 
-// choices reads a list of one choice.
 func (r *chunkReader) choices() error {
 	if err := r.once(sawChoices); err != nil {
 		return err
@@ -154,7 +152,6 @@ func (r *chunkReader) pass(m rawjson.Member) error {
 
 func (r *chunkReader) null() error { return r.scan.SkipWord("null") }
 
-// zero reads the index of the first choice.
 func (r *chunkReader) zero() error {
 	from := r.scan.Pos
 	if err := r.scan.SkipNumber(); err != nil || string(r.scan.Data[from:r.scan.Pos]) != "0" {

@@ -49,7 +49,6 @@ func (a *Reader) judge(ev sse.Event) sse.Verdict {
 	return a.weigh(ev, first)
 }
 
-// weigh decides on an event that judge has found no faster way for.
 func (a *Reader) weigh(ev sse.Event, first bool) sse.Verdict {
 	if a.leg.Asks.IDs {
 		a.takeIDs(ev)
@@ -145,7 +144,6 @@ func (c *choiceMembers) roleOnly() bool {
 	return rawjson.Get(c.delta, "role") != nil && (rawjson.IsNull(content) || string(content) == `""`) && rawjson.IsNull(c.finish)
 }
 
-// read reads the members of one chunk, or of a whole answer, and returns the choice if there is one.
 func (a *Reader) read(found *answerMembers) (choice choiceMembers, some bool) {
 	both := found.hasUsage() && a.usage.read(found.usage)
 	if !rawjson.IsNull(found.failure) {
@@ -197,7 +195,6 @@ func (a *Reader) Whole(answer []byte) rawjson.Pieces {
 	return edited(answer, append(edits, a.leg.Cached.edits(a.leg.API, answer, "usage")...))
 }
 
-// cutParams notes the params of a whole answer, and returns the changes that cut them out.
 func (a *Reader) cutParams(body []byte) (edits []valueEdit) {
 	params, cuts := rawjson.FindMember(body, ParamsMember, nil)
 	if len(cuts) > 0 && !rawjson.IsNull(params) {
@@ -209,12 +206,10 @@ func (a *Reader) cutParams(body []byte) (edits []valueEdit) {
 	return edits
 }
 
-// answerMembers are the values of the needed top-level members of a chunk or a whole answer, nil for an absent one. If a name occurs twice,
-// the last counts.
+// answerMembers are values of top-level members, nil for absent ones. If a name occurs twice, the last counts.
 type answerMembers struct{ id, choices, failure, usage []byte }
 
-// readMembers reads a chunk or an answer once, without an allocation. ok is false if it is not valid JSON. A valid value that is not an
-// object has no members.
+// readMembers allocates nothing. ok is false for invalid JSON. A valid value that is not an object has no members.
 func readMembers(data []byte) (_ answerMembers, ok bool) {
 	var found answerMembers
 	s := rawjson.Scanner{Data: data}
@@ -252,7 +247,6 @@ func (f *answerMembers) named(key []byte) *[]byte {
 	return nil
 }
 
-// choice returns the first choice, nil if there is none, and whether more choices follow.
 func (f *answerMembers) choice() (first []byte, more bool) {
 	if rawjson.Kind(f.choices) != '[' && !rawjson.IsNull(f.choices) {
 		return f.choices, false // no engine sends this
@@ -260,7 +254,6 @@ func (f *answerMembers) choice() (first []byte, more bool) {
 	return rawjson.First(f.choices)
 }
 
-// choiceMembers are the values of a choice's needed members, as in answerMembers.
 type choiceMembers struct{ index, delta, logprobs, finish, stop []byte }
 
 // readChoice reads a choice once: its logprobs can be long.

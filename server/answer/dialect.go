@@ -12,7 +12,6 @@ import (
 // The readers of Messages and Responses; completion.go reads the completion endpoints. Events of these APIs have names, which their type repeats,
 // and no [DONE] ends the stream.
 
-// named reports whether the events of the answer have names.
 func (a *Reader) named() bool { return a.leg.API == body.Messages || a.leg.API == body.Responses }
 
 func typeOf(ev sse.Event) string { return rawjson.GetText(ev.Data, "type") }
@@ -41,7 +40,6 @@ func (a *Reader) goOn() sse.Verdict {
 	return sse.Forward
 }
 
-// breaks decides on an error event of the engine, the stream's last event.
 func (a *Reader) breaks(failure []byte) sse.Verdict {
 	a.fails(failure)
 	if !a.passed && a.turn.MayRestart() {
@@ -50,7 +48,6 @@ func (a *Reader) breaks(failure []byte) sse.Verdict {
 	return sse.Forward
 }
 
-// finishes notes that decode has ended the answer, before the client can see it.
 func (a *Reader) finishes() {
 	a.first, a.done = true, true
 	a.ends()
@@ -123,7 +120,6 @@ func (a *Reader) readMessage(message, delta []byte) {
 	}
 }
 
-// wholeMessage reads a whole message, and returns the changes that make it a stock engine's.
 func (a *Reader) wholeMessage(body []byte) []valueEdit {
 	edits := a.cutParams(body)
 	if !rawjson.Valid(body) {
@@ -244,7 +240,6 @@ func (a *Reader) hidden(data []byte, inEvent bool) (spans []rawjson.Span) {
 	return spans
 }
 
-// wholeResponse reads a response, and returns the changes that make it a stock engine's.
 func (a *Reader) wholeResponse(body []byte) []valueEdit {
 	if !rawjson.Valid(body) {
 		a.ineligible = Unparsable

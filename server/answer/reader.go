@@ -209,7 +209,6 @@ func (a *Reader) Observe(ev sse.Event) sse.Verdict {
 	return verdict
 }
 
-// belongs checks that an event with this id belongs to the leg's answer.
 func (a *Reader) belongs(id string) {
 	if rest, own := strings.CutSuffix(id, a.leg.RequestID); own && (strings.HasSuffix(rest, "-") || id == ResponseID(a.leg.RequestID)) {
 		a.id = append(a.id[:0], id...)
@@ -267,7 +266,6 @@ func (a *Reader) UnreadWhole(head []byte) {
 	}
 }
 
-// passes notes that an event is about to be forwarded to the client.
 func (a *Reader) passes() {
 	if !a.passed {
 		a.passed = true

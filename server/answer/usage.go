@@ -45,7 +45,6 @@ func (a *Reader) tellCached(ev sse.Event, path ...string) {
 	}
 }
 
-// nulled appends changes that put null in place of values.
 func nulled(edits []valueEdit, values []rawjson.Span) []valueEdit {
 	for _, value := range values {
 		edits = append(edits, valueEdit{value, []byte("null")})
@@ -138,7 +137,6 @@ func (c CachedTokens) messages(data []byte, usage rawjson.Span) (edits []valueEd
 	return replacement(edits, data, found[1], n)
 }
 
-// replacement appends the change of a value to n, unless it is n.
 func replacement(edits []valueEdit, data []byte, value rawjson.Span, n int) []valueEdit {
 	if with := strconv.Itoa(n); with != string(data[value.From:value.To]) {
 		return append(edits, valueEdit{value, []byte(with)})
@@ -146,7 +144,6 @@ func replacement(edits []valueEdit, data []byte, value rawjson.Span, n int) []va
 	return edits
 }
 
-// insertion adds a member at the end of an object with this number of members.
 func insertion(object rawjson.Span, members int, name, value string) valueEdit {
 	with := `"` + name + `":` + value + "}"
 	if members > 0 {
@@ -168,8 +165,7 @@ func count(data []byte, value rawjson.Span) (n int, ok bool) {
 // maxCount bounds the counts of tokens. Sums of a few can't overflow.
 const maxCount = 1 << 40
 
-// findMembers finds members of the object that begins at the span, and returns how many it has in all. A missing member gets the zero Span. ok
-// is false if there is no object.
+// findMembers returns the number of all members. A missing one gets the zero Span. ok is false if there is no object.
 func findMembers(data []byte, object rawjson.Span, found []rawjson.Span, names ...string) (members int, ok bool) {
 	clear(found)
 	s := rawjson.Scanner{Data: data, Pos: object.From}

@@ -24,7 +24,6 @@ type Error struct {
 
 func (e *Error) Error() string { return e.Message }
 
-// marshal returns the JSON of a value of strings and numbers, which always has one.
 func marshal(value any) []byte {
 	text, _ := json.Marshal(value)
 	return text

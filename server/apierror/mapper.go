@@ -139,7 +139,7 @@ func (m *Mapper) fromStatus(leg *upstream.LegError, failed *Error) *Error {
 	return failed
 }
 
-// retryAfter returns an engine's Retry-After if it is between 0 and 300 seconds, else "1".
+// retryAfter accepts 0 to 300 seconds, else it returns "1".
 func retryAfter(value string) string {
 	if n, err := strconv.Atoi(value); err == nil && n >= 0 && n <= 300 {
 		return value

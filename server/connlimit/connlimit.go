@@ -92,7 +92,7 @@ func (c *conn) Close() error {
 	return c.Conn.Close()
 }
 
-// rests marks an open connection as idle. The caller holds l.mu.
+// rests and works mark a connection as idle or busy. The caller holds l.mu.
 func (l *Listener) rests(c *conn) {
 	if !c.left && c.idle == nil {
 		c.idle = l.idle.PushBack(c)
@@ -100,7 +100,6 @@ func (l *Listener) rests(c *conn) {
 	}
 }
 
-// works marks a connection as busy. The caller holds l.mu.
 func (l *Listener) works(c *conn) {
 	if c.idle != nil {
 		l.idle.Remove(c.idle)

@@ -14,7 +14,6 @@ type line struct {
 	again   bool               // a slot was freed since then
 }
 
-// tenant is the turns of one tenant in a line.
 type tenant struct {
 	name  string
 	slots int
@@ -22,7 +21,6 @@ type tenant struct {
 	at    int
 }
 
-// waiter is a turn in a line.
 type waiter struct {
 	claim   Claim
 	line    *line

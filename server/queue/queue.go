@@ -131,7 +131,6 @@ func (q *Queue) attempt(c Claim, try func() bool) bool {
 	return took
 }
 
-// enter puts a turn in the line of its class, and returns how long it may wait.
 func (q *Queue) enter(c Claim, waited time.Duration) (*waiter, time.Duration, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -166,7 +165,6 @@ func (q *Queue) enter(c Claim, waited time.Duration) (*waiter, time.Duration, er
 	return w, left, nil
 }
 
-// await waits until the turn has a slot, or may not wait any longer.
 func (q *Queue) await(ctx context.Context, w *waiter, left time.Duration, try func() bool) error {
 	began := time.Now()
 	timer := time.NewTimer(left)
@@ -248,5 +246,5 @@ func (q *Queue) Delay() time.Duration {
 	return q.delay
 }
 
-// waitedFor adds a wait to the recent ones. The caller holds q.mu.
+// waitedFor needs q.mu.
 func (q *Queue) waitedFor(d time.Duration) { q.delay += (d - q.delay) / 8 }

@@ -148,7 +148,6 @@ func ownID(req *body.Request) (id string, ok bool) {
 	return req.String("conversation_id")
 }
 
-// memberID reads an id from a member of a top-level object.
 func memberID(req *body.Request, member, name string) string {
 	return validID(memberText(req, member, name))
 }
@@ -228,7 +227,7 @@ func (r *Request) ContentKeys() []convcache.Key {
 	return r.Conversation.Content
 }
 
-// opens reports whether a request begins its conversation. A text completion does not show that.
+// opens is false for text completions, which do not show it.
 func (r *Request) opens() bool { return !r.Length.Answered && r.API != body.Text }
 
 // Home returns the key under which the turn's ticket is stored, unless others have the same id.

@@ -40,7 +40,7 @@ type Reservation struct {
 	arriving *arriving // while the body arrives
 }
 
-// arriving is a body that arrives. Inflight's lock guards it.
+// arriving is guarded by the lock of Inflight.
 type arriving struct {
 	place *account.Place[*Reservation] // nil once it has given way
 	moved time.Time                    // when its last bytes came
@@ -129,7 +129,7 @@ func (i *Inflight) makeRoom(share *account.Share[*Reservation], r *Reservation) 
 	return true
 }
 
-// add changes what a reservation holds. The caller holds i.mu.
+// add needs i.mu.
 func (i *Inflight) add(r *Reservation, n int64) {
 	r.reserved += n
 	i.total += n
@@ -204,7 +204,6 @@ func (b *bodyBuffer) readFrom(body io.Reader, n int) error {
 	return nil
 }
 
-// step moves the bytes to the next larger memory of size, size/2, size/4 …
 func (b *bodyBuffer) step() error {
 	next := b.size
 	for half := (next + 1) / 2; next > firstStep && half > int64(cap(b.bytes)); half = (next + 1) / 2 {
@@ -237,7 +236,6 @@ type outgrown [4 * outgrownClasses]sync.Pool
 // outgrownClasses is the number of powers of two: up to 4 MiB, which bodies of 8 outgrow.
 const outgrownClasses = 22
 
-// lend returns a buffer of n bytes or some more.
 func (o *outgrown) lend(n int64) *[]byte {
 	class, size := classOf(n)
 	if class < len(o) {

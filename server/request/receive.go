@@ -74,7 +74,6 @@ func isJSON(contentType string) bool {
 	return err == nil && media == "application/json"
 }
 
-// readPaced reads the body within its limits of size, time and rate.
 func (i *Reader) readPaced(w http.ResponseWriter, r *http.Request, share *Reservation) ([]byte, error) {
 	limit := i.cfg.MaxBodyBytes
 	body := bodyBuffer{size: r.ContentLength, share: share}
@@ -135,7 +134,6 @@ const maxRatio = 100
 // maxWindow is the largest window of zstd in HTTP (RFC 9659). Its decoder allocates the window at once.
 const maxWindow = 8 << 20
 
-// codingOf returns the encoding of a body, "" for none.
 func codingOf(header http.Header) string {
 	switch coding := strings.ToLower(strings.Join(header["Content-Encoding"], ", ")); coding {
 	case "identity":

@@ -40,7 +40,6 @@ func DidYouMean(word string, candidates []string, shown func(string) string) str
 	return "; did you mean " + shown(near) + "?"
 }
 
-// normal returns a name in small letters, as it is and with its parts in order.
 func normal(name string) (plain, sorted string) {
 	plain = strings.ToLower(strings.ReplaceAll(name, "_", "-"))
 	parts := strings.Split(plain, "-")

@@ -10,7 +10,6 @@ import (
 // Requests of the Messages API (vllm/entrypoints/anthropic/protocol.py) and the Responses API
 // (vllm/entrypoints/openai/responses/protocol.py), as vLLM 0.32 reads them.
 
-// responseMessages makes a response carry the ids of its prompt and its output.
 const responseMessages = "enable_response_messages"
 
 // stateless refuses requests that need a store of earlier answers, with a *BadRequestError. vLLM's store is in the memory of one API
@@ -39,7 +38,6 @@ func (r *Request) stateless() error {
 // attribution begins the system block in which Claude Code describes itself. Its hash is new in each request, and vLLM drops it.
 const attribution = "x-anthropic-billing-header"
 
-// preamble returns the text before the history, as the client wrote it, without the attribution of Claude Code.
 func (p Prompt) preamble() []byte {
 	if p.api == Responses {
 		return p.body.Get("instructions")
@@ -65,8 +63,7 @@ func (p Prompt) preambleLen() int {
 	return n
 }
 
-// plainHistory reports whether the history and the text before it consist of text, tool calls and tool results only. Anything unknown
-// makes it false.
+// plainHistory is true for text, tool calls and tool results only. Anything unknown makes it false.
 func (p Prompt) plainHistory() bool {
 	for _, name := range [...]string{"system", "instructions"} {
 		if raw := p.body.Get(name); raw != nil && !p.api.fits(text|parts, raw) {

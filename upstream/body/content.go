@@ -134,7 +134,6 @@ func (t *userTexts) readParts(raw []byte) {
 	})
 }
 
-// add adds a text of the current message; other values and empty texts do not count.
 func (t *userTexts) add(raw []byte) {
 	if raw[0] != '"' || len(raw) == len(`""`) {
 		return
@@ -235,7 +234,6 @@ func (p Prompt) GoesOn() func(Beginning) bool {
 	}
 }
 
-// anchor returns the length of the k-th hashed beginning.
 func anchor(k int) int {
 	const shortest, next = 128, 181
 	if k%2 == 1 {

@@ -126,7 +126,6 @@ func (m *messageLength) read(message rawjson.Element) {
 	}
 }
 
-// isAnswer reports whether a message's role, or an input item's type, is the assistant's.
 func isAnswer(value []byte) bool {
 	switch string(value) {
 	case `"assistant"`, `"function_call"`, `"reasoning"`:
@@ -212,7 +211,6 @@ func (m *messageLength) readPart(name, raw []byte) {
 	m.odd = true
 }
 
-// audioTokens estimates audio by the length of its base64, or as audioUnknown without it.
 func audioTokens(raw []byte) int {
 	const address = 4 << 10 // longer values are no URLs
 	if len(raw) < address && bytes.Contains(raw, []byte("http")) {

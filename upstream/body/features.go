@@ -75,7 +75,6 @@ func (p Prompt) features() (f features, why string) {
 	return f, ""
 }
 
-// addMembers adds the top-level members except messages and prompt.
 func (f *features) addMembers(api API, body *rawjson.Object) (why string) {
 	var found []string
 	for raw, value := range body.Members() {
@@ -105,7 +104,6 @@ func (f *features) addMembers(api API, body *rawjson.Object) (why string) {
 	return ""
 }
 
-// subject returns the member with the text to be continued.
 func (a API) subject() string {
 	switch a {
 	case Text:

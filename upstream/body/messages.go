@@ -11,13 +11,11 @@ import (
 // maxRoles bounds the different roles of a request: vLLM knows five and accepts any.
 const maxRoles = 16
 
-// roleFeatures are the features of the messages of one role.
 type roleFeatures struct {
 	role string
 	has  [len(messageMarks)]bool
 }
 
-// messageMarks names the entries of roleFeatures.has in feature sets.
 const messageMarks = "spctrn"
 
 const (

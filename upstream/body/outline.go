@@ -25,7 +25,6 @@ var outlined = [...]string{
 	"suffix", "tool_choice", "tools", "truncate_prompt_tokens", "truncation_side",
 }
 
-// guided begins names whose rest the client may choose.
 const guided = "guided_"
 
 const (
@@ -33,7 +32,6 @@ const (
 	textPiece = 1 << 10
 )
 
-// shapesPrompt reports whether vLLM renders the prompt by this member, other than messages and prompt.
 func shapesPrompt(name string) bool { return memberPart(name) > 0 }
 
 // memberPart returns a member's part of an outline, at most 0 if it does not shape the prompt.

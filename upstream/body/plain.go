@@ -7,7 +7,6 @@ import (
 	"carryover/sse/rawjson"
 )
 
-// types is a set of types of a member's value.
 type types uint8
 
 // Templates write objects and lists whose members are not in the table as text: engines look for media and embeddings only where the table goes
@@ -25,7 +24,6 @@ const (
 	anything = text | number | flag | object | list
 )
 
-// members are the names that an object of one kind may have beside its type. Null is a value of each.
 type members map[string]types
 
 // plainText lists content that its token ids determine, for each API, and each type of message or input item and of content part ("" for none):
@@ -165,7 +163,6 @@ func (a API) lists(listed members, kind, name, value []byte) bool {
 	return ok && a.fits(may, value)
 }
 
-// unquoted decodes a text, and returns nil for another value.
 func unquoted(value []byte) []byte {
 	if rawjson.Kind(value) != '"' {
 		return nil
@@ -190,7 +187,7 @@ func (a API) fits(may types, value []byte) bool {
 	return may&number != 0
 }
 
-// plainList reports whether the table lists all objects of a list. Only content parts of chat may be texts.
+// plainList allows texts only among chat's content parts.
 func (a API) plainList(kinds map[string]members, list []byte) bool {
 	s := rawjson.Scanner{Data: list}
 	return s.Elements(func() error {

@@ -128,8 +128,6 @@ func (p Prompt) Bytes() (n int) {
 	return n
 }
 
-// parts returns the tools, the text before the history, and the history as the client wrote them; for a text completion
-// only the prompt.
 func (p Prompt) parts() (parts [3][]byte) {
 	parts[2] = p.body.Get(p.api.subject())
 	if p.api != Text {

@@ -117,13 +117,11 @@ func (r *Request) RenderBody() []byte {
 	return r.body.Rewrite(changes)
 }
 
-// legEdits are the edits of one leg's body. Its methods know the members' names in the leg's API.
 type legEdits struct {
 	rawjson.Edits
 	api API
 }
 
-// oneToken makes a leg generate one token and answer in one piece.
 func (e *legEdits) oneToken(stream bool) {
 	e.SetWord("stream", "false")
 	if stream { // without stream they are a 400 (validate_stream_options, chat_completion/protocol.py)

@@ -96,7 +96,6 @@ func lower(text string) string {
 	}, text)
 }
 
-// parsePort reads a port without sign and without leading zeros.
 func parsePort(text string) (uint16, bool) {
 	n, err := strconv.ParseUint(text, 10, 16)
 	return uint16(n), err == nil && n > 0 && text[0] != '0'
@@ -119,7 +118,6 @@ func Ranks(instance upstream.Instance, n int) []upstream.Instance {
 	return all
 }
 
-// portBehind adds to the port of an endpoint. Text that does not end in a number is returned unchanged.
 func portBehind(endpoint string, more int) string {
 	colon := strings.LastIndexByte(endpoint, ':')
 	port, err := strconv.Atoi(endpoint[colon+1:])

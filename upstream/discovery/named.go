@@ -29,7 +29,6 @@ type Named struct {
 	used map[string]time.Time // when an instance of the list was last named
 }
 
-// namedIdle is how long an instance stays in the list without being named again.
 const namedIdle = 10 * time.Minute
 
 // NewNamed returns a source without instances.

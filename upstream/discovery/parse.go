@@ -94,7 +94,6 @@ type member struct {
 	value *yaml.Node
 }
 
-// members returns the keys and values of a mapping. Any key but these is a fault.
 func (p *parsing) members(n *yaml.Node, what string, keys ...string) (list []member) {
 	n = followed(n)
 	if n.Kind != yaml.MappingNode || len(n.Content) == 0 {
@@ -115,7 +114,6 @@ func (p *parsing) members(n *yaml.Node, what string, keys ...string) (list []mem
 	return list
 }
 
-// followed returns the node that an alias stands for. An alias never stands for another alias.
 func followed(n *yaml.Node) *yaml.Node {
 	if n.Kind == yaml.AliasNode {
 		return n.Alias
@@ -139,7 +137,6 @@ func (p *parsing) instances(list member) {
 	}
 }
 
-// instance adds the instance of one list item, or one for each of its ranks.
 func (p *parsing) instance(role upstream.Role, key string, item *yaml.Node, keys []string) {
 	faults := len(p.faults)
 	instance, ranks, line := upstream.Instance{}, 0, item.Line
@@ -197,7 +194,6 @@ func (p *parsing) instance(role upstream.Role, key string, item *yaml.Node, keys
 	}
 }
 
-// add adds an instance. Another instance of the role with the same address or name is a fault.
 func (p *parsing) add(i upstream.Instance, line int, key string) {
 	at, called := locationOf(i), [2]string{i.Role.String(), i.Name}
 	if first, taken := p.lines[at]; taken {

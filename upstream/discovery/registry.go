@@ -84,7 +84,6 @@ func isNamed(role upstream.Role, name string) func(upstream.Instance) bool {
 	return func(i upstream.Instance) bool { return i.Role == role && i.Name == name }
 }
 
-// list is a list that the program itself changes. The zero value is empty.
 type list struct {
 	mu       sync.Mutex // held while set is called, so that watchers see the lists in the order of the changes
 	all      []upstream.Instance

@@ -55,7 +55,6 @@ func (j *joining) has(i int) bool {
 	return j.lists[i] != nil
 }
 
-// take keeps the list of source i, and sets the union once each source has a list.
 func (j *joining) take(i int, all []upstream.Instance) {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -30,7 +30,6 @@ func (r *Response) exchange(q *Request) error {
 	return nil
 }
 
-// fill returns the request with its body, in one piece unless it is large.
 func (buffer *requestBuffer) fill(q *Request) [][]byte {
 	first := q.appendHead(buffer.bytes[:0])
 	pieces := append(buffer.pieces[:0], nil)
@@ -70,7 +69,6 @@ func (r *Response) exchangeSlowly(buffer *requestBuffer, pieces [][]byte) error 
 	return err
 }
 
-// past is a deadline that ends every read and write that waits.
 func past() time.Time { return time.Unix(1, 0) }
 
 func (r *Response) readHead() (err error) {

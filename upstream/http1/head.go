@@ -25,8 +25,7 @@ type head struct {
 	interim int // interim answers that were skipped
 }
 
-// read parses the complete lines at the beginning of b, and returns their length. done reports that the header is complete and the body
-// follows.
+// read returns the length of the complete lines at the beginning of b. done reports that the body follows.
 func (h *head) read(b []byte) (n int, done bool, err error) {
 	for {
 		end := bytes.IndexByte(b[n:], '\n')
@@ -144,7 +143,7 @@ func (h *head) complete() (done bool, err error) {
 	return false, nil
 }
 
-// lists reports whether a list has an element; word is in lower case.
+// lists expects word in lower case.
 func lists(value []byte, word string) bool {
 	for element := range bytes.SplitSeq(value, []byte(",")) {
 		if same(trim(element), word) {

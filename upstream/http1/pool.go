@@ -37,7 +37,6 @@ func (p *pool) expired(r resting, now time.Time) bool {
 	return now.Sub(r.since) >= p.keep || now.Round(0).Sub(r.since.Round(0)) >= p.keep
 }
 
-// put keeps a connection whose answer has ended, if there is room.
 func (p *pool) put(to peer, conn Conn) {
 	p.mu.Lock()
 	kept := len(p.idle[to]) < p.most
@@ -53,7 +52,6 @@ func (p *pool) put(to peer, conn Conn) {
 	}
 }
 
-// take returns an idle connection that seems usable, nil for none.
 func (p *pool) take(to peer) Conn {
 	for {
 		r, ok := p.pop(to)
@@ -71,7 +69,7 @@ func (p *pool) take(to peer) Conn {
 	}
 }
 
-// check drops the idle connections, and calls Lost, if the peer has ended the one that was used last and that has not expired.
+// check drops the idle connections, and calls Lost, if the peer has ended the last used one before it expired.
 func (p *pool) check(to peer) {
 	p.mu.Lock()
 	all := p.idle[to]
@@ -101,7 +99,6 @@ func (p *pool) pop(to peer) (last resting, ok bool) {
 	return last, true
 }
 
-// sweep closes connections that were idle for too long, and sets the timer for the next one.
 func (p *pool) sweep() {
 	p.mu.Lock()
 	var old []resting

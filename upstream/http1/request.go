@@ -48,7 +48,6 @@ func (q *Request) check() error {
 	return nil
 }
 
-// frames reports whether only this package may send a header field.
 func frames(name string) bool {
 	for _, ours := range [...]string{"Host", "Content-Length", "Transfer-Encoding", "Connection", "Trailer", "Upgrade", "Expect", "TE"} {
 		if strings.EqualFold(name, ours) {

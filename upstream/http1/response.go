@@ -123,7 +123,6 @@ func (r *Response) Read(p []byte) (n int, err error) {
 	return n, r.err
 }
 
-// unframe moves the body's bytes within p to its beginning and returns their number.
 func (r *Response) unframe(p []byte) int {
 	switch r.framing {
 	case fixed:
@@ -149,7 +148,6 @@ func (r *Response) finish(err error) {
 	r.end(err == io.EOF) //nolint:errorlint // it is set here
 }
 
-// release returns the buffer to its pool.
 func (r *Response) release() {
 	if r.buffer != nil {
 		r.client.answers.Put(r.buffer)

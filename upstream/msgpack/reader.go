@@ -95,7 +95,6 @@ func (r *Reader) next() (value, error) {
 	return v, nil
 }
 
-// want is next for a value of one of two kinds.
 func (r *Reader) want(kind, other msgp.Type) (value, error) {
 	v, err := r.next()
 	if err != nil {
@@ -207,7 +206,6 @@ func (r *Reader) Array(each func(i int) error) error {
 	})
 }
 
-// nested reads the entries of a map or an array, with that many values each.
 func (r *Reader) nested(kind msgp.Type, values uint64, entry func(i int) error) error {
 	v, err := r.want(kind, kind)
 	if err != nil {
@@ -225,7 +223,6 @@ func (r *Reader) nested(kind msgp.Type, values uint64, entry func(i int) error) 
 	return nil
 }
 
-// one calls read for a value, and skips the value if read does not read it.
 func (r *Reader) one(read func() error) error {
 	left := len(r.b)
 	if err := read(); err != nil {

@@ -56,7 +56,6 @@ func mix(hash, word uint64) uint64 {
 	return high ^ low ^ hash
 }
 
-// find returns the index of the conversation's home among the candidates that count.
 func (h home) find(candidates []upstream.Candidate, s *survey) int {
 	best, most := -1, uint64(0)
 	for i := range candidates {

@@ -69,7 +69,7 @@ func look(candidates []upstream.Candidate) (s survey) {
 	return s
 }
 
-// counts reports whether a candidate may be picked: it is not stopped, or all candidates are.
+// counts is true for all candidates if all are stopped.
 func (s *survey) counts(c *upstream.Candidate) bool { return c.Stopped == s.stopped }
 
 // A favourite gives way when its load is above this many times the mean load of the candidates.
@@ -107,7 +107,6 @@ func (s *survey) favourite(candidates []upstream.Candidate, home home, holds boo
 	return best
 }
 
-// affords reports whether a favourite with this load keeps the turn.
 func (s *survey) affords(load float64) bool { return load <= prefixBound*s.mean }
 
 // home returns the index of the conversation's home, or -1 if the home is too busy. An idle home is too busy if it is expected to take longer

@@ -90,7 +90,6 @@ func (c *continuation) role() []byte {
 	return chunk.end()
 }
 
-// begin writes the members that all chunks have.
 func (c *continuation) begin(chunk *object, kind string, choices []byte) {
 	chunk.add("id", c.id)
 	chunk.add("object", rawjson.Quote(kind))
@@ -99,14 +98,12 @@ func (c *continuation) begin(chunk *object, kind string, choices []byte) {
 	chunk.add("choices", choices)
 }
 
-// count writes the usage so far, if each chunk has it.
 func (c *continuation) count(chunk *object, completion int) {
 	if c.running {
 		chunk.add("usage", fmt.Appendf(nil, `{"prompt_tokens":%d,"total_tokens":%d,"completion_tokens":%d}`, c.prompt, c.prompt+completion, completion))
 	}
 }
 
-// tokenIDs lists the first token's id, nil if the client wants no ids.
 func (c *continuation) tokenIDs() []byte {
 	if c.ids == nil {
 		return nil
@@ -169,7 +166,6 @@ func (c *continuation) chunk(chunk *rawjson.Object) (out []byte, ok bool) {
 	return oneLine(o.end()), true
 }
 
-// member returns the client's value of a member of decode's answer or chunk. chat is the name of a chat's object.
 func (c *continuation) member(name string, value []byte, chat string, choices []byte) []byte {
 	switch name {
 	case "id":
@@ -190,7 +186,6 @@ func (c *continuation) member(name string, value []byte, chat string, choices []
 	return value
 }
 
-// choices makes the client's choices from a chunk's, which has none or one.
 func (c *continuation) choices(raw []byte) (out []byte, ok bool) {
 	if isList(raw) && rawjson.IsEmpty(raw) {
 		return raw, true

@@ -46,7 +46,6 @@ func readFirst(answer upstream.PrefillAnswer, prompt int) (f first, err error) {
 	return f, nil
 }
 
-// onlyChoice returns the choice of a list with one choice that has a text.
 func onlyChoice(choices []byte) (choice rawjson.Object, ok bool) {
 	only, more := rawjson.First(choices)
 	choice, err := rawjson.ParseObject(only)

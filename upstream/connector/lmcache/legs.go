@@ -67,7 +67,7 @@ func withLast(ids []uint32, last uint32) []uint32 {
 	return append(append(make([]uint32, 0, len(ids)+1), ids...), last)
 }
 
-// ownLeg returns the client's own request with the attempt's salt. With nil params the leg finds no chunk.
+// ownLeg returns the client's own request. With nil params the leg finds no chunk.
 func (a *attempt) ownLeg(params []byte) upstream.LegPlan {
 	var m members
 	m.set("cache_salt", a.salt)
@@ -112,14 +112,12 @@ func (a *attempt) logprobs(m *members) {
 	}
 }
 
-// top returns how many likeliest tokens a chat wants for each token.
 func (a *attempt) top() int {
 	raw, _ := a.Request.Member("top_logprobs")
 	n, _ := rawjson.Integer(raw)
 	return n
 }
 
-// members are the members that a leg sets in, or removes from, the client's request.
 type members []body.Member
 
 func (m *members) set(name string, value []byte) {

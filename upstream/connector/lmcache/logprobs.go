@@ -20,7 +20,6 @@ const (
 // unlikely is what vLLM writes for a logprob that it does not have (ChatCompletionLogProb, chat_completion/protocol.py).
 const unlikely = "-9999.0"
 
-// logprobs puts the first token's logprobs before raw, the text completion's.
 func (c *continuation) logprobs(raw []byte) []byte {
 	before := c.first.choice.Get("logprobs")
 	if c.chat {
@@ -114,7 +113,6 @@ func (c *continuation) likeliest(top []byte) []byte {
 	return list(out...)
 }
 
-// entry returns a token with its logprob and the bytes of its text.
 func entry(token, value []byte) (o object) {
 	if !isText(token) {
 		token = []byte(`""`)
@@ -128,7 +126,6 @@ func entry(token, value []byte) (o object) {
 	return o
 }
 
-// textBytes lists the bytes of a JSON string, nil if the string has no UTF-8 form.
 func textBytes(raw []byte) []byte {
 	text, ok := rawjson.Text(raw)
 	if !ok {

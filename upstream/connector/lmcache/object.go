@@ -9,7 +9,6 @@ import (
 
 type object struct{ text []byte }
 
-// add appends a member. value is JSON, nil for null.
 func (o *object) add(name string, value []byte) {
 	if value == nil {
 		value = []byte("null")
@@ -32,7 +31,6 @@ func list(elements ...[]byte) []byte {
 	return slices.Concat([]byte{'['}, bytes.Join(elements, []byte{','}), []byte{']'})
 }
 
-// joined returns the JSON list with the elements of a and b, nil if neither is a list.
 func joined(a, b []byte) []byte {
 	if !isList(a) && !isList(b) {
 		return nil

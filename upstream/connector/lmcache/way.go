@@ -73,7 +73,6 @@ func ofChatsOnly(r *body.Request, name string, value []byte) bool {
 	return false
 }
 
-// off reports whether a member asks for nothing: it is null, false, zero, or empty.
 func off(value []byte) bool {
 	if rawjson.IsNull(value) || string(value) == "false" || string(value) == `""` {
 		return true
@@ -117,7 +116,6 @@ const (
 	whyContext  = "context_unknown"  // a chat may use up the context, and the context length is not known
 )
 
-// budget has max_tokens and min_tokens of an answer.
 type budget struct{ most, least int }
 
 // budgetOf returns the budget of a request. why is the reason if the engines can't share it, else "": prefill gives one token, and decode

@@ -22,7 +22,6 @@ const (
 	queryLimit = 2 * time.Second
 )
 
-// engine is the engine of one data-parallel rank of a prefill instance.
 type engine struct {
 	rank int
 	id   string // remote_engine_id of decode legs
@@ -64,7 +63,7 @@ func (c *Connector) choose(found []engine, instance *upstream.Instance) (id, ran
 	return one.id, strconv.Itoa(one.rank), nil
 }
 
-// bootstrap returns the base URL of a prefill instance's bootstrap server at a host. vLLM serves it without TLS.
+// bootstrap uses http: vLLM serves it without TLS.
 func (c *Connector) bootstrap(instance *upstream.Instance, host string) string {
 	port := instance.KVPort
 	if port == 0 {

@@ -53,7 +53,6 @@ func (Connector) Plan(_ context.Context, t upstream.Transfer) (upstream.Plan, er
 	}, nil
 }
 
-// handOver reads prefill's kv_transfer_params. Without params decode has nothing to read.
 func handOver(api body.API, answered []byte, from *upstream.Instance) (*upstream.Handover, error) {
 	if answered == nil {
 		return nil, nil
@@ -106,8 +105,7 @@ func leg(api body.API, params []byte) upstream.LegPlan {
 	return upstream.LegPlan{API: api, Members: []body.Member{{Name: "kv_transfer_params", Value: params}}}
 }
 
-// prefillParams returns the kv_transfer_params of a prefill leg: without a ticket the null template, else decode's answer of an earlier
-// turn, cut to the tokens that prefill may read.
+// prefillParams returns the null template, or a ticket cut to the tokens that prefill may read.
 func prefillParams(offer upstream.TicketOffer) ([]byte, error) {
 	if offer.Ticket == nil {
 		return []byte(connector.NullParams), nil

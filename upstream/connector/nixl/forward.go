@@ -8,7 +8,6 @@ import (
 	"carryover/sse/rawjson"
 )
 
-// edit says how params change on their way from one engine to the next.
 type edit struct {
 	// Host replaces remote_host; "" keeps the engine's.
 	Host string
@@ -68,7 +67,6 @@ type replacement struct {
 	by []byte
 }
 
-// cut is the part of the block list that a shortened ticket leaves out.
 type cut struct {
 	of      span   // from behind the last id that stays to the end of the list
 	closing string // replaces the part
@@ -101,8 +99,7 @@ func (p *kvParams) shorten(tokens, blockSize int) (*kvParams, error) {
 	return &short, nil
 }
 
-// cutBlocks returns the cut that keeps the first n ids of a list, which is flat, or the only list inside another, was parsed and has
-// more than n ids.
+// cutBlocks keeps the first n ids of a list, flat or the only one inside another, that was parsed and has more.
 func cutBlocks(raw []byte, list span, n int) cut {
 	ids := raw[list.from:list.to]
 	s := rawjson.Scanner{Data: ids}

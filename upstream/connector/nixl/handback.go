@@ -72,7 +72,6 @@ func wholeParams(offer upstream.TicketOffer) ([]byte, error) {
 	return prefillParams(offer)
 }
 
-// countIDs returns the number of ids of a JSON list, 0 if raw is not one.
 func countIDs(raw []byte) int {
 	s := rawjson.Scanner{Data: raw}
 	s.Space()

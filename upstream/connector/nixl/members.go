@@ -8,7 +8,6 @@ import (
 	"carryover/sse/rawjson"
 )
 
-// member is a member of kv_transfer_params that this package reads or removes.
 type member int
 
 // The members, in the order in which vLLM sends them.
@@ -47,7 +46,6 @@ type members struct {
 	end int // one past the last member
 }
 
-// get returns the raw value of a member, nil for none.
 func (m *members) get(k member) []byte {
 	if m.at[k].to == 0 {
 		return nil
@@ -82,7 +80,7 @@ func (m *members) read(p *kvParams) error {
 	return err
 }
 
-// value reads the value of member k, which is negative for an unknown one.
+// value gets a negative k for an unknown member.
 func (m *members) value(p *kvParams, s *rawjson.Scanner, k int) (err error) {
 	from := s.Pos
 	if k == int(blockIDs) {

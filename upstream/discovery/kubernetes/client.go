@@ -129,7 +129,6 @@ func readRefusal(verb string, res *http.Response) *refusal {
 	return &told
 }
 
-// readSmall reads a file, which must have between one and most bytes.
 func readSmall(path string, most int64) ([]byte, error) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -170,7 +169,6 @@ func (r *refusal) Error() string {
 	return fmt.Sprintf("%d %s: %.300s", r.Code, r.Reason, r.Message)
 }
 
-// codeOf returns the status of a refusal, -1 for another error.
 func codeOf(err error) int {
 	if r, ok := errors.AsType[*refusal](err); ok {
 		return r.Code
@@ -178,7 +176,6 @@ func codeOf(err error) int {
 	return -1
 }
 
-// forgotten reports whether the API server no longer has the requested version, or the requested page of a list.
 func forgotten(err error) bool { return codeOf(err) == http.StatusGone }
 
 // resumable reports whether a watch may go on from its version after err: the network broke, or the API server was busy or did not

@@ -67,7 +67,6 @@ func (s *Source) Watch(ctx context.Context, set func([]upstream.Instance)) error
 	}
 }
 
-// step lists, or watches until the watch ends.
 func (f *follower) step(ctx context.Context) error {
 	if f.version == "" {
 		objects, version, err := list(ctx, f.client, f.reader)
@@ -84,7 +83,6 @@ func (f *follower) step(ctx context.Context) error {
 	return err
 }
 
-// watch follows the events since f.version, until the stream ends.
 func (f *follower) watch(ctx context.Context) error {
 	duration := shortestWatch + rand.N(shortestWatch)
 	ctx, cancel := context.WithTimeout(ctx, duration+watchGrace)
@@ -122,7 +120,6 @@ func (f *follower) watch(ctx context.Context) error {
 	}
 }
 
-// apply applies an event to the roster, and keeps its version for the next watch.
 func (f *follower) apply(e event) error {
 	switch e.Type {
 	case added, modified, deleted:

@@ -125,8 +125,8 @@ func (e *events) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// next returns the next event. The error is io.EOF at the end of the stream, io.ErrUnexpectedEOF or the connection's if the stream
-// breaks, and wraps errUnreadable if the event can't be parsed.
+// next returns io.EOF at the end of the stream, io.ErrUnexpectedEOF or the connection's error if it breaks, and wraps
+// errUnreadable.
 func (e *events) next() (event, error) {
 	var next event
 	err := e.decoder.Decode(&next)
@@ -138,7 +138,6 @@ func (e *events) next() (event, error) {
 	return next, err
 }
 
-// version returns the version in a bookmark.
 func (e event) version() (string, error) {
 	var mark pod
 	if err := json.Unmarshal(e.Object, &mark); err != nil {
@@ -147,7 +146,6 @@ func (e event) version() (string, error) {
 	return mark.Metadata.ResourceVersion, nil
 }
 
-// refusal returns the refusal in an ERROR event.
 func (e event) refusal() *refusal {
 	told := refusal{verb: "watch", Message: "the event is no Status object"}
 	if err := json.Unmarshal(e.Object, &told); err != nil {

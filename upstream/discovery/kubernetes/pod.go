@@ -11,7 +11,6 @@ import (
 	"carryover/upstream"
 )
 
-// weightAnnotation is a pod's share of the load within its role (upstream.Instance).
 const weightAnnotation = "carryover.dev/weight"
 
 // maxWeight: one mistyped pod must not get everything.
@@ -47,7 +46,6 @@ type container struct {
 	}
 }
 
-// object is a pod in the roster.
 type object struct {
 	name      string
 	version   string // opaque; of the event that brought the pod
@@ -55,7 +53,6 @@ type object struct {
 	problem   string // why it has no instances although its labels ask for some; else ""
 }
 
-// reader makes an instance of each pod that is ready.
 type reader struct {
 	port            string
 	prefill, decode []string // the values of roleLabel

@@ -11,7 +11,6 @@ import (
 // maxObjects bounds a list of pods. A fleet has some thousand at most; a selector that matches a whole cluster is a mistake.
 const maxObjects = 10_000
 
-// roster holds the pods that the API server has sent, and reports the instances whenever they change.
 type roster struct {
 	set     func([]upstream.Instance)
 	logger  *slog.Logger
@@ -65,7 +64,6 @@ func (r *roster) tell() error {
 	return nil
 }
 
-// instances returns the instances by role and name.
 func (r *roster) instances() []upstream.Instance {
 	var all []upstream.Instance
 	for _, o := range r.objects {

@@ -103,7 +103,6 @@ func (c Config) namespace() (string, error) {
 	return name, nil
 }
 
-// portNumber returns the port that text gives in digits, else 0.
 func portNumber(text string) int {
 	n, err := strconv.ParseUint(text, 10, 16)
 	if err != nil {

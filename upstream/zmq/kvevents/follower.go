@@ -101,7 +101,6 @@ func (f *follower) join(seq uint64) {
 	}
 }
 
-// follow takes a batch of a replay, which must be the next one.
 func (f *follower) follow(seq uint64, payload []byte) error {
 	if seq != f.next {
 		return errGap
@@ -138,7 +137,6 @@ func (f *follower) batch(seq uint64, payload []byte) {
 	}
 }
 
-// fill replays the batches that are missing before a number.
 func (f *follower) fill(seq uint64) {
 	if !f.mayAsk() {
 		return
@@ -148,7 +146,6 @@ func (f *follower) fill(seq uint64) {
 	}
 }
 
-// take passes on the events of the next batch.
 func (f *follower) take(seq uint64, payload []byte) {
 	f.next, f.last = seq+1, f.hash(payload)
 	if err := f.decoder.batch(payload, f.sink); err != nil {
@@ -162,7 +159,6 @@ func (f *follower) take(seq uint64, payload []byte) {
 
 func (f *follower) hash(payload []byte) uint64 { return maphash.Bytes(f.seed, payload) }
 
-// mayAsk reports whether there is a replay endpoint that has not failed within the last 30 s.
 func (f *follower) mayAsk() bool {
 	return f.replay != nil && (f.failed.IsZero() || f.now().Sub(f.failed) >= retryReplay)
 }

@@ -72,7 +72,6 @@ func (s *Subscription) follower(ctx context.Context) *follower {
 	return f
 }
 
-// ask requests the batches from a number on. Each answer has one batch.
 func (s *Subscription) ask(ctx context.Context, from uint64, each func(seq uint64, payload []byte) error) error {
 	ctx, cancel := context.WithTimeout(ctx, replayLimit)
 	defer cancel()
@@ -93,7 +92,6 @@ func (s *Subscription) ask(ctx context.Context, from uint64, each func(seq uint6
 	return nil
 }
 
-// split returns the number and the payload of a message, which come after the topic.
 func split(frames [][]byte) (seq uint64, payload []byte, ok bool) {
 	if len(frames) != 3 || len(frames[1]) != 8 {
 		return 0, nil, false

@@ -19,7 +19,6 @@ const (
 	failed                   // the KV of the request will not arrive
 )
 
-// note is the content of one frame, about one request.
 type note struct {
 	meaning meaning
 	id      string
@@ -74,7 +73,7 @@ func read(frame []byte) note {
 	return n
 }
 
-// textOr reads a string. For a value of another kind it returns "" and leaves the value to be skipped.
+// textOr returns "" for a value of another kind, and leaves it to be skipped.
 func textOr(r *msgpack.Reader) (string, error) {
 	if r.Kind() != msgpack.String {
 		return "", nil

@@ -32,7 +32,6 @@ func (w *Waits) publish(n note) {
 	}
 }
 
-// lost counts a message that is not published.
 func (w *Waits) lost() {
 	w.counts.unpublished.Add(1)
 	if w.unpublished.Due() {

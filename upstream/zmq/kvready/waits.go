@@ -153,7 +153,7 @@ var (
 	errClosed = errors.New("wait for KV: given up")
 )
 
-// apply applies a note, and returns its counter. The caller holds Waits.mu.
+// apply needs the lock of Waits. It returns the note's counter.
 func (a *wait) apply(n note) *atomic.Uint64 {
 	if a.over() || n.meaning == ranked && slices.Contains(a.ranks, n.rank) {
 		return &a.waits.counts.surplus
@@ -180,7 +180,7 @@ func (a *wait) over() bool {
 	}
 }
 
-// end ends the wait. The caller holds Waits.mu.
+// end needs the lock of Waits.
 func (a *wait) end(err error) {
 	a.err = err
 	close(a.done)

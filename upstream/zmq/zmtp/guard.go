@@ -9,7 +9,6 @@ import (
 	"time"
 )
 
-// Sizes on the wire.
 const (
 	greetingSize = 64
 	shortHeader  = 2

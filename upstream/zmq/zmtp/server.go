@@ -93,7 +93,6 @@ func (v *serving) serve(ctx context.Context, conn net.Conn) {
 	v.left(ctx, conn, err)
 }
 
-// receive passes the messages of a peer to Handle until the connection ends.
 func (v *serving) receive(p *peer) error {
 	for {
 		frames, err := p.receive()
@@ -106,7 +105,6 @@ func (v *serving) receive(p *peer) error {
 	}
 }
 
-// left logs why a connection has ended.
 func (v *serving) left(ctx context.Context, conn net.Conn, err error) {
 	if ctx.Err() != nil {
 		return
@@ -130,7 +128,6 @@ type panicError struct {
 
 func (e *panicError) Error() string { return fmt.Sprintf("handler panics: %v", e.reason) }
 
-// handled passes a message to handle and turns a panic into an error.
 func handled(handle func(frames [][]byte), frames [][]byte) (err error) {
 	defer func() {
 		if reason := recover(); reason != nil {
@@ -151,7 +148,6 @@ type door struct {
 	peers  int
 }
 
-// enter records a connection that has not introduced itself yet.
 func (d *door) enter(conn net.Conn) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -173,7 +169,6 @@ func (d *door) admit(conn net.Conn) bool {
 	return true
 }
 
-// turnAway forgets a connection that has not introduced itself.
 func (d *door) turnAway(conn net.Conn) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -73,13 +73,11 @@ func (s *Seldom) Due() bool {
 	return now-last >= 60 && s.last.CompareAndSwap(last, now)
 }
 
-// hungUp reports whether the other side or the network ended a connection.
 func hungUp(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) ||
 		errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ETIMEDOUT)
 }
 
-// orDiscard returns logger, or one that discards everything if logger is nil.
 func orDiscard(logger *slog.Logger) *slog.Logger {
 	return cmp.Or(logger, slog.New(slog.DiscardHandler))
 }

@@ -13,7 +13,6 @@ import (
 // write and wait for ever, as when a TLS client refuses a certificate.
 type conn struct{ in, out *flow }
 
-// flow is one direction of a connection.
 type flow struct {
 	mu       sync.Mutex // guards the rest
 	pending  []byte

@@ -90,7 +90,6 @@ func Start(tb testing.TB, l net.Listener) *Server {
 	return s
 }
 
-// discard drops net/http's log of connections that a test breaks.
 type discard struct{}
 
 func (discard) Write(p []byte) (int, error) { return len(p), nil }

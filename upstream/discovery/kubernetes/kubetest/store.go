@@ -12,7 +12,6 @@ type change struct {
 	before, after *Pod
 }
 
-// store is the pods with their history, numbered as in etcd: one count for everything in the cluster.
 type store struct {
 	mu        sync.Mutex
 	version   int

@@ -22,7 +22,6 @@ const (
 	endError               // an ERROR event, which is the last
 )
 
-// put fills a channel of one place.
 func put[T any](to chan T, value T) {
 	select {
 	case to <- value:
@@ -135,7 +134,6 @@ func (s *stream) send(kind string, object map[string]any) {
 
 func (s *stream) flush() { _ = http.NewResponseController(s.w).Flush() }
 
-// openWatches ends, breaks and marks the streams of open watches.
 type openWatches struct {
 	mu   sync.Mutex
 	open map[*watch]struct{}

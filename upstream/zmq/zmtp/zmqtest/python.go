@@ -23,7 +23,6 @@ import (
 // limit bounds every wait. A program starts within some 200 ms on an idle machine.
 const limit = 60 * time.Second
 
-// longest is the longest line that a program may print.
 const longest = 8 << 20
 
 // interpreter is a Python that has both libraries: python3 on PATH may be one that does not see Debian's packages.
