@@ -131,8 +131,8 @@ const keepAlive, announced = 650 * time.Second, "timeout=650"
 // underWay is how much longer than announced a connection is kept, for the answer that announces it and the next request.
 const underWay = 5 * time.Second
 
-// Run serves on the listener until ctx ends, then drains: /readyz fails at once, the listener closes after a short delay, open turns go on
-// for the grace period, and then the remaining turns get an error event and an aborted connection. Run returns nil after a drain.
+// Run serves on the listener until ctx ends, then drains. /readyz fails at once, and the listener closes after a short delay. Open turns go
+// on for the grace period; then the remaining ones get an error event and an aborted connection. Run returns nil after a drain.
 func (s *Server) Run(ctx context.Context, listener net.Listener) error {
 	clients := connlimit.Listen(listener, s.cfg.MaxConnections)
 	s.clients.Store(clients)

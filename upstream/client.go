@@ -75,9 +75,8 @@ func (c *Client) Reach(ctx context.Context, instance *Instance) error {
 	return nil
 }
 
-// OnBreak sets the function that is called with an instance's base URL when the instance refuses a connection, or ends one that is
-// idle or whose request or answer is not complete. The end of a Stream is reported to its reader only. told is called without a
-// lock, on any goroutine, and replaces the earlier function.
+// OnBreak sets the function that is called with an instance's base URL when the instance refuses a connection or ends one. The end
+// of a Stream is reported to its reader only. told is called without a lock, on any goroutine, and replaces the earlier function.
 func (c *Client) OnBreak(told func(base string)) { c.broken.Store(&told) }
 
 // tellBroken reports a connection that an engine has refused or ended. A restart does both; the next process may have the same

@@ -10,14 +10,17 @@
 //
 // # The APIs
 //
-// A turn doesn't know which of the four APIs it has. Four places do: requests (what needs a store of responses, what is plain text, the body
-// of each leg; package body), ids (only a render endpoint tells the ids of a prompt of Messages or Responses, because a translated prompt has
-// other ids, measured on vLLM 0.32; its prefill leg is a text completion of exactly these ids), answers (one reader for each API), and errors
-// (the shape that the API's clients expect).
+// A turn doesn't know which of the four APIs it has. Four places do:
+//
+//   - requests (package body): what needs a store of responses, what is plain text, the body of each leg;
+//   - ids: only a render endpoint tells the ids of a prompt of Messages or Responses, because a translated prompt has other ids (measured
+//     on vLLM 0.32). Prefill's leg is a text completion of exactly these ids;
+//   - answers: one reader for each API;
+//   - errors: the shape that the API's clients expect.
 //
 // The events that open an answer of Messages or Responses come before its KV is loaded, so they wait for the next event. A stream has broken
-// off if it ends without its API's last event, however clean the connection's end was; one of chat or text also if it ends before each choice
-// has its finish_reason, unless its [DONE] or an error of the engine has come. The ticket is stored before message_delta or
+// off if it ends without its API's last event, however clean the connection's end was. So has one of chat or text that ends before each
+// choice has its finish_reason, unless its [DONE] or an error of the engine has come. The ticket is stored before message_delta or
 // response.completed leaves. Hidden members are null again in every event, and no event is dropped, because events are numbered. A ticket
 // doesn't know the API that left it: ids prove.
 package answer

@@ -22,8 +22,8 @@ func Trace(header http.Header, sample record.Sample) record.Trace {
 	return takePart(t, sample)
 }
 
-// takePart gives the turn a span. It is a function of its own because reading random bytes moves its trace to the heap under the race
-// detector, and a turn that is not traced allocates none.
+// takePart gives the turn a span. It is a function of its own because a turn that is not traced allocates no trace then: reading random
+// bytes moves it to the heap under the race detector.
 func takePart(t record.Trace, sample record.Sample) record.Trace {
 	if t.ID == [16]byte{} {
 		_, _ = rand.Read(t.ID[:]) // never fails since Go 1.24

@@ -30,8 +30,8 @@ var paths = [APIs]string{"/v1/chat/completions", "/v1/completions", "/v1/message
 func (a API) Path() string { return paths[a] }
 
 // Rendered reports whether only an engine's render endpoint can tell the ids of a prompt of this API. /tokenize does
-// not know these requests, and a translation into a chat has other ids (vLLM 0.32, because of the order of keys in a
-// tool call). The ids are known before the first leg, and prefill computes them as a text completion.
+// not know these requests. A translation into a chat has other ids (vLLM 0.32, because of the order of keys in a tool
+// call). The ids are known before the first leg, and prefill computes them as a text completion.
 func (a API) Rendered() bool { return a == Messages || a == Responses }
 
 // ForwardsIDs reports whether a leg of this API carries its ids in kv_transfer_params; else its prompt is the ids.

@@ -1,5 +1,5 @@
-// Package connector has the code that several vLLM KV connectors share, and one sub-package for each connector, which knows the
-// kv_transfer_params of each leg and what to keep for the next turn.
+// Package connector has the code that several vLLM KV connectors share, and one sub-package for each connector. The
+// sub-package knows the kv_transfer_params of each leg, and what to keep for the next turn.
 //
 //	connector     prefill leg                   decode leg                             kept for the next turn
 //	nixl          null template, or the ticket  prefill's answer                       decode's answer

@@ -24,8 +24,8 @@ const (
 )
 
 // silence is how long a watch may bring no event before its version is doubted. The API server sends a bookmark every minute if
-// any pod has changed. But if the version is ahead of the server's own (its store was restored from a backup), the server accepts
-// the watch and sends nothing until its store has reached that version.
+// any pod has changed. But the version may be ahead of the server's own (its store was restored from a backup). Then the server
+// accepts the watch, and sends nothing until its store has reached that version.
 const silence = 2 * time.Minute
 
 type follower struct {
@@ -153,8 +153,8 @@ func (s *Source) complain(err error, namespace string, wait time.Duration) {
 	log.Warn("can't read the instances from the API server; the last ones stay")
 }
 
-// Failed requests are repeated after 1 s, 2 s, 4 s … 30 s, each shortened at random by up to a half, so that replicas do not
-// retry together. A wait that the API server asks for (Retry-After) is kept up to two minutes.
+// Failed requests are repeated after 1 s, 2 s, 4 s … 30 s. Each wait is shortened at random by up to a half, so that replicas do
+// not retry together. A wait that the API server asks for (Retry-After) is kept up to two minutes.
 const (
 	firstWait     = time.Second
 	longestWait   = 30 * time.Second
