@@ -42,7 +42,6 @@ func (q *questions) failed(w http.ResponseWriter, api body.API, err error) {
 	known.Write(w, api)
 }
 
-// maxModels bounds an engine's model list in bytes.
 const maxModels = 4 << 20
 
 // handleModels lists the models of all instances that answer. Each entry is the engine's own, because clients read its max_model_len and

@@ -25,7 +25,6 @@ var segments = strings.Fields(`api assistants audio batches chat classify comple
 
 const maxSegments = 8
 
-// shownPath returns a path without segments that a client may have made up.
 func shownPath(path string) string {
 	var b strings.Builder
 	rest, more := strings.TrimPrefix(path, "/"), true

@@ -91,7 +91,6 @@ func (h *health) verdict() (word, why string) {
 	return wordReady, ""
 }
 
-// decodesAlone says why turns are served while no prefill instance answers, "" if they are not.
 func (h *health) decodesAlone() string {
 	routing := h.routing()
 	switch {

@@ -16,7 +16,6 @@ import (
 
 // ClientConfig configures a Client.
 type ClientConfig struct {
-	// DialTimeout bounds the set-up of a connection, and a TLS handshake.
 	DialTimeout time.Duration
 	// Key is the bearer token of legs without an authorization of their own. Empty sends none.
 	Key string

@@ -41,22 +41,14 @@ type Kind int
 
 // A leg fails in these ways.
 const (
-	// Dial: no connection; nothing was sent.
-	Dial Kind = iota + 1
-	// Timeout: one of our own time limits ended the leg.
-	Timeout
-	// Broken: the connection ended early, or the answer's framing is wrong.
-	Broken
-	// Status: the engine answered with a status other than 200.
-	Status
-	// Garbage: status 200 with a body that the API does not allow.
-	Garbage
-	// KVLoad: decode accepted the request and could not load the KV.
-	KVLoad
-	// Gone: the client left, or this process is shutting down.
-	Gone
-	// IDEcho: prefill did not compute the ids that it was sent.
-	IDEcho
+	Dial    Kind = iota + 1 // no connection; nothing was sent
+	Timeout                 // one of our own time limits ended the leg
+	Broken                  // the connection ended early, or the answer's framing is wrong
+	Status                  // the engine answered with a status other than 200
+	Garbage                 // status 200 with a body that the API does not allow
+	KVLoad                  // decode accepted the request and could not load the KV
+	Gone                    // the client left, or this process is shutting down
+	IDEcho                  // prefill did not compute the ids that it was sent
 )
 
 func (k Kind) String() string {

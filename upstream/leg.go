@@ -29,8 +29,7 @@ type Leg struct {
 	// RequestID becomes X-Request-Id; vLLM builds the response id and remote_request_id from it.
 	RequestID string
 	// Rank is the data-parallel rank that the leg names; "" uses the instance's.
-	Rank string
-	// Authorization replaces the client's key when not empty.
+	Rank                    string
 	Authorization           string
 	Traceparent, Tracestate string
 }

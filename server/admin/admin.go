@@ -214,7 +214,6 @@ func (e *endpoints) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	refuse(w, http.StatusNotFound, "not_found", "Unknown endpoint of the listener for operators. Served are "+strings.Join(e.listed, ", ")+".")
 }
 
-// headOnly takes an answer without its body.
 type headOnly struct {
 	header http.Header
 	status int

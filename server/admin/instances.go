@@ -33,8 +33,7 @@ type instance struct {
 	KVTokens     int      `json:"kv_tokens,omitempty"`
 	PinnedTokens int      `json:"pinned_tokens"`
 	BudgetTokens int      `json:"budget_tokens,omitempty"` // what tickets may pin, absent without a bound
-	// TokenMicros is how many microseconds prefill takes for one token of a prompt.
-	TokenMicros float64 `json:"us_per_prompt_token,omitempty"`
+	TokenMicros  float64  `json:"us_per_prompt_token,omitempty"`
 	// Shapes is for how many shapes of requests, over all models, prefill's /tokenize is believed.
 	Shapes int      `json:"shapes,omitempty"`
 	Models []string `json:"models,omitempty"`

@@ -77,8 +77,7 @@ const (
 	maxViewers = 16 // viewers at the same time
 	// maxRecords bounds the records of an event: as many as the page shows. If more turns end between two events, only the newest are sent;
 	// totals count all.
-	maxRecords = 200
-	// viewerLimit is how long a viewer may take to receive one event.
+	maxRecords  = 200
 	viewerLimit = 5 * time.Second
 )
 

@@ -46,7 +46,6 @@ type ending struct {
 	usage      Usage
 }
 
-// closes reads how a choice ended, and reports whether it has.
 func (e *ending) closes(choice *choiceMembers) (finished bool) {
 	finish, finished := rawjson.Text(choice.finish)
 	if finished {
@@ -59,7 +58,6 @@ func (e *ending) closes(choice *choiceMembers) (finished bool) {
 // Usage is the token counts that decode reported, -1 for each missing one.
 type Usage struct{ Prompt, Completion, Cached int }
 
-// read reports whether a usage counts both prompt and answer.
 func (u *Usage) read(counts []byte) (both bool) {
 	prompt, completion := tell(&u.Prompt, counts, "prompt_tokens"), tell(&u.Completion, counts, "completion_tokens")
 	tell(&u.Cached, counts, "prompt_tokens_details", "cached_tokens")
@@ -108,7 +106,6 @@ const (
 	Complete
 )
 
-// completeness takes left as Result does.
 func (a *Reader) completeness(left bool) Completeness {
 	// After the finish with the params vLLM sends nothing that matters except the usage.
 	end := a.done || left && a.finish != "" && a.params != nil

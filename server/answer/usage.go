@@ -86,7 +86,6 @@ func (c CachedTokens) edits(api body.API, data []byte, path ...string) []valueEd
 	return c.openAI(data, usage, "prompt_tokens", "prompt_tokens_details")
 }
 
-// openAI changes, or inserts, cached_tokens in the details of a usage.
 func (c CachedTokens) openAI(data []byte, usage rawjson.Span, prompt, details string) []valueEdit {
 	var found [2]rawjson.Span
 	members, ok := findMembers(data, usage, found[:], prompt, details)

@@ -48,7 +48,6 @@ func Unavailable(code, message string) *Error {
 	return &Error{Status: http.StatusServiceUnavailable, RetryAfter: "1", Message: message, Type: "server_error", Code: code}
 }
 
-// maxModelName bounds how many bytes of a client's model name an error repeats.
 const maxModelName = 256
 
 // NoModel is the error of a turn whose model no instance serves, in vLLM's words (entrypoints/openai/models/serving.py).

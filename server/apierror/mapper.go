@@ -147,7 +147,6 @@ func retryAfter(value string) string {
 	return "1"
 }
 
-// redact removes control characters and hidden names from an engine's message.
 func (m *Mapper) redact(message string) string {
 	message = strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) && r != '\n' {

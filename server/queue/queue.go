@@ -27,14 +27,10 @@ import (
 
 // A turn gets no slot for these reasons.
 var (
-	// ErrFull: no more turns may wait.
-	ErrFull = errors.New("queue is full")
-	// ErrTimeout: the turn may not wait any longer.
+	ErrFull    = errors.New("queue is full")
 	ErrTimeout = errors.New("no place in time")
-	// ErrTenant: the tenant may not have more turns.
-	ErrTenant = errors.New("tenant is at its limit")
-	// ErrClosed: the queue is closed.
-	ErrClosed = errors.New("queue is closed")
+	ErrTenant  = errors.New("tenant is at its limit")
+	ErrClosed  = errors.New("queue is closed")
 )
 
 // Config bounds a Queue. Its zero value lets no turn wait.

@@ -170,7 +170,6 @@ func (i *Reader) Reserve(r *http.Request, tenant string) Reservation {
 	return Reservation{inflight: i.inflight, Account: i.accountOf(r, tenant)}
 }
 
-// firstStep is the most memory that a body gets for its first byte.
 const firstStep = 8 << 10
 
 // bodyBuffer is a body while it arrives. Its memory grows by doubling and ends at exactly size, so it never has more than firstStep or twice

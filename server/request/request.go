@@ -157,7 +157,6 @@ func refused(status int, code, message string) *Error {
 	return &Error{Status: status, Code: code, Message: message}
 }
 
-// overloaded refuses a request for want of memory. It may be sent again.
 func overloaded(message string) *Error {
 	return &Error{Status: http.StatusServiceUnavailable, Code: "overloaded", Message: message}
 }

@@ -15,9 +15,8 @@ const (
 	// /tokenize may read differently, such as the reasoning effort "none".
 	WhyUnknownMember = "unknown_member"
 	// WhyContent: engines ignore forwarded ids for messages with more than text (has_non_text_content in renderers/chat_utils.py).
-	WhyContent = "non_text_content"
-	// WhyTooComplex: more features than maxFeatures allows.
-	WhyTooComplex = "too_complex"
+	WhyContent    = "non_text_content"
+	WhyTooComplex = "too_complex" // more features than maxFeatures allows
 )
 
 // maxFeatures bounds a feature set: clients choose the names of template arguments and roles, and feature sets are remembered.

@@ -120,7 +120,6 @@ func (c *chunks) extension(b byte) error {
 	return nil
 }
 
-// trailer takes one byte of the trailer, which ends with an empty line.
 func (c *chunks) trailer(b byte) error {
 	if c.note++; c.note > maxTrailer {
 		return errTrailer

@@ -10,7 +10,6 @@ const (
 	maxInterim = 5        // interim answers (100 to 199)
 )
 
-// head is the header of an answer. It parses lines as they arrive.
 type head struct {
 	status  int
 	length  int64 // -1 where unknown

@@ -30,7 +30,6 @@ func Load(c *upstream.Candidate) float64 {
 
 func idle(c *upstream.Candidate) bool { return c.InFlight+c.Others == 0 }
 
-// survey sums up all candidates of a pick, before a policy weighs one of them.
 type survey struct {
 	stopped bool    // all candidates are stopped; else stopped candidates do not count
 	mean    float64 // load of the candidates that count

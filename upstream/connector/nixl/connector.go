@@ -105,7 +105,6 @@ func leg(api body.API, params []byte) upstream.LegPlan {
 	return upstream.LegPlan{API: api, Members: []body.Member{{Name: "kv_transfer_params", Value: params}}}
 }
 
-// prefillParams returns the null template, or a ticket cut to the tokens that prefill may read.
 func prefillParams(offer upstream.TicketOffer) ([]byte, error) {
 	if offer.Ticket == nil {
 		return []byte(connector.NullParams), nil

@@ -39,7 +39,6 @@ var names = [known]string{ //nolint:gochecknoglobals // a table that nothing cha
 	"output_token_ids", "prompt_token_ids",
 }
 
-// members has the place of each known member's value in an object.
 type members struct {
 	raw []byte
 	at  [known]span

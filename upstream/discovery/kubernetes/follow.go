@@ -161,7 +161,6 @@ const (
 	longestAskFor = 120 // seconds
 )
 
-// backoff counts failures in a row, until an event comes.
 type backoff struct {
 	failures int
 	relisted bool // a list has followed a forgotten version without a wait

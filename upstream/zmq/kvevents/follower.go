@@ -74,7 +74,6 @@ func (f *follower) resume() error {
 	return err
 }
 
-// begin replays from the first batch, if that is possible.
 func (f *follower) begin() {
 	f.known = false
 	err := f.ask(0, func(seq uint64, payload []byte) error {

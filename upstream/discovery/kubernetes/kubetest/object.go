@@ -77,7 +77,6 @@ func (p Pod) render(version int) map[string]any {
 	return fields
 }
 
-// selector is a label selector: all of its requirements hold.
 type selector []requirement
 
 type requirement struct {
@@ -102,7 +101,6 @@ func parseSelector(text string) (selector, error) {
 	return all, nil
 }
 
-// cutRequirement splits at the first comma that is not inside parentheses.
 func cutRequirement(text string) (part, rest string) {
 	inside := false
 	for i, c := range text {
