@@ -21,8 +21,8 @@ func look(fd int) (unread, ended bool) {
 }
 
 // unackedFor is how long sent bytes may stay unacknowledged. Without it, Linux tries a vanished host for about 15
-// minutes (net.ipv4.tcp_retries2) and probes idle connections only. The far kernel acknowledges, so a long computation
-// is not cut off.
+// minutes (net.ipv4.tcp_retries2) and probes idle connections only. The far kernel acknowledges, so a long computation is not
+// cut off; an engine that does not read a request for that long is.
 const unackedFor = 30 * time.Second
 
 // boundUnacked is a net.Dialer's Control: it sets TCP_USER_TIMEOUT (RFC 5482) before the connection is dialled.

@@ -106,7 +106,7 @@ type Handover struct {
 	// Left says that Leg reads no KV, so that Rescue has to.
 	Left bool
 	// Rescue returns the members of a leg of one token by which decode reads KV that no other leg reads. It is a text completion of the prompt's
-	// ids, unless the members have a prompt, under a cache_salt of its own. nil if no blocks stay pinned without it.
+	// ids, unless the members have a prompt, under a cache_salt of its own. nil if no KV stays behind without it.
 	Rescue func() []body.Member
 	// Head is complete events that a streaming client gets before decode's first; nil for none. Other clients do not get it.
 	Head []byte

@@ -26,7 +26,7 @@ type Slots struct {
 	closed    atomic.Bool
 }
 
-// New returns free slots.
+// New returns this many slots, all free.
 func New(most int, cfg QueueConfig) *Slots {
 	s := &Slots{taken: make(chan struct{}, most), begin: queue.New(queue.Config{}), instances: queue.New(queue.Config{})}
 	s.Configure(cfg)

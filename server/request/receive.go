@@ -128,7 +128,7 @@ const zstdCoding, gzipCoding, deflateCoding = "zstd", "gzip", "deflate"
 // Codings are the encodings of a body, as Accept-Encoding lists them.
 const Codings = zstdCoding + ", " + gzipCoding + ", " + deflateCoding
 
-// maxRatio is how many times larger a body may get; one that decodes to maxEarlyBody or less always may. JSON gets five to ten times as large.
+// maxRatio bounds the growth of a body that is decoded; up to maxEarlyBody it may always grow. JSON grows five to ten times.
 const maxRatio = 100
 
 // maxWindow is the largest window of zstd in HTTP (RFC 9659). Its decoder allocates the window at once.

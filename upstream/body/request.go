@@ -49,7 +49,7 @@ type Request struct {
 	shape    shape
 }
 
-// ParseRequest scans a body and refuses, with a *BadRequestError, what vLLM can't refuse for it: text that two JSON
+// ParseRequest scans a body and refuses, with a *BadRequestError, what Carryover itself must refuse: text that two JSON
 // parsers could read differently; stream, n and model of a wrong type; and the client's own kv_transfer_params (also
 // in disagg_prefill_resp, which some backends accept). With these a client could make an engine connect to any host or
 // read another tenant's blocks. For other faults vLLM's own 400 reaches the client through the prefill leg.
