@@ -146,8 +146,7 @@ const (
 	forOperators = "The page for operators, metrics and recent turns are at the admin listener (--admin-listen)."
 )
 
-// welcome answers GET and HEAD / with the program's name and its endpoints: in text for browsers and other clients that ask for it, else in
-// JSON.
+// welcome names the program and its endpoints: in text for browsers and other clients that ask for it, else in JSON.
 func (e *endpoints) welcome(version string) echo.HandlerFunc {
 	type answer struct {
 		Name        string   `json:"name"`

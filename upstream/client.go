@@ -98,8 +98,7 @@ type outgoing struct {
 	connected atomic.Bool // something may have been sent
 }
 
-// request begins a request with the header fields of every request to an engine. The list is fixed: nothing is copied from a
-// client's request.
+// request sets the header fields of every request to an engine. The list is fixed: nothing is copied from a client's request.
 func (c *Client) request(method, base, path, authorization string) *outgoing {
 	q := &outgoing{Request: http1.Request{Method: method, Path: path}}
 	q.Scheme, q.Authority, _ = strings.Cut(base, "://")
@@ -129,8 +128,7 @@ func (i *Instance) rank() string {
 	return strconv.Itoa(i.Rank)
 }
 
-// do sends a request and returns when the header of its answer has arrived; the caller closes the answer. If q.Connected was not
-// called, nothing was sent.
+// do returns when the header of the answer has arrived; the caller closes it. Nothing was sent unless q.Connected was called.
 func (c *Client) do(ctx context.Context, q *outgoing) (*http1.Response, error) {
 	a, err := c.http.Do(ctx, &q.Request)
 	if err != nil && ctx.Err() == nil && broke(err) {

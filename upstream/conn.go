@@ -54,8 +54,8 @@ func (c *conn) Quiet() bool {
 	return !unread && !ended
 }
 
-// look reports whether there are bytes or an end to read, and whether the peer has ended the connection, even
-// behind unread bytes. It does not wait.
+// look tells whether there are bytes or an end to read, and whether the peer has ended, even behind unread bytes.
+// It does not wait.
 func (c *conn) look() (unread, ended bool) {
 	err := c.raw.Control(func(fd uintptr) { unread, ended = look(int(fd)) })
 	return unread, ended || err != nil

@@ -7,8 +7,7 @@ import (
 	"syscall"
 )
 
-// look reports whether a connection has something to read, and whether the peer has ended it. It does not see an end
-// behind unread bytes.
+// look does not see an end behind unread bytes.
 func look(fd int) (unread, ended bool) {
 	var first [1]byte
 	n, _, err := syscall.Recvfrom(fd, first[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)

@@ -45,8 +45,7 @@ func (c *Client) HandBack(ctx context.Context, leg Leg) (PrefillAnswer, error) {
 	return PrefillAnswer{}, leg.failure(ctx, Broken, wireError(Broken, err))
 }
 
-// firstChoice returns the content of the first event with a choice. A *LegError is a fault that the stream itself reports; other errors
-// come from reading.
+// firstChoice returns the first event with a choice. A *LegError is a fault that the stream reports; other errors come from reading.
 func (l Leg) firstChoice(stream io.Reader) (PrefillAnswer, error) {
 	events := newEventReader(stream, maxPrefillAnswer)
 	for {

@@ -74,7 +74,8 @@ func (c *Client) send(ctx context.Context, leg *Leg, stream *Stream) (*http1.Res
 
 var errNotHTTP = errors.New("the answer breaks HTTP")
 
-// wireError names only how the connection failed, or the message of package http1. Other errors, such as crypto/tls's, may quote the answer, and answers don't belong in logs.
+// wireError names only how the connection failed, or the message of package http1. Other errors, such as crypto/tls's, may quote the answer, and
+// answers don't belong in logs.
 func wireError(kind Kind, err error) error {
 	if kind == Dial || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return err

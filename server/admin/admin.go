@@ -225,8 +225,7 @@ func (h *headOnly) WriteHeader(status int) { h.status = status }
 
 func (h *headOnly) Write(body []byte) (int, error) { return len(body), nil }
 
-// readObject reads one object that has no other members than these, each at most once. encoding/json would accept names in any case, and
-// take the last of several.
+// readObject refuses other members, and each repeated one. encoding/json would accept names in any case, and take the last.
 func readObject(body io.Reader, into any, names ...string) error {
 	text, err := io.ReadAll(body)
 	if err != nil {

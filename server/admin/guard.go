@@ -65,8 +65,7 @@ func isOwn(r *http.Request) bool {
 	return true
 }
 
-// bears reports whether the request carries the token. It compares digests, so that its duration reveals nothing about the token or its
-// length.
+// bears compares digests, so that its duration reveals nothing about the token or its length.
 func bears(r *http.Request, token string) bool {
 	sent, found := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	a, b := sha256.Sum256([]byte(sent)), sha256.Sum256([]byte(token))

@@ -75,8 +75,7 @@ func kindOf(name string) string {
 
 const (
 	maxViewers = 16 // viewers at the same time
-	// maxRecords bounds the records of an event: as many as the page shows. If more turns end between two events, only the newest are sent;
-	// totals count all.
+	// maxRecords is as many records as the page shows. If more turns end between two events, only the newest are sent; totals count all.
 	maxRecords  = 200
 	viewerLimit = 5 * time.Second
 )

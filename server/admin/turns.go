@@ -21,8 +21,7 @@ type Ticket struct {
 
 const usualTurns = 100
 
-// filter returns which records a parameter of GET /admin/turns wants, nil for a wrong value. takes describes the right values; it is "" if there
-// is no such parameter.
+// filter returns the condition of a parameter, nil for a wrong value. takes describes right values, "" for an unknown parameter.
 func (a *admin) filter(name, value string) (wants func(*journal.TurnRecord) bool, takes string) {
 	switch name {
 	case "failed":

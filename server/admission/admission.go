@@ -33,14 +33,14 @@ func New(most int, cfg QueueConfig) *Slots {
 	return s
 }
 
-// Configure changes the limits of both queues. The limit per tenant needs only the first: turns that wait for an instance have a slot of
-// the server.
+// Configure changes the limits of both queues. Only turns that wait to begin need the limit per tenant: the others have a slot.
 func (s *Slots) Configure(cfg QueueConfig) {
 	s.begin.Configure(queue.Config{MaxWaiting: cfg.MaxQueue, Timeout: cfg.QueueTimeout, MaxPerTenant: cfg.MaxPerTenant})
 	s.instances.Configure(queue.Config{MaxWaiting: cfg.MaxQueue, Timeout: cfg.QueueTimeout})
 }
 
-// Take returns a slot, and waits for one if all are taken. Every request to engines on behalf of a client needs a slot. Errors come from package queue, or are the cause with which ctx ended.
+// Take returns a slot, and waits for one if all are taken. Every request to engines on behalf of a client needs a slot. Errors come from package
+// queue, or are the cause with which ctx ended.
 func (s *Slots) Take(ctx context.Context, client string) (lease Lease, waited time.Duration, err error) {
 	waited, err = s.begin.Wait(ctx, queue.Claim{Tenant: client}, 0, func() bool {
 		select {

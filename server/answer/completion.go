@@ -85,8 +85,7 @@ func (a *Reader) weigh(ev sse.Event, first bool) sse.Verdict {
 	return sse.Forward
 }
 
-// tells reports whether an event can matter for more than its ids: it ends a choice, follows the end, has a usage, or exists only because ids
-// were asked for.
+// tells is true if an event ends a choice, follows the end, has a usage, or exists only because ids were asked for.
 func (a *Reader) tells(data []byte) bool {
 	if (a.leg.Choices > 1 || !a.goesOn(data)) && rawjson.MayHave(data, "finish_reason", `"`) {
 		return true
@@ -120,8 +119,7 @@ func (a *Reader) finishedAll(found *answerMembers) bool {
 	return len(a.finished) >= a.leg.Choices
 }
 
-// onlyForIDs reports whether vLLM sent an event only because ids were asked for, while a tool or reasoning parser holds the text back
-// (chat_completion/serving.py).
+// onlyForIDs: vLLM sends such an event if a tool or reasoning parser holds the text back (chat_completion/serving.py).
 func (c *choiceMembers) onlyForIDs() bool {
 	return rawjson.Kind(c.delta) == '{' && rawjson.IsEmpty(c.delta) && rawjson.IsNull(c.finish) && rawjson.IsNull(c.logprobs)
 }

@@ -16,8 +16,7 @@ func (a *Reader) named() bool { return a.leg.API == body.Messages || a.leg.API =
 
 func typeOf(ev sse.Event) string { return rawjson.GetText(ev.Data, "type") }
 
-// open decides on an event that comes before the KV is loaded. It waits for the next event, so that the turn can still be tried again if the load
-// fails.
+// open decides on an event that comes before the KV is loaded. It waits for the next event, so that the turn can be tried again if the load fails.
 func (a *Reader) open(id string) sse.Verdict {
 	if id != "" && id != string(a.id) {
 		a.belongs(id)
@@ -88,8 +87,7 @@ func (a *Reader) judgeMessage(ev sse.Event) sse.Verdict {
 	return a.goOn()
 }
 
-// readMessage reads usage and stop reason of a message or of its last event. The stop reason is in delta in an event, in the message itself in a
-// whole answer.
+// readMessage gets the stop reason in delta from an event, in the message itself from a whole answer.
 func (a *Reader) readMessage(message, delta []byte) {
 	switch reason := rawjson.GetText(delta, "stop_reason"); reason {
 	case "end_turn":

@@ -205,8 +205,7 @@ func (a *Reader) holdFinish(data, choices, reason []byte) bool {
 	return true
 }
 
-// resumeFinish turns the event with the usage into the held-back finish. If that can't be done, it drops the event, and the held finish goes
-// out as it came.
+// resumeFinish makes the held-back finish of the event with the usage. If it can't, it drops the event, and the finish goes out as it came.
 func (a *Reader) resumeFinish(ev sse.Event) sse.Verdict {
 	var edits rawjson.Edits
 	edits.Set("choices", a.heldFinish)
@@ -220,8 +219,7 @@ func (a *Reader) resumeFinish(ev sse.Event) sse.Verdict {
 	return sse.Supersede
 }
 
-// replaceData replaces an event's data by an object on one line. JSON strings contain no line ends, so the line ends between several data lines
-// can be removed.
+// replaceData writes the object on one line: JSON strings contain no line ends, so those between several data lines can go.
 func replaceData(ev sse.Event, object []byte) bool {
 	object = bytes.ReplaceAll(object, []byte("\n"), nil)
 	if ev.Supplant(object) {

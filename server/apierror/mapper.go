@@ -110,8 +110,7 @@ func (m *Mapper) fromLeg(leg *upstream.LegError) *Error {
 	return failed
 }
 
-// fromStatus maps an engine's status. An error that the client can correct is passed on with the engine's message. Every other status
-// is a failure of the deployment.
+// fromStatus passes on an error that the client can correct. Every other status is a failure of the deployment.
 func (m *Mapper) fromStatus(leg *upstream.LegError, failed *Error) *Error {
 	switch leg.Status {
 	case http.StatusBadRequest, http.StatusNotFound, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity:

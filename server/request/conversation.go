@@ -69,8 +69,7 @@ func off(header http.Header) bool {
 	return task != "" && !strings.Contains(task, "{{") || strings.EqualFold(strings.TrimSpace(header.Get(reuseHeader)), "off")
 }
 
-// identify finds the conversation of a request. A malformed conversation_id is an error, because that member is this program's own; any other
-// malformed source is skipped.
+// identify skips a malformed source, except conversation_id: that member is this program's own, so it is an error.
 func (i *Reader) identify(r *http.Request, req *body.Request, tenant string) (Conversation, error) {
 	c := Conversation{Tenant: tenant, Final: strings.EqualFold(strings.TrimSpace(r.Header.Get(FinalHeader)), "true")}
 	raw, present := req.Member("conversation_id")
@@ -164,8 +163,7 @@ func validID(id string) string {
 	return id
 }
 
-// promptCacheKey names a conversation on the Responses API, whose agents send one key for each conversation. On the completion endpoints it
-// does so only if the operator configures it.
+// promptCacheKey names a conversation on Responses, where agents send one key for each. Elsewhere it does so only if configured.
 const promptCacheKey = "prompt_cache_key"
 
 // sources returns the places of an API's conversation id, in the order in which they are tried. On Responses the member "conversation" is no

@@ -182,8 +182,7 @@ type bodyBuffer struct {
 	whole   *[]byte // the memory of bytes, if outgrown has lent it
 }
 
-// readFrom reads n bytes or some more. It returns io.EOF at the end of the body or of size, and the reservation's error if there is no
-// memory.
+// readFrom returns io.EOF at the end of the body or of size, and the reservation's error if there is no memory.
 func (b *bodyBuffer) readFrom(body io.Reader, n int) error {
 	for until := len(b.bytes) + n; len(b.bytes) < until; {
 		if int64(len(b.bytes)) == b.size {

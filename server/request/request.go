@@ -104,8 +104,7 @@ func (i *Reader) Understand(r *http.Request, api body.API, tenant string, raw []
 // alone (llm-d-router, pkg/common/routing). The header is read here and never forwarded.
 const PrefillerHeader = "X-Prefiller-Host-Port"
 
-// prefiller returns the prefill instance that the request names, "" for any. Of several names the first counts, as in llm-d's sidecar
-// (pkg/sidecar/proxy/chat_completions.go).
+// prefiller takes the first of several names, as llm-d's sidecar does (pkg/sidecar/proxy/chat_completions.go).
 func (i *Reader) prefiller(header http.Header) (name string, err error) {
 	if i.prefillers == nil {
 		return "", nil

@@ -63,8 +63,7 @@ func parseTrace(header http.Header) record.Trace {
 	}
 }
 
-// tracestate joins the members of a tracestate. It drops white space around members, and empty members: the grammar allows them, and
-// OpenTelemetry 1.47 does not.
+// tracestate drops white space around members, and empty members: the grammar allows them, and OpenTelemetry 1.47 does not.
 func tracestate(values []string) string {
 	all := strings.Join(values, ",")
 	if len(all) > maxTracestate {

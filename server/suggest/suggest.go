@@ -47,8 +47,7 @@ func normal(name string) (plain, sorted string) {
 	return plain, strings.Join(parts, "-")
 }
 
-// distance counts the letters to insert, remove, replace or swap with their neighbour that make a into b (optimal string alignment: no
-// letter is touched twice).
+// distance counts letters to insert, remove, replace or swap with their neighbour (optimal string alignment: none is touched twice).
 func distance(a, b string) int {
 	before, last, row := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
 	for j := range last {

@@ -264,6 +264,5 @@ func (r *Request) Reusable() (why string, ok bool) {
 	return "", true
 }
 
-// off reports whether a flag is certainly not set. pydantic reads "yes", "on" and 1 as true, so all values but null and false count as
-// set.
+// off is true for null and false only: pydantic reads "yes", "on" and 1 as true.
 func off(raw []byte) bool { return rawjson.IsNull(raw) || string(raw) == "false" }

@@ -65,8 +65,7 @@ func (f *features) addMessages(messages *rawjson.List) (why string) {
 	return ""
 }
 
-// readMessage reads one message. Python's json.loads keeps the last of equal keys; here all of them count, except for
-// role.
+// readMessage counts all of equal keys, except for role; Python's json.loads keeps the last.
 func readMessage(message rawjson.Element) (m roleFeatures, why string) {
 	if !Chat.plainItem(message) {
 		return m, WhyContent

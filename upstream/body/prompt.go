@@ -145,8 +145,7 @@ func (p Prompt) parts() (parts [3][]byte) {
 // apart separates the parts of a chain: the byte occurs in no UTF-8.
 const apart = 0xff
 
-// textBudget is the max_tokens of a text completion without max_tokens, or with null (normalize_null_max_tokens,
-// completion/protocol.py, vLLM 0.32).
+// textBudget is the max_tokens of a text completion without it, or with null (normalize_null_max_tokens, completion/protocol.py, vLLM 0.32).
 const textBudget = 16
 
 // Budget returns the most and the least tokens of the answer, as get_max_tokens reads them (serve/utils/api_utils.py, vLLM

@@ -159,8 +159,7 @@ func (e *legEdits) answer(id string, ids bool) {
 	}
 }
 
-// replacePrompt makes a text completion's leg compute exactly these ids; engines add no special tokens to ids. Chat legs
-// carry their ids in kv_transfer_params.
+// replacePrompt is for text completions: chat legs carry their ids in kv_transfer_params. Engines add no special tokens to ids.
 func (e *legEdits) replacePrompt(ids []byte) {
 	if e.api == Text && ids != nil {
 		e.Set("prompt", ids)

@@ -18,7 +18,8 @@ import (
 	"carryover/upstream"
 )
 
-// DNS has the instances of one role behind a name that it looks up periodically. Create it with ParseDNS. All fields but Logger have a default. They must not change once Watch runs.
+// DNS has the instances of one role behind a name that it looks up periodically. Create it with ParseDNS.
+// All fields but Logger have a default. They must not change once Watch runs.
 //
 //   - http://name:port is one instance for each address of the name, A and AAAA. An engine with an address of each family
 //     becomes two instances; srv:// avoids that.
@@ -110,8 +111,7 @@ func (d *DNS) follow(ctx context.Context, questions []*question, set func([]upst
 	}
 }
 
-// ask puts all questions at the same time and returns the instances of all answers, each once, sorted by name, because resolvers
-// rotate their answers.
+// ask returns the instances of all answers, each once, sorted by name, because resolvers rotate their answers.
 func (d *DNS) ask(ctx context.Context, questions []*question) (all []upstream.Instance) {
 	ctx, cancel := context.WithTimeout(ctx, lookUpLimit)
 	defer cancel()

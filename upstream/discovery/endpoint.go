@@ -146,8 +146,7 @@ func (p location) address() string {
 	return p.authority
 }
 
-// IsPublisher reports whether text is an endpoint at which an instance may publish its KV events: tcp://host:port, with a host that
-// others can connect to.
+// IsPublisher accepts tcp://host:port with a host that others can connect to, as an endpoint of KV events.
 func IsPublisher(text string) bool {
 	rest, tcp := strings.CutPrefix(text, "tcp://")
 	host, port, err := net.SplitHostPort(rest)

@@ -77,8 +77,7 @@ func (j *joining) take(i int, all []upstream.Instance) {
 	j.set(slices.Clone(union))
 }
 
-// clash is an instance that is not used as its source gives it, because an earlier one of the same role has its name or
-// address.
+// clash is an instance that is not used as its source gives it: an earlier one of the role has its name or address.
 type clash struct {
 	role            upstream.Role
 	instance, first string // name and address

@@ -11,8 +11,7 @@ import (
 // does not wait for a peer that answers without reading.
 const inline = 16 << 10
 
-// exchange writes the request and reads the header of its answer. A peer may answer and close before it has read the request; then the
-// answer counts, not the error of the write.
+// exchange prefers the answer to the error of the write: a peer may answer and close before it has read the request.
 func (r *Response) exchange(q *Request) error {
 	buffer := r.client.requests.Get().(*requestBuffer)
 	pieces := buffer.fill(q)

@@ -153,8 +153,7 @@ func (p *pool) dropAll() {
 	closeAll(dropped)
 }
 
-// closeAll must be called without the pool's lock: over TLS each connection says goodbye, and may wait five seconds for its peer (crypto/tls,
-// Conn.Close).
+// closeAll runs without the pool's lock: over TLS each goodbye may wait five seconds for its peer (crypto/tls, Conn.Close).
 func closeAll(connections []resting) {
 	for _, r := range connections {
 		_ = r.conn.Close()

@@ -54,8 +54,7 @@ func (c *Connector) Plan(_ context.Context, t upstream.Transfer) (upstream.Plan,
 	}, nil
 }
 
-// admit returns the receiver of an attempt's KV, and decides which tokens prefill computes. why is the reason if decode serves the turn
-// alone, else "".
+// admit returns the receiver of an attempt's KV, or why decode serves the turn alone, and decides which tokens prefill computes.
 func (c *Connector) admit(a *attempt) (to Receiver, why string) {
 	for _, name := range []string{body.WhyTruncate, body.WhyPromptLogprobs} {
 		// With truncation each leg would cut its prompt differently. Logprobs of the prompt need decode to compute all of it.

@@ -10,8 +10,7 @@ import (
 	"carryover/upstream/body"
 )
 
-// continues reports whether decode can continue an answer after prefill's first token, which has this text. Otherwise decode gives the
-// answer from its beginning.
+// continues is false if decode has to give the answer from its beginning. text is prefill's first token.
 func continues(r *body.Request, text string) bool {
 	// A token may end inside a character, or have no text: each engine makes text of its own tokens only, so decode would lose the rest of
 	// the character (measured: in 1 of 6 answers). Decode would take a stop string that begins in the first token for a part of the prompt.
@@ -94,8 +93,7 @@ func stops(r *body.Request) (all []string) {
 	return all
 }
 
-// endsInStop reports whether a text ends with the beginning of a stop string. After a whole stop string prefill has ended the answer
-// itself.
+// endsInStop looks for the beginning of a stop string at the end. After a whole one prefill has ended the answer itself.
 func endsInStop(text string, stops []string) bool {
 	for _, stop := range stops {
 		for n := 1; n < len(stop) && n <= len(text); n++ {
@@ -118,8 +116,7 @@ const (
 
 type budget struct{ most, least int }
 
-// budgetOf returns the budget of a request. why is the reason if the engines can't share it, else "": prefill gives one token, and decode
-// has to give another.
+// budgetOf returns why if the engines can't share the budget, else "": prefill gives one token, and decode has to give another.
 func budgetOf(t *upstream.Transfer) (b budget, why string) {
 	most, least, ok := t.Request.Budget()
 	left := t.ContextLength - len(t.PromptIDs)

@@ -121,8 +121,7 @@ func prefillParams(offer upstream.TicketOffer) ([]byte, error) {
 	return params.forward(edit{Host: host(params, offer.Holder), Release: offer.Release, PromptIDs: offer.PromptIDs}), nil
 }
 
-// readTicket returns the parsed ticket: the offer's if this process has parsed it. A ticket from another replica, perhaps of another
-// version, is parsed here.
+// readTicket parses a ticket only if this process has not done so, as for one of another replica, perhaps of another version.
 func readTicket(offer upstream.TicketOffer) (*kvParams, error) {
 	if known, ok := offer.Reading.(*kvParams); ok {
 		if p := known.of(offer.Ticket); p != nil {

@@ -49,8 +49,7 @@ func (c Connector) HandBack(offer upstream.TicketOffer, model, salt string) (ups
 	return upstream.ReleaseLeg{API: body.Text, Body: raw}, nil
 }
 
-// wholeParams returns the kv_transfer_params with which prefill reads all of the ticket. They have no ids, because the leg's prompt is
-// the ids.
+// wholeParams makes prefill read all of the ticket. It adds no ids, because the leg's prompt is the ids.
 func wholeParams(offer upstream.TicketOffer) ([]byte, error) {
 	if offer.Ticket == nil || offer.Release {
 		return nil, errNoTicket

@@ -80,8 +80,7 @@ func parseHandover(raw []byte) (*kvParams, error) {
 	return p, nil
 }
 
-// parseTicket parses the params of decode's answer, which the next turn's prefill may get. The result shares raw. The error is a
-// *paramsError.
+// parseTicket parses the params of decode's answer, for the next turn's prefill; otherwise as parseHandover.
 func parseTicket(raw []byte) (*kvParams, error) {
 	var m members
 	p, err := m.parse(raw)

@@ -63,8 +63,7 @@ func leg(api body.API, name string, value []byte) upstream.LegPlan {
 	return upstream.LegPlan{API: api, Members: []body.Member{{Name: name, Value: value}}}
 }
 
-// withHost returns an engine's params, any JSON object, with remote_host set to host. All other bytes stay. It neither changes nor keeps
-// raw, and errors repeat nothing of it.
+// withHost replaces remote_host in any JSON object. It neither changes nor keeps raw, and errors repeat nothing of it.
 func withHost(raw []byte, host string) ([]byte, error) {
 	params, err := connector.ParseParams(raw)
 	if err != nil {

@@ -41,8 +41,7 @@ func newClient(cfg Config, namespace string) *client {
 	}
 }
 
-// get returns the answer if its status is 200; the caller closes its body. Any other answer is a *refusal. verb is the API server's
-// word for the request, for errors.
+// get returns answers with status 200, which the caller closes; others are a *refusal. verb is the API server's word, for errors.
 func (c *client) get(ctx context.Context, verb string, query url.Values) (*http.Response, error) {
 	token, err := readSmall(c.cfg.TokenFile, maxToken)
 	if err != nil {

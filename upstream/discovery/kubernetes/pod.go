@@ -105,8 +105,7 @@ func (r reader) roles(labels map[string]string) (found []upstream.Role) {
 	return found
 }
 
-// serves reports whether the pod takes requests, as a service would decide. A pod that is being deleted stays ready until its
-// containers have ended, so the deletion is checked too.
+// serves decides as a service would. A pod that is being deleted stays ready until its containers have ended.
 func (p pod) serves() bool {
 	if p.Metadata.DeletionTimestamp != nil || p.Status.Phase != "Running" || p.Status.PodIP == "" {
 		return false
@@ -119,8 +118,8 @@ func (p pod) serves() bool {
 	return false
 }
 
-// port returns the port that is given by number or name; 0 if no container has a port of that name. As for services, init
-// containers that keep running (sidecars) count.
+// port returns 0 if no container has a port of that name. As for services, init containers that keep running (sidecars)
+// count.
 func (p pod) port(given string) int {
 	if number := portNumber(given); number > 0 {
 		return number
