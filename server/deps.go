@@ -22,7 +22,7 @@ type Config struct {
 	ReuseConfig
 	pins.ReleaseConfig
 	pins.HandBackConfig
-	request.Config // how requests are read
+	request.Config
 	LimitConfig
 	turn.LegConfig
 	TimeConfig
@@ -33,7 +33,7 @@ type Config struct {
 	LogClients request.ClientsMode
 }
 
-// Tellers tell operators what happens, as one plain sentence each. A nil one tells nobody.
+// Tellers take one plain sentence about each event, for operators. A nil one drops it.
 type Tellers struct{ Quarantine, Stop, Drain func(sentence string) }
 
 // ReuseConfig says which tickets are worth using.
@@ -48,7 +48,7 @@ type ReuseConfig struct {
 type LimitConfig struct {
 	MaxInflightBytes int64 // memory of bodies; one client gets a quarter, and at least one body of MaxBodyBytes
 	MaxStreams       int   // turns at once
-	MaxConnections   int   // client connections at once; further ones wait to be accepted, or replace idle ones
+	MaxConnections   int   // client connections at once; further ones replace idle ones or wait to be accepted
 	admission.QueueConfig
 }
 
@@ -60,28 +60,27 @@ type TimeConfig struct {
 	ClientHeaderTimeout time.Duration
 }
 
-// reuse returns the configuration of package reuse.
 func (c *Config) reuse() reuse.Config {
 	return reuse.Config{
 		MinTokens: c.ReuseMinTokens, MinShare: c.ReuseMinShare, TTL: c.TTL, StoreTimeout: c.StoreTimeout, Logger: c.Logger,
 	}
 }
 
-// Store keeps tickets between turns. Every method returns within the store's time limit. A failure is an outcome, which costs a miss;
-// clients never get an error for it.
+// Store keeps tickets between turns. Every method returns within the store's time limit. A failure costs a miss; clients never get an
+// error for it.
 type Store interface {
 	reuse.Store
 	pins.Store
-	// Len is the number of conversations that have something in the store.
+	// Len is the number of conversations with a ticket or note in the store.
 	Len() int
 	// EvictStale drops expired tickets and returns how many conversations it removed.
 	EvictStale() int
 }
 
-// RedisUp is what Deps.RedisState returns while Redis answers.
+// RedisUp is Deps.RedisState's word while Redis answers.
 const RedisUp = "up"
 
-// Shared is what replicas share besides tickets.
+// Shared is the state that replicas share besides tickets.
 type Shared interface {
 	quarantine.Shared
 	pins.Shared
@@ -95,22 +94,21 @@ type Legs interface {
 	reuse.Fetcher
 }
 
-// Connector knows one KV connector of vLLM: what its legs carry, and in which order they run. Its methods only compute. An error means
-// that an object can't be used, and then nothing of it may be sent.
+// Connector knows one KV connector of vLLM: the content of its legs, and their order. Its methods only compute. An error means that an
+// object can't be used; then nothing of it may be sent.
 type Connector interface {
 	turn.Planner
 	pins.Connector
 }
 
-// Deps is what a Server works with. All fields are required, except RedisState, Shared, Prefillers, Observers
-// and Sample.
+// Deps is what a Server works with. All fields are required, except RedisState, Shared, Prefillers, Observers and Sample.
 type Deps struct {
 	Store Store
-	// RedisState returns RedisUp while Redis answers, and a word for the fault otherwise. It is nil if tickets live in this process.
+	// RedisState returns RedisUp while Redis answers, else a word for the fault. It is nil if tickets live in this process.
 	RedisState func() string
 	Shared     Shared // nil without Redis
 
-	// Prefillers admits the prefill instances that requests name, in place of those of the fleet's source; nil where requests name none.
+	// Prefillers admits prefill instances that requests name, instead of the fleet's source; nil if requests name none.
 	Prefillers request.Prefillers
 
 	Fleet     *fleet.Fleet
@@ -118,6 +116,6 @@ type Deps struct {
 	Connector Connector
 	Secret    convcache.Secret
 
-	Observers []record.Observer // of each turn's record, besides the log
-	Sample    record.Sample     // decides which turns have spans; nil if turns are not traced
+	Observers []record.Observer // get each turn's record, as the log does
+	Sample    record.Sample     // decides which turns have spans; nil for none
 }

@@ -78,7 +78,9 @@ func TestTogether_TheRecordHasTheOutcomeOfTheHeader(t *testing.T) {
 }
 
 func TestTogether_AFailedPrefillEndsDecode(t *testing.T) {
-	unusable := func(w http.ResponseWriter, _ *http.Request, _ leg) { answerJSON(w, `{"choices":[],"usage":{"prompt_tokens":13}}`) }
+	unusable := func(w http.ResponseWriter, _ *http.Request, _ leg) {
+		answerJSON(w, `{"choices":[],"usage":{"prompt_tokens":13}}`)
+	}
 	check := func(answer upstream.PrefillAnswer) error {
 		if answer.PromptTokens == 13 {
 			return errors.New("its ids are others")

@@ -22,8 +22,7 @@ import (
 	"carryover/upstream/fleet/facts"
 )
 
-// questions answers what clients ask of engines besides turns: which models there are, and how many tokens a prompt has. Where an engine has
-// to be asked, a question occupies a slot as a turn does.
+// questions answers requests about models and counts of tokens. A question to an engine occupies a slot, as a turn does.
 type questions struct {
 	fleet    *fleet.Fleet
 	legs     Legs
@@ -33,8 +32,8 @@ type questions struct {
 	judged   bool // engines judge the credentials of clients
 }
 
-// failed answers a failed request that is not a turn. If the client has left, the connection is aborted, because a client that has
-// only closed its sending side would otherwise get an empty 200.
+// failed answers a failed request that is not a turn. If the client has left, it aborts the connection: a client that has only closed its
+// sending side would otherwise get an empty 200.
 func (q *questions) failed(w http.ResponseWriter, api body.API, err error) {
 	known := q.errors.Map(err)
 	if known.Status == record.StatusClientGone {
@@ -43,12 +42,11 @@ func (q *questions) failed(w http.ResponseWriter, api body.API, err error) {
 	known.Write(w, api)
 }
 
-// maxModels bounds how many bytes of an engine's model list are relayed.
 const maxModels = 4 << 20
 
 // handleModels lists the models of all instances that answer. Each entry is the engine's own, because clients read its max_model_len and
-// adapters. If engines judge the client's credential, the client gets the list once one engine has accepted the credential. While no list
-// is known, the list of the first instance that answers is relayed.
+// adapters. If engines judge the client's credential, the client gets the list once one engine has accepted the credential. While no list is
+// known, the list of the first instance that answers is relayed.
 func (q *questions) handleModels(c echo.Context) error {
 	list, err := q.listModels(c.Request())
 	if err != nil {
@@ -58,7 +56,7 @@ func (q *questions) handleModels(c echo.Context) error {
 	return c.Blob(http.StatusOK, "application/json", list)
 }
 
-// listModels returns the list of models. If it has to ask an engine, it occupies a slot as a turn does.
+// listModels occupies a slot, as a turn does, if it has to ask an engine.
 func (q *questions) listModels(r *http.Request) ([]byte, error) {
 	authorization, err := q.requests.Authorization(r.Header)
 	if err != nil {
@@ -85,7 +83,6 @@ func (q *questions) listModels(r *http.Request) ([]byte, error) {
 	return body, err
 }
 
-// modelList returns the body of an answer to /v1/models.
 func modelList(models []facts.Model) []byte {
 	list := []byte(`{"object":"list","data":[`)
 	for i, model := range models {
@@ -97,7 +94,6 @@ func modelList(models []facts.Model) []byte {
 	return append(list, "]}"...)
 }
 
-// fetchModels asks a few instances, decode before prefill, and returns the list of the first one that answers.
 func (q *questions) fetchModels(ctx context.Context, authorization string) ([]byte, error) {
 	var last error = apierror.Unavailable("decode_unavailable", "No engine is available.")
 	for _, role := range []upstream.Role{upstream.RoleDecode, upstream.RolePrefill} {
@@ -125,8 +121,7 @@ func (q *questions) fetchModels(ctx context.Context, authorization string) ([]by
 	return nil, last
 }
 
-// refusesCredential reports whether an engine refused the credential of a request: the client's, or this program's own if the client's is
-// not forwarded.
+// refusesCredential reports whether an engine refused a request's credential: the client's if that is forwarded, else this program's.
 func refusesCredential(err error) bool {
 	var leg *upstream.LegError
 	return errors.As(err, &leg) && leg.Refused()
@@ -150,7 +145,6 @@ func (q *questions) models(ctx context.Context, engine *fleet.Engine, authorizat
 	return body, nil
 }
 
-// handleCountTokens serves /v1/messages/count_tokens: how many tokens a prefill instance counts in a prompt. Such a request is not a turn.
 func (q *questions) handleCountTokens(c echo.Context) error {
 	w, r := c.Response(), c.Request()
 	n, err := q.countTokens(w, r)
@@ -163,8 +157,7 @@ func (q *questions) handleCountTokens(c echo.Context) error {
 	return nil
 }
 
-// countTokens reads the request in the same way as a turn, and has a prefill instance count. Like a turn it occupies a slot, and its body
-// counts against the client's share while it is read.
+// countTokens occupies a slot, as a turn does, and its body counts against the client's share.
 func (q *questions) countTokens(w http.ResponseWriter, r *http.Request) (int, error) {
 	w.Header().Set("X-Request-Id", requestID(r))
 	tenant, err := q.requests.Tenant(r)
@@ -193,7 +186,6 @@ func (q *questions) countTokens(w http.ResponseWriter, r *http.Request) (int, er
 	return q.countOn(r.Context(), req, authorization)
 }
 
-// countOn asks prefill instances one after another until one answers.
 func (q *questions) countOn(ctx context.Context, req *body.Request, authorization string) (int, error) {
 	var asked []*fleet.Engine
 	var last error
@@ -224,7 +216,6 @@ func (q *questions) countOn(ctx context.Context, req *body.Request, authorizatio
 	return 0, last
 }
 
-// requestID returns the request id for an answer that belongs to no turn.
 func requestID(r *http.Request) string {
 	return cmp.Or(request.ID(r.Header), upstream.NewID())
 }

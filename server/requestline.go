@@ -14,8 +14,8 @@ import (
 	"carryover/server/request"
 )
 
-// segments are the words in paths that clients of OpenAI's, Anthropic's, vLLM's and Ollama's APIs request. Any other segment may be
-// private: an id, or a credential in the wrong place.
+// segments are the words in paths of OpenAI's, Anthropic's, vLLM's and Ollama's APIs. Any other segment may be private: an id, or a
+// credential in the wrong place.
 //
 //nolint:gochecknoglobals // immutable
 var segments = strings.Fields(`api assistants audio batches chat classify complete completions conversations count_tokens detokenize edits embed
@@ -23,10 +23,8 @@ var segments = strings.Fields(`api assistants audio batches chat classify comple
 	load messages metrics models moderations openai ping pooling props ps rerank reset_prefix_cache responses robots.txt score server_info
 	show sleep speech tags tokenize transcriptions translations uploads v1 v1beta v2 vector_stores version wake_up readyz ready livez`)
 
-// maxSegments bounds how many segments of a path a line shows.
 const maxSegments = 8
 
-// shownPath returns a path without segments that a client may have made up.
 func shownPath(path string) string {
 	var b strings.Builder
 	rest, more := strings.TrimPrefix(path, "/"), true
@@ -45,13 +43,13 @@ func shownPath(path string) string {
 	return b.String()
 }
 
-// methods are those of HTTP.
+// methods are HTTP's.
 //
 //nolint:gochecknoglobals // immutable
 var methods = strings.Fields("GET HEAD POST PUT PATCH DELETE CONNECT OPTIONS TRACE")
 
-// requestLines writes a line at debug level for each request that is not a turn: a request for a path that is not served, with a method
-// that is not allowed, or for models or health. It shows the known words of the path, and no query.
+// requestLines writes a line at debug level for each request that is not a turn: for a path that is not served, with a method that is
+// not allowed, or for models or health. It shows the known words of the path, and no query.
 type requestLines struct {
 	logger *slog.Logger
 	names  request.ClientNames
@@ -69,7 +67,6 @@ func (l *requestLines) write(r *http.Request, status int, took time.Duration) {
 		"client", l.names.Address(r), "duration_ms", record.Milliseconds(took))
 }
 
-// around wraps a handler so that the line of each request is written.
 func (l *requestLines) around(handler echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) (err error) {
 		began, status := time.Now(), record.StatusClientGone // the status if the handler panics

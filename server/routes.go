@@ -57,29 +57,28 @@ func (s *Server) routes(asked *questions) http.Handler {
 	})
 }
 
-// HealthHandler answers GET /health, /healthz and /readyz as the server itself does. It is for a second listener, whose connections
-// clients can't exhaust.
+// HealthHandler answers GET /health, /healthz and /readyz as the server does. It is for a second listener, whose connections clients can't
+// exhaust.
 func (s *Server) HealthHandler() http.Handler {
 	e := echo.New()
 	s.health.serve(func(method, path string, handler echo.HandlerFunc) { e.Add(method, path, handler) })
 	return e
 }
 
-// exact sets time limits for a request, and answers it with an error unless its path and method are served; it returns the status of
-// that error, 0 for a request that is served. It runs before echo, because echo composes its middleware anew for each request.
+// exact sets a request's time limits, and answers it with an error unless its path and method are served. It returns the status of that
+// error, else 0. It runs before echo, because echo composes its middleware anew for each request.
 func (s *Server) exact(w http.ResponseWriter, r *http.Request, served *endpoints) (refusal int) {
 	// net/http flushes the rest of an answer after its handler has returned, and that write must have a limit too. A turn's first writes
 	// are under this limit; commitWriter.bound sets a new one for later writes.
 	control := http.NewResponseController(w)
 	_ = control.SetWriteDeadline(time.Now().Add(turn.WriteLimit(s.cfg.ClientWriteTimeout)))
 	if r.ContentLength != 0 {
-		// net/http waits for the body of a request that is refused unread. A client that never sends the body would hold its
-		// connection for ever.
+		// net/http waits for the body of a request that is refused unread. A client that never sends it would hold its connection for ever.
 		_ = control.SetReadDeadline(time.Now().Add(s.cfg.ClientBodyTimeout))
 	}
 	if len(r.TransferEncoding) > 0 {
-		// A request with both a Content-Length and a Transfer-Encoding must be the
-		// last on its connection (RFC 9112, 6.1), and net/http has removed the former.
+		// A request with both a Content-Length and a Transfer-Encoding must be the last on its connection (RFC 9112, 6.1), and net/http has
+		// removed the former.
 		w.Header().Set("Connection", "close")
 	} else if r.ProtoAtLeast(1, 1) && !r.Close && !s.slots.Closed() {
 		w.Header().Set("Keep-Alive", announced)
@@ -107,7 +106,7 @@ func (s *Server) exact(w http.ResponseWriter, r *http.Request, served *endpoints
 	return e.Status
 }
 
-// apiAt returns the API whose error shape applies to a path: that of the API with this path or one above it, and chat's for all others.
+// apiAt returns the API whose error shape applies to a path: of the API with this path or one above it, else chat.
 func apiAt(path string) body.API {
 	for _, api := range []body.API{body.Messages, body.Responses} {
 		if below, ok := strings.CutPrefix(path, api.Path()); ok && (below == "" || below[0] == '/') {
@@ -117,7 +116,6 @@ func apiAt(path string) body.API {
 	return body.Chat
 }
 
-// onError answers errors that echo itself reports. Handlers write their own errors.
 func onError(err error, c echo.Context) {
 	if c.Response().Committed {
 		return
@@ -130,10 +128,9 @@ func onError(err error, c echo.Context) {
 	apierror.Refused(status, "internal", http.StatusText(status)).Write(c.Response(), body.Chat)
 }
 
-// endpoints lists the paths that the server serves.
 type endpoints struct {
 	methods map[string][]string // HTTP methods by path
-	listed  []string            // "METHOD path" for people, in the order in which they were added
+	listed  []string            // "METHOD path", in the order in which they were added
 }
 
 func (e *endpoints) add(method, path string) {
@@ -149,8 +146,7 @@ const (
 	forOperators = "The page for operators, metrics and recent turns are at the admin listener (--admin-listen)."
 )
 
-// welcome answers GET and HEAD / with the program's name and its endpoints: in JSON, or in text for browsers and other clients that ask for
-// text.
+// welcome names the program and its endpoints: in text for browsers and other clients that ask for it, else in JSON.
 func (e *endpoints) welcome(version string) echo.HandlerFunc {
 	type answer struct {
 		Name        string   `json:"name"`
@@ -173,8 +169,8 @@ func (e *endpoints) welcome(version string) echo.HandlerFunc {
 	}
 }
 
-// wantsText reports whether an Accept header names a kind of text before JSON. A weight is respected only if it is zero, which forbids the
-// type (RFC 9110, 12.5.1): browsers put text/html first.
+// wantsText reports whether an Accept header names a kind of text before JSON. Browsers put text/html first. Of weights only zero counts,
+// which forbids the type (RFC 9110, 12.5.1).
 func wantsText(accept []string) bool {
 	for _, header := range accept {
 		for item := range strings.SplitSeq(header, ",") {
@@ -193,7 +189,6 @@ func wantsText(accept []string) bool {
 	return false
 }
 
-// unknown returns the error for a path that is not served. It lists the served endpoints, and the one that the client may have meant.
 func (e *endpoints) unknown(path string) *apierror.Error {
 	message := "Unknown endpoint."
 	if meant := e.meant(path); meant != "" {

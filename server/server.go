@@ -1,9 +1,8 @@
-// Package server is the side of Carryover that clients see: it speaks the OpenAI API and Anthropic's Messages. Package turn runs each turn
-// from its request to the ticket that it leaves; this package has what is around the turns. It serves their endpoints (routes.go), the list
-// of models and the counts of tokens (questions.go), and tells whether the replica is ready and what operators read of it (state.go).
-// server.go puts it together, starts it and drains it.
+// Package server is the side of Carryover that clients see: it speaks the OpenAI API and Anthropic's Messages. It serves the endpoints
+// (routes.go), the list of models and the counts of tokens (questions.go), and tells whether the replica is ready and what operators read
+// of it (state.go). Package turn runs each turn. server.go puts the parts together, starts and drains them.
 //
-// The caller is the composition root, which makes the dependencies and the limits (deps.go).
+// The composition root makes the dependencies and the limits (deps.go).
 package server
 
 import (
@@ -37,8 +36,7 @@ import (
 	"carryover/upstream/fleet"
 )
 
-// Server is the client side of the proxy: it takes requests in, runs their turns, and drains when it is asked to stop. Create it with
-// New, serve with Run.
+// Server is the client side of the proxy. Create it with New, serve with Run.
 type Server struct {
 	cfg         Config
 	deps        Deps
@@ -113,10 +111,10 @@ func addresses(engines *fleet.Fleet) (all []string) {
 	return all
 }
 
-// SetRouting changes the routing of turns that begin from now on.
+// SetRouting changes the routing of later turns.
 func (s *Server) SetRouting(cfg turn.RoutingConfig) { s.turns.Routing.Store(&cfg) }
 
-// GiveUp takes a conversation's ticket out of the store, if it is still there, and has decode free its blocks while the server runs. The
+// GiveUp takes a conversation's ticket out of the store, if it is still there, and makes decode free its blocks while the server runs. The
 // caller bounds ctx.
 func (s *Server) GiveUp(ctx context.Context, conversation convcache.Key, id convcache.TicketID, model string) {
 	s.pins.GiveUp(ctx, conversation, id, model)
@@ -125,25 +123,24 @@ func (s *Server) GiveUp(ctx context.Context, conversation convcache.Key, id conv
 // drainDelay is the usual DrainDelay, in which load balancers see /readyz fail.
 const drainDelay = 5 * time.Second
 
-// maxHeaderBytes bounds the header of a request.
 const maxHeaderBytes = 32 << 10
 
-// keepAlive is for how long a connection is kept between two requests. Load balancers keep theirs for up to ten minutes, and the side that
-// sends requests has to be the one that closes: a request that meets a close is lost. When connections are scarce, those that were idle for
-// longest end before that (package connlimit).
+// keepAlive is how long a connection may be idle. Load balancers keep theirs for up to ten minutes, and the side that sends requests has to
+// be the one that closes: a request that meets a close is lost. When connections are scarce, those that were idle for longest end before
+// that (package connlimit).
 const keepAlive, announced = 650 * time.Second, "timeout=650"
 
-// underWay is how much longer it is kept than is announced, for the answer that announces it and the next request.
+// underWay is how much longer than announced a connection is kept, for the answer that announces it and the next request.
 const underWay = 5 * time.Second
 
-// Run serves on the listener until ctx ends, then drains: /readyz fails at once, the listener closes after a short delay, open turns go
-// on for the grace period, and the turns that are left then get an error event and an aborted connection. Run returns nil after a drain.
+// Run serves on the listener until ctx ends, then drains. /readyz fails at once, and the listener closes after a short delay. Open turns go
+// on for the grace period; then the remaining ones get an error event and an aborted connection. Run returns nil after a drain.
 func (s *Server) Run(ctx context.Context, listener net.Listener) error {
 	clients := connlimit.Listen(listener, s.cfg.MaxConnections)
 	s.clients.Store(clients)
 	srv := &http.Server{
 		Handler: s.handler,
-		// A turn ends with the cause background.ErrShuttingDown when the server abandons its turns. Giving each turn a second context would
+		// A turn ends with the cause background.ErrShuttingDown when the server abandons its turns. A second context for each turn would
 		// cost nine allocations and a lock that all turns share.
 		BaseContext:       func(net.Listener) context.Context { return s.background.Context() },
 		ConnState:         clients.ConnState,
@@ -181,7 +178,7 @@ func (s *Server) drain(srv *http.Server, served <-chan error) error {
 	s.awaitIdle(grace, cmp.Or(s.cfg.DrainDelay, min(drainDelay, s.cfg.ShutdownGrace/6)))
 	err := srv.Shutdown(grace)
 	if errors.Is(err, context.DeadlineExceeded) {
-		s.cfg.Logger.Warn("grace period over; open streams are told and aborted", "open", s.slots.Open())
+		s.cfg.Logger.Warn("grace period over; aborting open streams", "open", s.slots.Open())
 		s.background.Abandon()
 		last, cancel := context.WithTimeout(context.Background(), background.AbandonDelay)
 		defer cancel()

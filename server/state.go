@@ -14,17 +14,15 @@ import (
 	"carryover/upstream/fleet"
 )
 
-// health answers whether the server is healthy, and whether turns can be served.
 type health struct {
 	fleet   *fleet.Fleet
 	store   Store
 	slots   *admission.Slots
 	routing func() *turn.RoutingConfig
-	redis   func() string // RedisUp, or a word for the fault; nil if tickets live in this process
+	redis   func() string // as Deps.RedisState
 	named   bool          // requests name their prefill instance
 }
 
-// serve adds the handlers that report the server's health.
 func (h *health) serve(add func(method, path string, handler echo.HandlerFunc)) {
 	add(http.MethodGet, "/health", h.handleHealth)
 	add(http.MethodGet, "/healthz", func(c echo.Context) error { return c.JSON(http.StatusOK, map[string]any{"status": "ok"}) })
@@ -67,13 +65,11 @@ func (h *health) handleReady(c echo.Context) error {
 	return c.JSON(status, answer)
 }
 
-// Words of /readyz with which turns are served.
 const (
 	wordReady      = "ready"
 	wordDecodeOnly = "decode_only"
 )
 
-// verdict returns the word of /readyz. why says in words why no turns are served, or why decode serves alone; it is "" if all is well.
 func (h *health) verdict() (word, why string) {
 	prefill, decode := h.fleet.Up(upstream.RolePrefill), h.fleet.Up(upstream.RoleDecode)
 	alone := h.decodesAlone()
@@ -95,7 +91,6 @@ func (h *health) verdict() (word, why string) {
 	return wordReady, ""
 }
 
-// decodesAlone says why turns are served while no prefill instance answers, "" if they are not.
 func (h *health) decodesAlone() string {
 	routing := h.routing()
 	switch {
@@ -125,23 +120,23 @@ func (s *Server) SetQueue(cfg admission.QueueConfig) { s.slots.Configure(cfg) }
 // Waiting returns how many turns wait to begin, and how many wait for an instance.
 func (s *Server) Waiting() (toBegin, forInstance int) { return s.slots.Waiting() }
 
-// Ready returns the word of /readyz. why says in words why no turns are served, or why decode serves alone; it is "" if all is well.
+// Ready returns the word of /readyz. why is a sentence about why no turns are served, or why decode serves alone; it is "" if all is well.
 func (s *Server) Ready() (word, why string) { return s.health.verdict() }
 
-// Open returns how many turns have a slot now.
+// Open returns how many turns have a slot.
 func (s *Server) Open() int { return s.slots.Open() }
 
 // Pinned returns how many tokens of a decode engine's KV cache are pinned, see pins.Pins.Pinned.
 func (s *Server) Pinned(decode *fleet.Engine) int { return s.pins.Pinned(decode) }
 
-// Due returns what of a decode engine's KV cache waits for its release, see pins.Pins.Due.
+// Due returns how much of a decode engine's KV cache waits for its release, see pins.Pins.Due.
 func (s *Server) Due(decode *fleet.Engine) (pins, tokens, open int) { return s.pins.Due(decode) }
 
-// PinnedBudget is how many tokens of a decode engine's KV cache tickets may pin, 0 if that is not known or not limited.
+// PinnedBudget is how many tokens of a decode engine's KV cache tickets may pin, 0 if not known or not limited.
 func (s *Server) PinnedBudget(decode *fleet.Engine) int { return s.pins.Budget(decode) }
 
-// Drain drains an instance or takes it back, here and at the replicas that share Redis, and reports whether there is such an instance, and
-// whether Redis has it already; else it has within a second of its next answer.
+// Drain drains an instance or takes it back, here and at the replicas that share Redis. It reports whether there is such an instance, and
+// whether Redis has it already; else Redis has it within a second of its next answer.
 func (s *Server) Drain(ctx context.Context, role upstream.Role, name string, drain bool) (found, shared bool) {
 	if !s.deps.Fleet.Drain(role, name, drain) {
 		return false, false
@@ -155,7 +150,7 @@ func (s *Server) TicketsOut(conversation string) []pins.TicketOut {
 	return s.pins.TicketsOut(conversation)
 }
 
-// Tickets returns how many of the tickets that this replica has made are in the store, as far as it knows.
+// Tickets returns how many tickets of this replica are in the store, as far as it knows.
 func (s *Server) Tickets() int { return s.pins.Tickets() }
 
 // HandBackWaiting returns how many tickets wait to be handed back.

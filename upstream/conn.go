@@ -10,18 +10,17 @@ import (
 	"time"
 )
 
-// conn is a connection to an engine. It is among the open ones until it is closed.
+// conn is a connection to an engine. connections has it until it is closed.
 type conn struct {
 	*net.TCPConn
 	raw syscall.RawConn
-	age age // of what the leg reads that it serves
+	age age // of the bytes that its leg reads
 
 	all     *connections
 	address string
 	number  uint64
 }
 
-// dial connects to host:port. The connection is among the open ones until it is closed.
 func (c *connections) dial(ctx context.Context, address string, limit time.Duration) (*conn, error) {
 	dialer := &net.Dialer{
 		Timeout:         limit,
@@ -42,7 +41,7 @@ func (c *connections) dial(ctx context.Context, address string, limit time.Durat
 	return opened, nil
 }
 
-// Read implements net.Conn. It takes the time first, so that what it returns is never taken for younger than it is.
+// Read implements net.Conn. It takes the time before it reads, so that bytes never seem younger than they are.
 func (c *conn) Read(p []byte) (int, error) {
 	began := time.Now()
 	n, err := c.TCPConn.Read(p)
@@ -50,26 +49,23 @@ func (c *conn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Quiet implements http1.Conn.
 func (c *conn) Quiet() bool {
 	unread, ended := c.look()
 	return !unread && !ended
 }
 
-// look reports whether bytes or an end are there to be read, and whether the peer has ended the connection, even if
-// bytes that came before are still to be read. It does not wait.
+// look tells whether there are bytes or an end to read, and whether the peer has ended, even behind unread bytes.
+// It does not wait.
 func (c *conn) look() (unread, ended bool) {
 	err := c.raw.Control(func(fd uintptr) { unread, ended = look(int(fd)) })
 	return unread, ended || err != nil
 }
 
-// Close implements net.Conn.
 func (c *conn) Close() error {
 	c.all.remove(c)
 	return c.TCPConn.Close()
 }
 
-// secured is TLS over a connection.
 type secured struct {
 	*tls.Conn
 	below *records
@@ -86,7 +82,6 @@ func (s *secured) Quiet() bool {
 	return n == 0 && errors.Is(err, os.ErrDeadlineExceeded) && s.SetReadDeadline(time.Time{}) == nil
 }
 
-// secure makes a TLS connection to host:port over another. limit bounds the handshake.
 func secure(ctx context.Context, inner *conn, address string, config *tls.Config, limit time.Duration) (*secured, error) {
 	if config = config.Clone(); config == nil {
 		config = &tls.Config{}
@@ -109,23 +104,21 @@ func secure(ctx context.Context, inner *conn, address string, config *tls.Config
 	return &secured{outer, below}, nil
 }
 
-// records follows the record boundaries of a TLS connection (RFC 8446, 5.1): a header of five bytes, whose last two
-// are the length of the record.
+// records follows the record boundaries of TLS (RFC 8446, 5.1): a header of five bytes, whose last two are the
+// record's length.
 type records struct {
 	*conn
 	head [5]byte
 	had  int // bytes of the header that were read
-	left int // bytes of the record that are still to come
+	left int // bytes of the record that have not been read
 }
 
-// Read implements net.Conn.
 func (r *records) Read(p []byte) (int, error) {
 	n, err := r.conn.Read(p)
 	r.follow(p[:n])
 	return n, err
 }
 
-// follow takes note of bytes that were read.
 func (r *records) follow(p []byte) {
 	for len(p) > 0 {
 		if r.left == 0 {
@@ -141,6 +134,5 @@ func (r *records) follow(p []byte) {
 	}
 }
 
-// inside reports whether a part of a record was read, of which crypto/tls can return nothing until the rest has
-// arrived.
+// inside reports whether a record was read in part. crypto/tls returns nothing of it until the rest has arrived.
 func (r *records) inside() bool { return r.had > 0 || r.left > 0 }

@@ -9,9 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// look reports whether there is something to read on a connection, and whether the peer has closed or reset it.
-// POLLRDHUP tells that although unread bytes came before (poll(2)); a leg whose client is slow may leave them there for
-// minutes.
+// look reports whether a connection has something to read, and whether the peer has closed or reset it. POLLRDHUP shows
+// an end behind unread bytes (poll(2)); a leg with a slow client may leave bytes there for minutes.
 func look(fd int) (unread, ended bool) {
 	asked := [1]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN | unix.POLLRDHUP}}
 	_, err := unix.Poll(asked[:], 0)
@@ -21,13 +20,12 @@ func look(fd int) (unread, ended bool) {
 	return asked[0].Revents&unix.POLLIN != 0, err != nil || asked[0].Revents&^unix.POLLIN != 0
 }
 
-// unackedFor is how long sent bytes may stay unacknowledged before a connection counts as broken. Without a limit,
-// Linux tries a host that has vanished for about 15 minutes (net.ipv4.tcp_retries2), and keep-alive probes are sent on
-// idle connections only. The far kernel acknowledges, so an engine that computes for long is not cut off; one that
-// does not read a request for that long is.
+// unackedFor is how long sent bytes may stay unacknowledged. Without it, Linux tries a vanished host for about 15
+// minutes (net.ipv4.tcp_retries2) and probes idle connections only. The far kernel acknowledges, so a long computation is not
+// cut off; an engine that does not read a request for that long is.
 const unackedFor = 30 * time.Second
 
-// boundUnacked sets TCP_USER_TIMEOUT (RFC 5482) on a connection before it is dialled; it is a net.Dialer's Control.
+// boundUnacked is a net.Dialer's Control: it sets TCP_USER_TIMEOUT (RFC 5482) before the connection is dialled.
 func boundUnacked(_, _ string, conn syscall.RawConn) error {
 	var failed error
 	if err := conn.Control(func(fd uintptr) {

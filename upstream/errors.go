@@ -12,16 +12,16 @@ import (
 	"carryover/sse/rawjson"
 )
 
-// ErrNoInstance is returned when a turn needs an instance of a role and none is left, or none is configured.
+// ErrNoInstance says that a role has no instance left, or none configured.
 var ErrNoInstance = errors.New("no instance")
 
-// ErrNoModel is returned when no instance of a role serves the model of a turn.
+// ErrNoModel says that no instance of a role serves the model of a turn.
 var ErrNoModel = errors.New("no instance serves the model")
 
-// ErrBusy is returned when all instances that could be picked have as many attempts in flight as they may.
+// ErrBusy says that each candidate has as many attempts in flight as it may.
 var ErrBusy = errors.New("every instance is busy")
 
-// The limits with which this package ends a leg or an answer; errors.Is finds them in a [LegError].
+// This package ends a leg or an answer with these errors; errors.Is finds them in a [LegError].
 var (
 	ErrPrefillTimeout   = errors.New("prefill time limit")
 	ErrFirstByteTimeout = errors.New("no first byte within the time limit")
@@ -33,34 +33,24 @@ var (
 	ErrStreamTooLong    = errors.New("stream longer than the limit")
 )
 
-// ErrForeign says that an answer belongs to another request. A connection that is out of step brings such answers, and they must reach no
-// client.
-var ErrForeign = errors.New("the answer is that of another request")
+// ErrForeign says that an answer belongs to another request, as on a connection that is out of step. No client may get it.
+var ErrForeign = errors.New("the answer belongs to another request")
 
 // Kind says how a leg failed.
 type Kind int
 
-// The ways in which a leg fails.
+// A leg fails in these ways.
 const (
-	// Dial: no connection; nothing was sent.
-	Dial Kind = iota + 1
-	// Timeout: one of our own time limits ended the leg.
-	Timeout
-	// Broken: the connection ended early, or the answer's framing is wrong.
-	Broken
-	// Status: the engine answered with a status other than 200.
-	Status
-	// Garbage: status 200 with a body that is not what the API promises.
-	Garbage
-	// KVLoad: decode accepted the request and could not load the KV.
-	KVLoad
-	// Gone: the client left, or this process is shutting down.
-	Gone
-	// IDEcho: prefill did not compute the ids that it was sent.
-	IDEcho
+	Dial    Kind = iota + 1 // no connection; nothing was sent
+	Timeout                 // one of our own time limits ended the leg
+	Broken                  // the connection ended early, or the answer's framing is wrong
+	Status                  // the engine answered with a status other than 200
+	Garbage                 // status 200 with a body that the API does not allow
+	KVLoad                  // decode accepted the request and could not load the KV
+	Gone                    // the client left, or this process is shutting down
+	IDEcho                  // prefill did not compute the ids that it was sent
 )
 
-// String returns a lower-case word for logs.
 func (k Kind) String() string {
 	names := [...]string{"", "dial", "timeout", "broken", "status", "garbage", "kv_load", "gone", "id_echo"}
 	if k < Dial || int(k) >= len(names) {
@@ -72,11 +62,11 @@ func (k Kind) String() string {
 // LegError is the failure of one leg. Callers branch on Kind, Status and Sent.
 type LegError struct {
 	Role     Role
-	Instance string // for logs only; never shown to a client
+	Instance string // for logs; never shown to a client
 	Kind     Kind
 	// Sent is false only if certainly no byte of the request has reached an engine.
 	Sent bool
-	// Forwarded says that the client's own credential was sent, not ours.
+	// Forwarded says that the client's credential was sent, not ours.
 	Forwarded bool
 	// Status, the engine's error body and its Retry-After, for Kind Status.
 	Status int
@@ -85,7 +75,6 @@ type LegError struct {
 	Err        error
 }
 
-// Error names the leg, the instance and the failure.
 func (e *LegError) Error() string {
 	s := fmt.Sprintf("%s on %s: %s", e.Role, e.Instance, e.Kind)
 	if e.Status != 0 {
@@ -97,12 +86,11 @@ func (e *LegError) Error() string {
 	return s
 }
 
-// Unwrap returns the underlying error.
 func (e *LegError) Unwrap() error { return e.Err }
 
-// Retryable reports whether a new leg, with a new request id and without earlier KV, may succeed where this one
-// failed: the connection broke, the engine was overloaded or restarting, or it could not load KV. vLLM answers 500
-// both to a stale ticket and to a failed KV load (kv_load_failure_policy "fail").
+// Retryable reports whether a new leg, with a new request id and without earlier KV, may succeed: the connection broke, the engine was
+// overloaded or restarting, or it could not load KV. vLLM answers 500 both to a stale ticket and to a failed KV load
+// (kv_load_failure_policy "fail").
 func (e *LegError) Retryable() bool {
 	switch e.Kind {
 	case Dial, Broken, KVLoad, IDEcho:
@@ -129,20 +117,18 @@ func isOneOf(err error, all ...error) bool {
 	return slices.ContainsFunc(all, func(one error) bool { return errors.Is(err, one) })
 }
 
-// maxErrorMessage bounds what is kept of an engine's message.
 const maxErrorMessage = 2 << 10
 
-// Fault is what an engine's error body said; "" is what it did not say.
+// Fault is an engine's error body; absent members are "".
 type Fault struct {
-	// Message has at most 2 KiB; it is for logs, and for a client only if the
-	// client can mend the fault.
+	// Message has at most 2 KiB. It is for logs, and for a client only if the client can correct the fault.
 	Message string
 	Type    string // vLLM's name of the kind of error, e.g. "NotFoundError"
 	Param   string // the member of the request at fault
 }
 
-// ReadFault reads vLLM's error body, {"error":{"message","type","param","code"}},
-// the older flat form, or a string, tolerantly: what can't be read is the zero Fault.
+// ReadFault reads vLLM's error body, {"error":{"message","type","param","code"}}, the older flat form, or a string. An unreadable body is
+// the zero Fault.
 func ReadFault(body []byte) (f Fault) {
 	if !rawjson.Valid(body) {
 		return Fault{}
@@ -167,21 +153,21 @@ func ReadFault(body []byte) (f Fault) {
 // pausedWords is how vLLM 0.33 begins its refusals while it is paused (v1/engine/core.py).
 const pausedWords = "Generation is paused"
 
-// Paused reports whether the engine itself refused the request because it is paused (POST /pause), before it scheduled
-// anything: by a 503, or by the first event of a stream. Measured on a real pair of 0.33: decode makes prefill free
-// the blocks of a hand-over, so the hand-over is spent; decode's blocks of a ticket stay pinned, and nobody reads
-// them. A 503 with other words may come from something in front of the engine, and says nothing about pausing.
+// Paused reports whether the engine refused the request because it is paused (POST /pause), before it scheduled anything: by a 503, or by
+// the first event of a stream. A 503 with other words may come from something in front of the engine. Measured on a real pair of 0.33:
+// decode makes prefill free the blocks of a hand-over, so the hand-over is spent. Decode's blocks of a ticket stay pinned, and nobody
+// reads them.
 func (e *LegError) Paused() bool {
 	return e.Kind == Status && strings.HasPrefix(e.Message, pausedWords)
 }
 
-// PausedError is the error of a leg that is not sent, because the instance is known to be paused.
+// PausedError is the error of a leg that is not sent because the instance is paused.
 func PausedError(at *Instance) *LegError {
 	return &LegError{Role: at.Role, Instance: at.Name, Kind: Status, Status: http.StatusServiceUnavailable, Fault: Fault{Message: pausedWords}}
 }
 
-// IsPaused asks an instance whether it is paused, by GET /is_paused: vLLM has that wherever it has /pause
-// (VLLM_SERVER_DEV_MODE). told is false if it does not say.
+// IsPaused asks an instance whether it is paused, by GET /is_paused, which vLLM has wherever it has /pause (VLLM_SERVER_DEV_MODE). told
+// is false if it does not say.
 func (c *Client) IsPaused(ctx context.Context, at *Instance) (paused, told bool) {
 	status, text, err := c.Fetch(ctx, at, "/is_paused", "", 4<<10)
 	if err != nil || status != http.StatusOK || !rawjson.Valid(text) {

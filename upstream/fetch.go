@@ -9,17 +9,15 @@ import (
 	"net/url"
 )
 
-// Fetch gets a path of an instance (health, models, metrics) and reads the answer whole. status is 0 if no answer has
-// begun. An answer of more than most bytes is ErrAnswerTooLarge; a refused connection is syscall.ECONNREFUSED. A
-// non-empty authorization replaces the client's configured key.
+// Fetch gets a path of an instance and reads the answer whole. status is 0 if no answer has begun. An answer of more than most bytes is
+// ErrAnswerTooLarge; a refused connection is syscall.ECONNREFUSED. A non-empty authorization replaces the client's key.
 func (c *Client) Fetch(ctx context.Context, instance *Instance, path, authorization string, most int64) (status int, body []byte, err error) {
 	return c.ask(ctx, c.request(http.MethodGet, instance.BaseURL, path, authorization), most, nil)
 }
 
 var errURL = errors.New("get: want http://host[:port] with a path, without user and fragment")
 
-// FetchOpen is Fetch for an absolute URL of a side server of an engine. It sends no key: such servers ask for none and
-// use no TLS.
+// FetchOpen is Fetch for an absolute URL of an engine's side server. Such servers use neither key nor TLS.
 func (c *Client) FetchOpen(ctx context.Context, rawURL string, most int64) (status int, body []byte, err error) {
 	u, err := url.Parse(rawURL)
 	if err != nil || u.User != nil || u.Host == "" || u.Fragment != "" {
@@ -29,9 +27,8 @@ func (c *Client) FetchOpen(ctx context.Context, rawURL string, most int64) (stat
 	return open.ask(ctx, open.request(http.MethodGet, u.Scheme+"://"+u.Host, u.RequestURI(), ""), most, nil)
 }
 
-// Post sends a small JSON body to a path of an instance and reads the answer whole, into a buffer if it fits. status is 0 if no answer has
-// begun. The answer may be as long as a prefill answer; errors and authorization are as in Fetch. After it has returned, only the
-// answer refers to buffer, and nothing to body.
+// Post sends a small JSON body to a path of an instance and reads the answer whole, into buffer if it fits. The answer may be as long as a prefill
+// answer. status, errors and authorization are as in Fetch. After Post returns, only the answer refers to buffer, and nothing to body.
 func (c *Client) Post(
 	ctx context.Context, instance *Instance, path string, body []byte, authorization string, buffer []byte,
 ) (status int, answer []byte, err error) {
@@ -47,7 +44,6 @@ func (c *Client) Post(
 	return status, answer, err
 }
 
-// ask sends a request that belongs to no leg, and reads its answer whole.
 func (c *Client) ask(ctx context.Context, q *outgoing, most int64, buffer []byte) (status int, body []byte, err error) {
 	a, err := c.do(ctx, q)
 	if err != nil {
@@ -63,10 +59,9 @@ func (c *Client) ask(ctx context.Context, q *outgoing, most int64, buffer []byte
 	return a.Status, nil, err
 }
 
-// Bounds of the buffer that ReadAll begins with.
 const (
 	usualAnswer = 4 << 10
-	mostAtOnce  = 1 << 20 // even if more is announced
+	mostAtOnce  = 1 << 20 // even if the peer announces more
 )
 
 // ReadAll reads r to its end; more than limit bytes are ErrAnswerTooLarge.
@@ -78,8 +73,8 @@ func ReadAll(r io.Reader, limit int64) ([]byte, error) {
 	return body, nil
 }
 
-// ReadWithin reads r to its end, into a buffer if the body fits. It asks room, unless that is nil, for all memory beyond usualAnswer. With ErrAnswerTooLarge,
-// because of limit or for want of room, it returns what it has read, at least the beginning: the rest is left to the caller.
+// ReadWithin reads r to its end, into buffer if the body fits. It asks room, unless that is nil, for all memory beyond usualAnswer. ErrAnswerTooLarge
+// means that limit was reached or room refused; then it returns the bytes read so far and leaves the rest to the caller.
 func ReadWithin(r io.Reader, limit int64, buffer []byte, room func(n int64) bool) ([]byte, error) {
 	if room == nil {
 		room = func(int64) bool { return true }

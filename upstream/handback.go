@@ -11,22 +11,21 @@ import (
 	"carryover/sse/rawjson"
 )
 
-// Why an answer with status 200 hands nothing back.
+// An answer with status 200 hands nothing back for these reasons.
 var (
 	errNoStream = errors.New("the answer to a hand-back is no event stream")
 	errNoChoice = errors.New("the stream has ended before a choice")
 )
 
-// HandBack runs a leg that a connector's HandBack or Release has made. It reads the stream up to the first event that
-// has a choice, and then drops the connection, whatever becomes of ctx. That event comes when prefill has read the KV
-// and computed the first token. More tokens are asked for only to keep the request alive until it is dropped: prefill
-// keeps the blocks of a request that ends by itself for its lease of 30 s, and frees those of an aborted one within
-// 0.05 to 0.5 s (measured on vLLM 0.32). An answer that is over by then is read to its end; nothing is left to drop.
+// HandBack runs a leg that a connector's HandBack or Release has made. It reads the stream up to the first event with a choice and then
+// drops the connection, whatever becomes of ctx. Prefill sends that event when it has read the KV and computed the first token. The leg
+// asks for more tokens only to keep the request alive until it is dropped: prefill keeps the blocks of a finished request for its lease of
+// 30 s, and frees an aborted one's blocks within 0.05 to 0.5 s (measured on vLLM 0.32). An answer that is complete by then is read to its
+// end.
 //
-// The returned answer is that event: id, ids and number of the prompt's tokens, and how many of these were cached.
-// Errors are *LegError. An error event counts as status 500, whatever code it names: that is how vLLM reports a ticket
-// that is gone. Until the first event is complete, which may take 16 MiB at most, the leg ends with ctx; the context's
-// cause tells which time limit that was.
+// The returned answer is that event: id, ids and number of the prompt's tokens, and the number of cached ones. Errors are *LegError. An
+// error event counts as status 500, whatever its code: vLLM reports a missing ticket so. Until the first event is complete (16 MiB at
+// most), the leg ends with ctx; the context's cause names the time limit.
 func (c *Client) HandBack(ctx context.Context, leg Leg) (PrefillAnswer, error) {
 	resp, err := c.send(ctx, &leg, nil)
 	if err != nil {
@@ -46,8 +45,7 @@ func (c *Client) HandBack(ctx context.Context, leg Leg) (PrefillAnswer, error) {
 	return PrefillAnswer{}, leg.failure(ctx, Broken, wireError(Broken, err))
 }
 
-// firstChoice reads a stream up to the first event that has a choice and returns its content. A *LegError is a fault
-// that the stream itself reports; other errors are those of reading it.
+// firstChoice returns the first event with a choice. A *LegError is a fault that the stream reports; other errors come from reading.
 func (l Leg) firstChoice(stream io.Reader) (PrefillAnswer, error) {
 	events := newEventReader(stream, maxPrefillAnswer)
 	for {
@@ -70,15 +68,14 @@ func (l Leg) firstChoice(stream io.Reader) (PrefillAnswer, error) {
 	}
 }
 
-// eventReader reads server-sent events (WHATWG HTML 9.2.6) one by one, however their bytes are split. It returns an
-// event as soon as the line that ends it has arrived; package sse relays streams.
+// eventReader reads server-sent events (WHATWG HTML 9.2.6) one by one, however their bytes are split. It returns an event when the line
+// that ends it has arrived; package sse relays streams.
 type eventReader struct {
 	lines *bufio.Scanner
 	from  *io.LimitedReader
-	begun bool // a line has been read
+	begun bool
 }
 
-// newEventReader reads at most so many bytes of a stream.
 func newEventReader(stream io.Reader, most int) *eventReader {
 	from := &io.LimitedReader{R: stream, N: int64(most)}
 	r := &eventReader{lines: bufio.NewScanner(from), from: from}
@@ -101,8 +98,8 @@ func newEventReader(stream io.Reader, most int) *eventReader {
 	return r
 }
 
-// next returns the data of the next event that has data. At the end of the stream an incomplete event is dropped, and the error is that of
-// the source; beyond the limit it is ErrAnswerTooLarge.
+// next returns the data of the next event that has data. It drops an incomplete event at the end of the stream and returns the source's
+// error; beyond the limit that is ErrAnswerTooLarge.
 func (e *eventReader) next() (data []byte, err error) {
 	for lines := 0; e.lines.Scan(); {
 		line := e.lines.Bytes()

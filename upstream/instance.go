@@ -16,7 +16,7 @@ import (
 // Role is the phase of inference that an instance serves.
 type Role int
 
-// The two roles of a disaggregated deployment.
+// The roles.
 const (
 	RolePrefill Role = iota + 1
 	RoleDecode
@@ -25,7 +25,6 @@ const (
 // MarshalText returns the name, for logs in JSON.
 func (r Role) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
 
-// String returns "prefill" or "decode".
 func (r Role) String() string {
 	switch r {
 	case RolePrefill:
@@ -36,32 +35,27 @@ func (r Role) String() string {
 	return fmt.Sprintf("role(%d)", int(r))
 }
 
-// Instance is one vLLM server as it is configured. What is known of the live engine (in flight, up or down) belongs to
-// fleet.Engine, so that Instances can be compared and kept.
+// Instance is one vLLM server as configured. Facts about the live engine belong to fleet.Engine, so Instances can be compared and kept.
 type Instance struct {
-	// Name is unique within a role; it appears in logs and never reaches a
-	// client.
+	// Name is unique within a role; it appears in logs and never reaches a client.
 	Name string
 	// BaseURL is scheme and authority, without a trailing slash.
 	BaseURL string
-	// Role is the phase that the instance serves.
-	Role Role
-	// KVHost is the policy for remote_host in this instance's
-	// kv_transfer_params: "auto", "pin" or a fixed host (package nixl).
+	Role    Role
+	// KVHost is the policy for remote_host in this instance's kv_transfer_params: "auto", "pin" or a fixed host (package nixl).
 	KVHost string
-	// KVTTL is decoder_kv_blocks_ttl of a decode instance: how long it pins the blocks of a finished request (480 s in
-	// vLLM unless configured). Zero for prefill instances.
+	// KVTTL is decoder_kv_blocks_ttl of a decode instance: how long it pins the blocks of a finished request (480 s in vLLM by default).
+	// Zero for prefill.
 	KVTTL time.Duration
-	// Weight is the instance's share of the load, relative to others of its role; 0 counts as 1.
+	// Weight is the instance's share of the load within its role; 0 counts as 1.
 	Weight int
-	// Rank is the data-parallel rank that this instance stands for, if Ranked. Its legs name the rank in
-	// X-data-parallel-rank, and several instances share one BaseURL.
+	// Rank is the data-parallel rank of this instance, if Ranked. Legs name it in X-data-parallel-rank; several instances share one
+	// BaseURL.
 	Rank   int
 	Ranked bool
-	// KVPort is the port of a prefill instance's side server (Mooncake's bootstrap server); 0 is the connector's
-	// default.
+	// KVPort is the port of a prefill instance's side server (Mooncake's bootstrap server); 0 is the connector's default.
 	KVPort int
-	// KVEvents is the address at which the instance publishes its KV events, tcp://host:port, "" if it does not.
+	// KVEvents is the address of the instance's KV events, tcp://host:port, "" for none.
 	KVEvents string
 }
 
@@ -72,22 +66,21 @@ func NewInstance(role Role, name, rawURL string) (Instance, error) {
 		return Instance{}, fmt.Errorf("%s instance: %w", role, err)
 	}
 	if name == "" {
-		name = u.Host // at most as long as host names
+		name = u.Host
 	} else if !IsName(name) {
 		return Instance{}, fmt.Errorf("%s instance: name %q: want at most 128 printable ASCII characters without spaces", role, name)
 	}
 	return Instance{Name: name, BaseURL: u.String(), Role: role, KVHost: "auto"}, nil
 }
 
-// Host returns the host of the instance without port and without the brackets of an IPv6 literal, as vLLM spells
-// remote_host.
+// Host returns the host without port and without the brackets of an IPv6 literal, as vLLM spells remote_host.
 func (i Instance) Host() string {
 	host, _, _ := net.SplitHostPort(i.Authority())
 	return host
 }
 
-// PeerHost returns the host at which other engines reach the instance, without brackets: KVHost if that is a host, else the
-// one of BaseURL.
+// PeerHost returns the host at which other engines reach the instance, without brackets: KVHost if that is a host, else the host of
+// BaseURL.
 func (i Instance) PeerHost() string {
 	switch i.KVHost {
 	case "", "auto", "pin":
@@ -96,15 +89,14 @@ func (i Instance) PeerHost() string {
 	return strings.TrimSuffix(strings.TrimPrefix(i.KVHost, "["), "]")
 }
 
-// Authority returns host and port of the instance, with the scheme's port if BaseURL has none: http://a and
-// http://a:80 are one address.
+// Authority returns host and port, with the scheme's default port: http://a and http://a:80 are one address.
 func (i Instance) Authority() string {
 	scheme, authority, _ := strings.Cut(i.BaseURL, "://")
 	return http1.Address(scheme, authority)
 }
 
-// ParseBaseURL parses the address of an instance: http or https, a host, an optional port, and nothing else. Legs
-// append /v1/..., so a path would be lost or doubled. Host and scheme are returned in lower case.
+// ParseBaseURL parses the address of an instance: http or https, a host, an optional port, and nothing else. Legs append /v1/..., so a
+// path would be lost or doubled. It returns host and scheme in lower case.
 func ParseBaseURL(raw string) (*url.URL, error) {
 	refused := fmt.Errorf("address %q: want http://host[:port] or https://host[:port], without path, query and user", raw)
 	u, err := url.Parse(raw)
@@ -121,8 +113,8 @@ func ParseBaseURL(raw string) (*url.URL, error) {
 	return &url.URL{Scheme: u.Scheme, Host: strings.ToLower(u.Host)}, nil
 }
 
-// IsHost accepts IP addresses without zone and host names, underscores included because compose makes such names. A
-// last label of digits only is a mistyped IPv4 address (WHATWG URL, "ends in a number").
+// IsHost accepts IP addresses without zone, and host names; with underscores, because compose makes such names. A last label of digits
+// only is a mistyped IPv4 address (WHATWG URL, "ends in a number").
 func IsHost(text string) bool {
 	if addr, err := netip.ParseAddr(text); err == nil {
 		return addr.Zone() == ""
@@ -141,7 +133,7 @@ const (
 	digits  = "0123456789"
 )
 
-// IsName accepts the names of instances: 1 to 128 printable ASCII characters without spaces.
+// IsName accepts 1 to 128 printable ASCII characters without spaces.
 func IsName(text string) bool { return IsVisible(text) && len(text) <= 128 }
 
 // IsVisible reports whether text is not empty and consists of printable ASCII without spaces.
@@ -160,41 +152,38 @@ func IsPort(text string) bool {
 	return err == nil && n > 0
 }
 
-// Source tells which instances exist. Watch calls set with the complete list whenever it changes, and returns when ctx
-// ends.
+// Source tells which instances exist. Watch calls set with the complete list at each change, and returns when ctx ends.
 type Source interface {
 	Watch(ctx context.Context, set func([]Instance)) error
 }
 
-// Candidate is an instance that may be picked, with what a policy can weigh.
+// Candidate is an instance as a policy sees it.
 type Candidate struct {
 	*Instance
 	// InFlight is how many of our attempts use it now.
 	InFlight int
-	// Others is how many requests, running and waiting, the engine had at its last reading besides ours, and how many legs of ours it has
+	// Others is how many requests of others, running and waiting, the engine had at its last reading, plus how many of our legs it has
 	// failed lately.
 	Others int
-	// Waiting is how many of all its requests waited at that reading.
+	// Waiting is how many requests waited at that reading, ours included.
 	Waiting int
-	// KVUsage is the share of its KV cache that was in use at that reading, 0 to 1.
+	// KVUsage is the share of its KV cache in use at that reading, 0 to 1.
 	KVUsage float64
-	// Delay is how many nanoseconds a prefill instance is expected to need for the prompt tokens that it was sent and
-	// has not computed yet, plus those of this turn; 0 for decode, and while its speed is not known.
+	// Delay is how many nanoseconds a prefill instance needs for this turn's prompt and the tokens that it was sent and has not computed
+	// yet. It is 0 for decode, and while its speed is not known.
 	Delay float64
-	// Holds is how many tokens of the conversation the current incarnation holds: decode by tickets, prefill in its
-	// prefix cache after a hand-back. It is 0 if none are known.
+	// Holds is how many tokens of the conversation the current incarnation holds, 0 if none are known: decode by tickets, prefill in its
+	// prefix cache after a hand-back.
 	Holds int
-	// Prefix is how many pieces of the prompt's beginning the current incarnation of a prefill instance has computed,
-	// or got by a hand-back.
+	// Prefix is how many pieces of the prompt's beginning the current incarnation of a prefill instance has computed, or got by a
+	// hand-back.
 	Prefix int
-	// Stopped says that no ticket can be used through this instance now: the pairs that would be needed are stopped,
-	// and their next trials are not due yet.
+	// Stopped says that no ticket can be used through this instance now: the pairs that it needs are stopped, and no trial is due.
 	Stopped bool
 }
 
-// Policy picks one of at least one candidates and returns its index. key is equal for all turns of one conversation,
-// and empty without a conversation. A policy is safe for concurrent use, never blocks, and keeps no reference to the
-// candidates.
+// Policy picks one of at least one candidates and returns its index. key is equal for all turns of one conversation, and empty without
+// one. A policy is safe for concurrent use, never blocks, and keeps no reference to the candidates.
 type Policy interface {
 	Pick(candidates []Candidate, key string) int
 }

@@ -17,29 +17,25 @@ import (
 	"carryover/upstream/http1"
 )
 
-// maxErrorBody bounds how much of an answer with another status than 200 is read.
 const maxErrorBody = 64 << 10
 
 // Leg is one upstream call of a turn.
 type Leg struct {
 	Instance *Instance
 	API      body.API
-	// Body is the complete JSON body. The leg drops it as soon as it is written. The texts that it refers to must not
-	// change before the leg has ended.
+	// Body is the complete JSON body. The leg drops it when it is written. The texts that it refers to must not change
+	// before the leg has ended.
 	Body rawjson.Pieces
-	// RequestID becomes X-Request-Id; vLLM builds the response id and
-	// remote_request_id from it.
+	// RequestID becomes X-Request-Id; vLLM builds the response id and remote_request_id from it.
 	RequestID string
 	// Rank is the data-parallel rank that the leg names; "" uses the instance's.
-	Rank string
-	// Authorization replaces the client's configured key when not empty.
-	Authorization string
-	// Traceparent and Tracestate are the leg's trace context (W3C Trace Context); "" sends none.
+	Rank                    string
+	Authorization           string
 	Traceparent, Tracestate string
 }
 
-// send sends a leg and returns its answer if it is usable. Afterwards the leg has no body any more. stream is told
-// which connection serves the leg; it may be nil.
+// send returns the answer of a leg if it is usable, and drops the leg's body. stream learns which connection serves
+// the leg; it may be nil.
 func (c *Client) send(ctx context.Context, leg *Leg, stream *Stream) (*http1.Response, error) {
 	q := c.request(http.MethodPost, leg.Instance.BaseURL, leg.API.Path(), leg.Authorization)
 	q.add("Content-Type", "application/json")
@@ -63,8 +59,8 @@ func (c *Client) send(ctx context.Context, leg *Leg, stream *Stream) (*http1.Res
 		if !q.connected.Load() {
 			kind = Dial
 		} else if ctx.Err() == nil {
-			// An engine that restarts breaks all its connections. The next leg must not get another one whose end was
-			// not noticed yet.
+			// An engine that restarts breaks all its connections. The next leg must not get one whose end was not
+			// noticed yet.
 			c.http.CloseIdle(q.Scheme, q.Authority)
 		}
 		return nil, leg.failure(ctx, kind, wireError(kind, err))
@@ -78,8 +74,8 @@ func (c *Client) send(ctx context.Context, leg *Leg, stream *Stream) (*http1.Res
 
 var errNotHTTP = errors.New("the answer breaks HTTP")
 
-// wireError returns an error that names only how the connection failed, or what package http1 says of the answer.
-// Others, such as those of crypto/tls, may quote the answer, and answers don't belong in logs.
+// wireError names only how the connection failed, or the message of package http1. Other errors, such as crypto/tls's, may quote the answer, and
+// answers don't belong in logs.
 func wireError(kind Kind, err error) error {
 	if kind == Dial || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return err
@@ -93,7 +89,6 @@ func wireError(kind Kind, err error) error {
 	return errNotHTTP
 }
 
-// usable returns an error for every answer that is not a plain 200.
 func (l Leg) usable(ctx context.Context, a *http1.Response) error {
 	if a.Status != http.StatusOK {
 		e := l.failure(ctx, Status, nil)
@@ -108,15 +103,15 @@ func (l Leg) usable(ctx context.Context, a *http1.Response) error {
 	if media := mediaType(a.ContentType); media != "application/json" && media != "text/event-stream" {
 		return l.failure(ctx, Garbage, errors.New("content type is neither JSON nor an event stream"))
 	}
-	// Nothing here decompresses, and the client was promised no coding.
+	// Nothing here decompresses.
 	if coding := a.ContentEncoding; coding != "" && coding != "identity" {
-		return l.failure(ctx, Garbage, errors.New("content is coded"))
+		return l.failure(ctx, Garbage, errors.New("content has a coding"))
 	}
 	return nil
 }
 
-// mediaType parses a Content-Type; it returns "" if that can't be parsed. Nearly all engines write one of three, which
-// are compared first.
+// mediaType returns "" if a Content-Type can't be parsed. Nearly all engines write one of three, which are compared
+// first.
 func mediaType(contentType string) string {
 	switch contentType {
 	case "application/json", "text/event-stream":
@@ -131,8 +126,8 @@ func mediaType(contentType string) string {
 	return media
 }
 
-// failure returns the error of a leg. If one of our time limits or the client ended the leg, it says so instead of
-// blaming the connection.
+// failure returns the error of a leg. If a time limit or the client ended the leg, the error says so and does not
+// blame the connection.
 func (l Leg) failure(ctx context.Context, kind Kind, err error) *LegError {
 	if ctx.Err() == nil {
 		return l.failed(kind, err)
@@ -146,42 +141,39 @@ func (l Leg) failure(ctx context.Context, kind Kind, err error) *LegError {
 	return e
 }
 
-// failed returns the error of a leg whose context does not matter.
 func (l Leg) failed(kind Kind, err error) *LegError {
 	return &LegError{Role: l.Instance.Role, Instance: l.Instance.Name, Kind: kind, Sent: kind != Dial, Forwarded: l.Authorization != "", Err: err}
 }
 
-// Only a read that waits for the engine can be idle; a client that takes its bytes slowly has a limit of its own. To
-// reset and stop a timer costs 0.15 µs per read, to store a time 0.04. So the timer of a stream is left to fire, and
-// is then set again for as long as the current read may still wait.
+// Only a read that waits for the engine can be idle; a slow client has a limit of its own. To reset and stop a timer
+// costs 0.15 µs per read, to store a time 0.04. So a stream's timer fires, and is then set for as long as the current
+// read may still wait.
 
-// legLimits end a decode leg that waits too long, or whose client has gone. One timer serves all reads.
+// legLimits ends a decode leg that waits too long, or whose client has gone. One timer serves all reads.
 type legLimits struct {
 	cancel    context.CancelCauseFunc
-	answered  atomic.Bool           // the first read has returned
-	abandoned atomic.Pointer[error] // the cause with which to end after the first read
+	answered  atomic.Bool
+	abandoned atomic.Pointer[error] // ends the leg after the first read
 	spared    atomic.Bool           // the answer is read to its end although the client has gone
 
 	began   time.Time
-	waiting atomic.Int64 // when the current read began, in nanoseconds since began; 0 if there is none
+	waiting atomic.Int64 // when the current read began, in nanoseconds since began; 0 for none
 	idle    time.Duration
 	arming  sync.Mutex // guards the rest
 	timer   *time.Timer
 	until   time.Time // when an abandoned leg ends
-	closed  bool      // the timer is not needed any more
+	closed  bool
 }
 
 // waits records that a read begins; 0 is stored when it has returned.
 func (l *legLimits) waits() { l.waiting.Store(max(1, int64(time.Since(l.began)))) }
 
-// start arms the limit for the first byte.
 func (l *legLimits) start(firstByte time.Duration) {
 	l.arming.Lock() // until the timer is set, which may fire at once
 	defer l.arming.Unlock()
 	l.timer = time.AfterFunc(firstByte, l.due)
 }
 
-// begins ends the limit for the first byte.
 func (l *legLimits) begins() {
 	l.arming.Lock()
 	defer l.arming.Unlock()
@@ -190,7 +182,6 @@ func (l *legLimits) begins() {
 	}
 }
 
-// close stops the limits.
 func (l *legLimits) close() {
 	l.arming.Lock()
 	defer l.arming.Unlock()
@@ -198,7 +189,7 @@ func (l *legLimits) close() {
 	l.timer.Stop()
 }
 
-// due ends the leg if a limit has passed, and else sets the timer for the time when one may.
+// due ends the leg if a limit has passed, and else sets the timer for the next one.
 func (l *legLimits) due() {
 	l.arming.Lock()
 	defer l.arming.Unlock()
@@ -225,8 +216,8 @@ func (l *legLimits) due() {
 	}
 }
 
-// abandon ends the leg with a cause because its client has gone: at once if decode has begun to answer, else when
-// decode begins, or after limit. An answer that is spared gets all of limit.
+// abandon ends the leg of a client that has gone: at once if decode has begun to answer, else when decode begins, or
+// after limit. A spared answer gets all of limit.
 func (l *legLimits) abandon(cause error, limit time.Duration) {
 	l.arming.Lock()
 	l.abandoned.Store(&cause)

@@ -13,19 +13,17 @@ import (
 	"carryover/upstream/body"
 )
 
-// Traits are the properties of a connector that hold for all turns.
+// Traits are a connector's properties that hold for all turns.
 type Traits struct {
-	// Reuses says that prefill can read what decode holds at the end of a turn, so that tickets are worth making.
-	// Plans that send both legs together get no tickets, because only prefill's answer shows what became of one.
+	// Reuses says that prefill can read the KV that decode holds at the end of a turn. Plans that send both legs together get no tickets,
+	// because only prefill's answer shows whether a ticket was used.
 	Reuses bool
 	// IDs says that legs carry token ids, so the prefill instance tokenises each prompt before the plan is made.
 	IDs bool
-	// HandsBack says that prefill can read a ticket into its prefix cache by a leg of our own, so that decode is free
-	// before the next turn comes. It is set only where that was measured, because other requests read what such a leg
-	// writes.
+	// HandsBack says that a leg of our own can read a ticket into prefill's prefix cache, which frees decode before the next turn. It is set
+	// only where that was measured: other requests read what such a leg writes.
 	HandsBack bool
-	// Agents says that the connector moves turns of the Messages and Responses APIs. Otherwise decode serves them
-	// alone.
+	// Agents says that the connector moves turns of the Messages and Responses APIs. Otherwise decode serves them alone.
 	Agents bool
 }
 
@@ -35,9 +33,9 @@ type Transfer struct {
 	AsText          bool          // prefill's leg is a text completion of known ids, whatever the request's API
 	RequestID       string        // X-Request-Id of both legs
 	Prefill, Decode *Instance
-	Offer           TicketOffer // what prefill is to do with a ticket; the zero value is none
+	Offer           TicketOffer // the zero value is none
 	PromptIDs       []uint32    // ids of the prompt, for connectors whose Traits.IDs is set
-	ContextLength   int         // how many tokens prompt and answer may have together, 0 if that is not known
+	ContextLength   int         // most tokens of prompt and answer together, 0 if not known
 }
 
 // PrefillAPI returns the API of prefill's leg.
@@ -52,72 +50,65 @@ func (t *Transfer) PrefillAPI() body.API {
 type TicketOffer struct {
 	// Ticket is decode's kv_transfer_params of an earlier turn, nil for none.
 	Ticket []byte
-	// Reading is TicketParams.Reading of the ticket, nil if that is not known.
+	// Reading is TicketParams.Reading of the ticket, nil if not known.
 	Reading any
-	// Holder is the decode instance whose blocks it names.
+	// Holder is the decode instance that has the ticket's blocks.
 	Holder *Instance
-	// Tokens is how many of the ticket's tokens may be read: all of them, or whole blocks of BlockSize tokens.
+	// Tokens is how many of the ticket's tokens may be read: all, or whole blocks of BlockSize tokens.
 	Tokens, BlockSize int
 	// Release reads nothing and makes Holder free the blocks.
 	Release bool
-	// PromptIDs is the list of ids that a chat leg computes; nil lets it render its prompt.
+	// PromptIDs is the list of ids that a chat leg computes; with nil it renders its prompt.
 	PromptIDs []byte
 }
 
-// Plan is how a connector runs one attempt. Its functions only compute, but for Ready. Decode is asked when prefill has
-// answered, unless Together is set.
+// Plan is how a connector runs one attempt. Its functions only compute, except Ready. Decode is planned when prefill has answered, unless
+// Together is set.
 type Plan struct {
-	// Alone says why decode serves the turn alone, from a small set of words. Nothing else of the plan is used then. ""
-	// means that prefill serves it, too.
+	// Alone says why decode serves the turn alone, from a small set of words; the rest of the plan is not used then. "" means that prefill
+	// serves it too.
 	Alone   string
 	Prefill LegPlan
-	// Together is what decode gets at the same time as prefill's leg is sent: it waits for the KV by itself, for
-	// minutes, and only the end of its leg ends that (Mooncake). Such a plan gets no ticket, because only prefill's
-	// answer shows what became of one.
+	// Together is sent to decode at the same time as prefill's leg. Decode waits for the KV by itself, for minutes, and only the end of its leg
+	// ends that (Mooncake). Such a plan gets no ticket, because only prefill's answer shows whether a ticket was used.
 	Together *Handover
-	// Handover turns prefill's answer into what decode gets; it is called once. If it returns nil, decode computes the
-	// prompt itself. An error says why the answer makes no hand-over; decode then gets nothing of it, and a leg that was
-	// sent together with prefill's ends.
+	// Handover turns prefill's answer into what decode gets; it is called once. nil means that decode computes the prompt itself. After an error
+	// decode gets nothing of the answer, and a leg that was sent together with prefill's ends.
 	Handover func(answer PrefillAnswer) (*Handover, error)
-	// Lost is Handover.Rescue for a prefill leg that was sent and has given no hand-over: its KV may arrive at decode all
-	// the same. nil if none does.
+	// Lost is Handover.Rescue for a prefill leg that was sent and gave no hand-over: its KV may still arrive at decode. nil if none does.
 	Lost func() []body.Member
-	// Ready returns when the KV has arrived at decode, and the cause of ctx if that ends before; an error says that the
-	// KV will not arrive. nil if decode waits for it, or reads it, by itself.
+	// Ready returns when the KV has arrived at decode, or the cause of ctx; an error says that the KV will not arrive. nil if decode waits for
+	// the KV by itself.
 	Ready func(ctx context.Context) error
-	// Close returns what the plan has reserved. It is called once, after all other functions of the plan. nil has
-	// nothing to return.
+	// Close returns what the plan has reserved. It is called once, after all other functions of the plan; nil if there is nothing to return.
 	Close func()
 }
 
-// LegPlan is one leg as a connector wants it. Its body is the client's with the changes that every prefill or decode
-// leg has (one token, the proven ids, the salt), and then Members.
+// LegPlan is one leg as a connector wants it. Its body is the client's with the changes of every prefill or decode leg (one token, the proven
+// ids, the salt), and then Members.
 type LegPlan struct {
-	API     body.API // whose endpoint the leg goes to
-	Rank    string   // data-parallel rank for X-data-parallel-rank; "" uses the instance's
+	API     body.API
+	Rank    string // data-parallel rank for X-data-parallel-rank; "" uses the instance's
 	Members []body.Member
 }
 
 // Handover is what prefill hands over to decode.
 type Handover struct {
-	// Cached is how many prompt tokens prefill took from its own and remote caches, -1 if that is not known.
+	// Cached is how many prompt tokens prefill took from its own and remote caches, -1 if not known.
 	Cached int
-	// EngineID is the engine that holds the KV, "" if that is not known. vLLM draws a new one at each start, unless
-	// one is configured, and one for each data-parallel rank.
+	// EngineID is the engine that holds the KV, "" if not known. vLLM draws a new one at each start, unless one is configured, and one for each
+	// data-parallel rank.
 	EngineID string
-	// Bound says that only the decode instance of the Transfer can use the KV, so that no other one may get the leg.
+	// Bound says that only the decode instance of the Transfer can use the KV, so no other one may get the leg.
 	Bound bool
-	// Leg returns the decode leg. ids is the JSON list of the ids that decode has to compute; nil lets it render the
-	// prompt.
+	// Leg returns the decode leg. ids is the JSON list of the prompt's ids; with nil decode renders the prompt.
 	Leg func(ids []byte) LegPlan
-	// Left says that Leg takes nothing of the KV, so that Rescue has to.
+	// Left says that Leg reads no KV, so that Rescue has to.
 	Left bool
-	// Rescue returns the members of a leg of one token by which decode takes what no other leg takes. It is a text
-	// completion of the prompt's ids, unless the members have a prompt, and under a cache_salt of its own. nil if nothing
-	// stays anywhere when decode takes nothing.
+	// Rescue returns the members of a leg of one token by which decode reads KV that no other leg reads. It is a text completion of the prompt's
+	// ids, unless the members have a prompt, under a cache_salt of its own. nil if no KV stays behind without it.
 	Rescue func() []body.Member
-	// Head is what a streaming client gets before decode's first event: complete events, nil for none. Other clients do
-	// not see it.
+	// Head is complete events that a streaming client gets before decode's first; nil for none. Other clients do not get it.
 	Head []byte
 	// Rewrite turns decode's answer into the client's; nil leaves it as it is.
 	Rewrite Rewriter
@@ -125,8 +116,8 @@ type Handover struct {
 
 // Rewriter turns decode's answer into one for the client. It belongs to one answer.
 type Rewriter interface {
-	// Event returns what the client sees in place of an event with this data, nil for nothing; it is one line. data is
-	// what the client would have seen, without kv_transfer_params, and is valid during the call only.
+	// Event returns one line that the client sees in place of the event's data, nil for nothing. data is what the client would have seen,
+	// without kv_transfer_params; it is valid during the call only.
 	Event(data []byte) []byte
 	// Body returns what the client sees in place of a whole answer.
 	Body(body []byte) ([]byte, error)
@@ -134,20 +125,18 @@ type Rewriter interface {
 
 // Arrival is the KV of one attempt on its way to decode.
 type Arrival interface {
-	// Ready returns nil when the KV has arrived. Otherwise it returns the cause of ctx when ctx ends, or the reason
-	// why the KV will not arrive.
+	// Ready returns nil when the KV has arrived, the cause of ctx when ctx ends, or the reason why the KV will not arrive.
 	Ready(ctx context.Context) error
-	// Close ends the wait for it; one call suffices.
+	// Close ends the wait; one call suffices.
 	Close()
 }
 
-// TicketParams is what a connector has read in decode's final kv_transfer_params.
+// TicketParams are decode's final kv_transfer_params as a connector reads them.
 type TicketParams struct {
-	// Params are the params without what was meant for this turn only. They may share memory with the answer, and are
-	// not to be changed.
+	// Params are the params without members for this turn only. They may share memory with the answer, and must not be changed.
 	Params []byte
-	// Reading is what the connector has parsed of Params, so that a TicketOffer in this process need not parse them
-	// again. It refers to no memory of them.
+	// Reading is what the connector has parsed of Params, so that a TicketOffer in this process need not parse them again. It shares no memory
+	// with them.
 	Reading any
 	// Tokens is how many tokens the blocks hold, in Groups block groups.
 	Tokens, Groups int
@@ -155,31 +144,29 @@ type TicketParams struct {
 	Expires bool
 	// EngineID is the engine that owns the blocks, new at each start; RequestID is that engine's name for them.
 	EngineID, RequestID string
-	// Generation is how often the owner had registered its KV memory, 0 if it does not tell. Only blocks of its latest
-	// generation exist.
+	// Generation is how often the owner had registered its KV memory, 0 if it does not tell. Only blocks of its latest generation exist.
 	Generation int
 	// OutputIDs are the tokens that decode sampled, nil without the plug-in.
 	OutputIDs []uint32
 }
 
-// ErrMisplaced says that decode's params name a number of blocks that does not fit their tokens: prefill would read
-// them into wrong positions.
+// ErrMisplaced says that the number of blocks in decode's params does not fit their tokens: prefill would read them into wrong positions.
 var ErrMisplaced = errors.New("blocks do not fit their tokens")
 
-// ReleaseLeg is a prefill leg of our own that makes a decode instance free blocks. On a release nothing is read; on a
-// hand-back prefill reads all blocks.
+// ReleaseLeg is a prefill leg of our own that makes a decode instance free blocks. A release reads nothing; on a hand-back prefill reads all
+// blocks.
 type ReleaseLeg struct {
 	API   body.API
 	Body  []byte
 	Whole bool // the answer comes in one piece, for Client.Prefill; else it is a stream, for Client.HandBack
 }
 
-// maxSalt is how many characters engines take in a cache_salt (validate_cache_salt in generate/base/protocol.py of vLLM 0.32 and 0.33).
+// maxSalt is the most characters of a cache_salt (validate_cache_salt in generate/base/protocol.py of vLLM 0.32 and 0.33).
 const maxSalt = 128
 
-// Salted puts a text of our own, of at most 80 characters, in front of a request's cache_salt. Where that would be longer than engines take, the
-// SHA-256 of the salt stands for it: equal salts stay equal on all replicas, different ones different, and only who knows a salt can tell its
-// hash. A salt that engines refuse stays as it is, so that they refuse the leg too.
+// Salted puts a text of our own, of at most 80 characters, in front of a request's cache_salt. If that is too long for engines, the SHA-256 of
+// the salt replaces it: equal salts stay equal on all replicas, and only who knows a salt can tell its hash. A salt that engines refuse stays,
+// so that they refuse the leg too.
 func Salted(prefix, salt string) string {
 	if n := utf8.RuneCountInString(salt); n <= maxSalt && utf8.RuneCountInString(prefix)+n > maxSalt && !strings.ContainsAny(salt, "@/\\\x00") {
 		sum := sha256.Sum256([]byte(salt))

@@ -15,12 +15,11 @@ import (
 // maxPrefillAnswer allows for params of 1 MiB and the ids of a prompt of a million tokens.
 const maxPrefillAnswer = 16 << 20
 
-// answerLimit bounds the reading of a prefill answer whose headers have arrived.
 const answerLimit = 10 * time.Second
 
-// Prefill runs a prefill leg and reads its answer whole. Errors are *LegError; the context's cause tells which time
-// limit ended the leg. Once headers have arrived, the end of ctx does not end the leg any more: prefill then holds
-// blocks for decode, and only its answer says how to read them.
+// Prefill runs a prefill leg and reads its answer whole. Errors are *LegError; the context's cause names the time limit
+// that ended the leg. Once headers have arrived, the end of ctx does not end the leg: prefill then holds blocks for
+// decode, and only its answer says how to read them.
 func (c *Client) Prefill(ctx context.Context, leg Leg) (PrefillAnswer, error) {
 	resp, err := c.send(ctx, &leg, nil)
 	if err != nil {
@@ -64,28 +63,25 @@ func readInTime(body *http1.Response, within time.Duration) ([]byte, error) {
 
 // PrefillAnswer is the answer of a prefill leg. Its slices are parts of Body and must not be changed.
 type PrefillAnswer struct {
-	// ID is the answer's id, see AnswerID.
 	ID string
 	// Params is the raw value of kv_transfer_params, nil if absent or null.
 	Params []byte
-	// PromptIDs is the raw list of the ids of the prompt that prefill computed, nil if the answer has no list:
-	// prompt_token_ids of the answer for chat, of its first choice for text, the tokens of input_messages for a
-	// response.
+	// PromptIDs is the raw list of ids of the computed prompt, nil if there is none: prompt_token_ids of the answer for
+	// chat, of its first choice for text, the tokens of input_messages for a response.
 	PromptIDs []byte
-	// PromptTokens is the number of the prompt's tokens (usage.prompt_tokens), 0 if the answer does not tell.
+	// PromptTokens is usage.prompt_tokens, 0 if absent.
 	PromptTokens int
-	// Cached is how many of them prefill took from caches (usage.prompt_tokens_details.cached_tokens), -1 if the
-	// answer does not tell. vLLM tells it only with --enable-prompt-tokens-details, and in a stream only at the end.
+	// Cached is how many prompt tokens prefill took from caches (usage.prompt_tokens_details.cached_tokens), -1 if absent.
+	// vLLM tells it only with --enable-prompt-tokens-details, and in a stream only at the end.
 	Cached int
-	// Body is the whole answer, one JSON object; for HandBack it is that of the event.
+	// Body is the whole answer, one JSON object; for HandBack the event's data.
 	Body []byte
 }
 
-// errNoObject says that a prefill answer is not a JSON object.
 var errNoObject = errors.New("answer is not a JSON object")
 
-// readAnswer parses a prefill answer and validates it in the same pass: with the ids of a prompt of 8,000 tokens an
-// answer has 50 kB. Of members with equal names the last counts.
+// readAnswer parses and validates a prefill answer in one pass: with the ids of 8,000 tokens it has 50 kB. The last of
+// members with equal names counts.
 func (l Leg) readAnswer(raw []byte) (PrefillAnswer, error) {
 	answer, failed := PrefillAnswer{Body: raw, Cached: -1}, []byte(nil)
 	s := rawjson.Scanner{Data: raw}
@@ -129,7 +125,7 @@ func (l Leg) readAnswer(raw []byte) (PrefillAnswer, error) {
 	return answer, nil
 }
 
-// AnswerID returns the id of an answer, "" if it has none. An id that is no text stands for itself: it can't be the leg's.
+// AnswerID returns the id of an answer, "" for none. An id that is no text is returned raw: it can't be the leg's.
 func AnswerID(raw []byte) string {
 	if id, ok := rawjson.Text(raw); ok || rawjson.IsNull(raw) {
 		return id
@@ -137,8 +133,8 @@ func AnswerID(raw []byte) string {
 	return string(raw)
 }
 
-// promptUsage returns how many tokens the prompt has by a usage object, 0 if it does not tell, and how many of them were
-// cached, -1 if it does not tell. On Messages the prompt is the sum of three counts (an/serving.py, vLLM 0.32).
+// promptUsage returns the prompt's tokens, 0 if absent, and the cached ones, -1 if absent. On Messages the prompt is the
+// sum of three counts (an/serving.py, vLLM 0.32).
 func promptUsage(api body.API, raw []byte) (prompt, cached int) {
 	count := func(path ...string) int {
 		if n, ok := rawjson.GetInt(raw, path...); ok && n >= 0 {
@@ -156,7 +152,6 @@ func promptUsage(api body.API, raw []byte) (prompt, cached int) {
 	return max(0, count("prompt_tokens")), count("prompt_tokens_details", "cached_tokens")
 }
 
-// firstPromptIDs parses choices and returns the list of prompt ids of the first one, nil if there is none.
 func firstPromptIDs(s *rawjson.Scanner) (ids []byte, err error) {
 	if s.Peek() != '[' {
 		return nil, s.Skip()
@@ -174,7 +169,6 @@ func firstPromptIDs(s *rawjson.Scanner) (ids []byte, err error) {
 	return ids, err
 }
 
-// promptIDs parses a choice and returns its list of prompt ids, nil if there is none.
 func promptIDs(s *rawjson.Scanner) (ids []byte, err error) {
 	err = s.Members(func(m rawjson.Member) error {
 		err := s.Skip()
@@ -186,7 +180,6 @@ func promptIDs(s *rawjson.Scanner) (ids []byte, err error) {
 	return ids, err
 }
 
-// list returns a value that is an array, nil for any other.
 func list(raw []byte) []byte {
 	if rawjson.Kind(raw) != '[' {
 		return nil
@@ -194,8 +187,8 @@ func list(raw []byte) []byte {
 	return raw
 }
 
-// RawMessageIDs returns the raw list of ids in input_messages or output_messages of a response, nil if there is none.
-// These lists have one item with ids (type raw_message_tokens, re/serving.py) for one piece of text.
+// RawMessageIDs returns the raw list of ids in input_messages or output_messages of a response, nil for none. These lists
+// have one item with ids (type raw_message_tokens, re/serving.py) for one piece of text.
 func RawMessageIDs(messages []byte) []byte {
 	item, more := rawjson.First(messages)
 	if more || rawjson.GetText(item, "type") != "raw_message_tokens" {

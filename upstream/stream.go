@@ -10,25 +10,23 @@ import (
 	"carryover/upstream/http1"
 )
 
-// Limits bound what a decode leg may wait for.
+// Limits bound the waits of a decode leg.
 type Limits struct {
-	// FirstByte bounds the wait for the first byte of the answer's body, counted
-	// from the start of the leg.
+	// FirstByte bounds the wait for the first byte of the answer's body, from the start of the leg.
 	FirstByte time.Duration
 	// Idle bounds each later read, while it waits for the engine.
 	Idle time.Duration
-	// Gone returns how long decode may still take to begin its answer after the leg's context has ended with that
-	// cause. It is called at most once, on its own goroutine. nil ends the leg with its context.
+	// Gone returns how long decode may still take to begin its answer after the leg's context has ended with that cause. It is called at
+	// most once, on its own goroutine. nil ends the leg with its context.
 	Gone func(cause error) time.Duration
 }
 
-// Decode runs a decode leg and returns when its headers have arrived; the caller closes the stream. It returns only
-// answers with status 200, of JSON or events and without a content coding. Errors are *LegError; if a limit ended the
-// leg, the error's cause is that limit.
+// Decode runs a decode leg and returns when its headers have arrived; the caller closes the stream. It returns only answers with status
+// 200, of JSON or events and without a content coding. Errors are *LegError; if a limit ended the leg, the error's cause is that limit.
 //
-// ctx is the client's, and its end does not end the leg at once. Once decode has the hand-over it must reach its first
-// event: if a request is aborted before it was scheduled, prefill's blocks stay pinned until their lease ends, and
-// some connectors break (vLLM #50425). The leg ends then with the first byte of the answer, or after limits.Gone.
+// ctx is the client's, and its end does not end the leg at once. With the hand-over, decode must reach its first event: if a request is
+// aborted before it was scheduled, prefill's blocks stay pinned until their lease ends, and some connectors break (vLLM #50425). The leg
+// then ends with the first byte of the answer, or after limits.Gone.
 func (c *Client) Decode(ctx context.Context, leg Leg, limits Limits) (*Stream, error) {
 	if ctx.Err() != nil && limits.Gone == nil {
 		// AfterFunc in guard would notice it too late to send nothing.
@@ -44,8 +42,8 @@ func (c *Client) Decode(ctx context.Context, leg Leg, limits Limits) (*Stream, e
 	return stream, nil
 }
 
-// guard starts the limits of a decode leg before it is sent. The returned context is the leg's: it has the values of
-// the client's context, and its cause is the limit that passed or the client's cause.
+// guard starts the limits of a decode leg before it is sent. The returned context has the values of the client's, and its cause is the
+// limit that passed or the client's cause.
 func guard(client context.Context, limits Limits) (context.Context, *Stream) {
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(client))
 	began := time.Now()
@@ -64,26 +62,24 @@ func guard(client context.Context, limits Limits) (context.Context, *Stream) {
 	return ctx, s
 }
 
-// Stream is the answer of a decode leg. Two time limits bound its reads, and it knows the age of the bytes that it
-// returns. There is no goroutine per read. One goroutine may read; Close ends everything.
+// Stream is the answer of a decode leg. Two time limits bound its reads, and it knows the age of the bytes that it returns. It needs no
+// goroutine per read. One goroutine may read; Close ends everything.
 type Stream struct {
 	contentType string
 	body        io.ReadCloser // nil until headers have arrived
 
 	limits  legLimits
 	cause   func() error // why the leg has ended, nil while it runs
-	unwatch func() bool  // stops watching the client's context
+	unwatch func() bool
 
 	conn      *conn // serves the leg; nil before, and when the answer has been read
 	freshAsOf time.Time
 	total     int64 // bytes read
 }
 
-// maxStream bounds an answer of unknown length, so that one that never ends is recognised. A million tokens with their log probabilities
-// fit.
+// maxStream bounds an answer of unknown length. A million tokens with their log probabilities fit.
 const maxStream = 256 << 20
 
-// connected is called before the leg is written.
 func (s *Stream) connected(serving net.Conn) {
 	switch serving := serving.(type) {
 	case *conn:
@@ -94,8 +90,7 @@ func (s *Stream) connected(serving net.Conn) {
 	s.conn.age.begin(s.freshAsOf)
 }
 
-// attach gives the stream its body, once headers have arrived. The first-byte limit
-// stays armed until the first read returns.
+// attach sets the body, once headers have arrived. The first-byte limit stays armed until the first read returns.
 func (s *Stream) attach(contentType string, body io.ReadCloser) {
 	if s.contentType, s.body = contentType, body; s.Left() == 0 {
 		s.conn = nil // it may serve another leg
@@ -105,11 +100,11 @@ func (s *Stream) attach(contentType string, body io.ReadCloser) {
 // ContentType returns the header as the engine sent it.
 func (s *Stream) ContentType() string { return s.contentType }
 
-// MediaType returns the media type of the answer in lower case without parameters, "" if the header can't be parsed.
+// MediaType returns the answer's media type in lower case without parameters, "" if the header can't be parsed.
 func (s *Stream) MediaType() string { return mediaType(s.contentType) }
 
-// Read implements io.Reader. After a limit, or after the end of the client's context, the error is that cause; an
-// answer of unknown length of more than maxStream bytes is ErrStreamTooLong.
+// Read implements io.Reader. After a limit, or after the end of the client's context, the error is that cause; an answer of unknown
+// length of more than maxStream bytes is ErrStreamTooLong.
 func (s *Stream) Read(p []byte) (int, error) {
 	s.limits.waits()
 	if s.conn != nil {
@@ -141,7 +136,7 @@ func (s *Stream) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Left returns how many bytes the answer has left, -1 if that is not known.
+// Left returns how many bytes of the answer are left, -1 if not known.
 func (s *Stream) Left() int64 {
 	if body, ok := s.body.(*http1.Response); ok {
 		return body.Left()
@@ -149,16 +144,15 @@ func (s *Stream) Left() int64 {
 	return -1
 }
 
-// FreshAsOf returns a moment at which nothing had arrived yet of what the last read returned, the leg's start if nothing
-// was read ([age]). Whatever shows that decode has finished arrived later.
+// FreshAsOf returns a moment at which nothing of the last read's bytes had arrived, the leg's start if nothing was read ([age]). Any
+// byte that shows decode's end arrived later.
 func (s *Stream) FreshAsOf() time.Time { return s.freshAsOf }
 
-// Spare makes the answer be read to its end although the client may leave, or has left, for as long as Limits.Gone
-// allows. A whole answer is finished when its headers arrive, and names blocks that stay pinned unless they are kept
-// or released. Call it before the first Read.
+// Spare makes the answer be read to its end although the client leaves, for as long as Limits.Gone allows. A whole answer is finished
+// when its headers arrive, and names blocks that stay pinned unless they are kept or released. Call it before the first Read.
 func (s *Stream) Spare() { s.limits.spared.Store(true) }
 
-// Close stops the limits, closes the body and ends the leg.
+// Close ends the leg and its limits.
 func (s *Stream) Close() error {
 	s.unwatch()
 	s.limits.close()
@@ -170,32 +164,30 @@ func (s *Stream) Close() error {
 	return err
 }
 
-// heldBack is the longest time between two reads that left nothing behind for which the second is evidence at once. In
-// a longer one the process or the machine may have stood still, or a slow client may have kept the relay from reading.
-// What the engine could not send meanwhile comes later: as long again, because TCP's retransmission timer doubles
-// (RFC 6298, 5.5). Up to this bound the error stays below TicketSlack of package pins.
+// heldBack is the longest time between two reads that left nothing behind for which the second is evidence at once. In a longer one the
+// process or the machine may have stood still, or a slow client may have stopped the relay. What the engine could not send meanwhile
+// comes as late again, because TCP's retransmission timer doubles (RFC 6298, 5.5). Up to this bound the error stays below TicketSlack of
+// package pins.
 const heldBack = 2 * time.Second
 
-// age finds a moment at which nothing had arrived yet of what the reads of a connection return next. A ticket's time
-// counts from it, because the time of decode starts when decode finishes, which the proxy may notice minutes later.
+// age finds a moment at which nothing of a connection's next reads had arrived. A ticket's time counts from it: decode's own time starts
+// when decode finishes, which the proxy may notice minutes later.
 //
-// The evidence is a read that returned less than it could: it took all that had arrived when it began, so what is read
-// afterwards arrived later, however long the process stands still between two steps. How long a read took says nothing:
-// one that finds its bytes is slow too on a machine that is short of CPU. The read before the last one counts, because
-// part of what the last one took may not have been returned yet: crypto/tls and package http1 hold it. So an answer
-// seems older than it is by the time between three reads. The time that bytes spent on the way does not show; the
-// margins by which tickets end before their blocks cover it.
+// The evidence is a read that returned less than it could: it took all that had arrived when it began, so later reads return later
+// bytes, however long the process stands still between two steps. The duration of a read says nothing: on a machine that is short of
+// CPU, a read that finds its bytes is slow too. The read before the last one counts, because crypto/tls and package http1 may still hold
+// bytes of the last one. So an answer seems older than it is by the time between three reads. The time that bytes travel does not show;
+// tickets end before their blocks by a margin that covers it.
 type age struct {
-	before  time.Time // nothing had arrived then of what is returned next
-	emptied time.Time // nothing had arrived then of what is read next
+	before  time.Time // nothing of the next returned bytes had arrived then
+	emptied time.Time // nothing of the next read had arrived then
 	last    time.Time // when the last read began that left nothing behind
 	doubted time.Time // reads from before then are no evidence
 }
 
-// begin starts with a leg, before anything of it is sent.
 func (a *age) begin(leg time.Time) { *a = age{before: leg, emptied: leg, last: leg} }
 
-// read takes note of a read that began at a moment, and whether it returned less than it could.
+// read notes when a read began, and whether it returned less than it could.
 func (a *age) read(began time.Time, less bool) {
 	a.before = a.emptied
 	if !less {
@@ -210,9 +202,8 @@ func (a *age) read(began time.Time, less bool) {
 	}
 }
 
-// Elapsed returns how long before now a moment was, negative if it is still to come,
-// by the clock that says longer: CLOCK_MONOTONIC stands still while a machine is
-// suspended, and the wall clock can be set back.
+// Elapsed returns how long before now a moment was, negative for a future one, by the clock that says longer: CLOCK_MONOTONIC stands
+// still while a machine is suspended, and the wall clock can be set back.
 func Elapsed(since, now time.Time) time.Duration {
 	return max(now.Sub(since), now.Round(0).Sub(since.Round(0)))
 }

@@ -23,22 +23,22 @@ func Releases() []ReleaseFacts {
 	return []ReleaseFacts{{"0.28", 7}, {"0.30", 11}, {"0.31", 13}, {"0.32", 14}, {"0.33", 15}}
 }
 
-// AnswerFacts is what reuse gets from a decode instance's answers, for one release, API and form. It was measured on
-// real pairs (nixl 1.5.1, CPU) of each release.
+// AnswerFacts is what a decode instance's answers give to reuse, for one release, API and form, measured on real
+// pairs (nixl 1.5.1, CPU) of each release.
 type AnswerFacts struct {
 	Release string
 	API     body.API
 	Stream  bool
 	// Params says that a stock engine's answers have kv_transfer_params.
 	Params bool
-	// IDs is the request member that makes a stock engine tell the ids of the output, "" if there is none.
+	// IDs is the request member that makes a stock engine tell the ids of the output, "" for none.
 	IDs string
 	// PlugIn is the first version of our plug-in that adds what a stock engine lacks, "" if it lacks nothing.
 	PlugIn string
 }
 
 // ReleaseOf returns the facts of a version as /version tells it. A newer version counts as the newest known release.
-// ok is false for a version older than all releases, or no version.
+// ok is false for no version, or one older than all releases.
 func ReleaseOf(version string) (facts ReleaseFacts, ok bool) {
 	have, ok := releaseNumbers(version)
 	if !ok {
@@ -74,7 +74,6 @@ func AnswersOf(version string, api body.API, stream bool) (row AnswerFacts, ok b
 	return row, true
 }
 
-// releaseNumbers returns the first two numbers of a version.
 func releaseNumbers(version string) (numbers [2]int, ok bool) {
 	parts := strings.SplitN(strings.TrimPrefix(version, "v"), ".", 3)
 	if len(parts) < len(numbers) {
@@ -91,8 +90,7 @@ func releaseNumbers(version string) (numbers [2]int, ok bool) {
 }
 
 // WhyNoParams says why answers of that API and form have no kv_transfer_params, and how to change that, for a decode
-// instance of a version; "" if that is not known. bare says that whole answers of the same instance were seen to have
-// params.
+// instance of a version; "" if not known. bare says that whole answers of the same instance had params.
 func WhyNoParams(version string, api body.API, stream, bare bool) (why, fix string) {
 	const (
 		plugIn   = "install version %s or newer of the plug-in in the engine (pip install ./scripts/vllm; VLLM_PLUGINS, where it is set, has to name carryover)"
@@ -119,7 +117,6 @@ func WhyNoParams(version string, api body.API, stream, bare bool) (why, fix stri
 	return name + " has them in whole answers by itself, and no plug-in adds any", "start it with " + keeps
 }
 
-// newestPlugIn returns the version of the plug-in that adds what streams of an API lack, on every release.
 func newestPlugIn(api body.API) (version string) {
 	for _, release := range Releases() {
 		row, _ := AnswersOf(release.Release, api, true)

@@ -8,18 +8,16 @@ import (
 	"sync"
 )
 
-// Witness is what shows that the process which wrote an answer still runs: a connection to its address that was open
-// before the answer was written and that its peer has not ended since. A process that ends closes its connections, so
-// without such a connection another process may answer by now, under the same address and engine id. The zero value
-// never stands.
+// Witness shows that the process which wrote an answer still runs: a connection to its address was open before the
+// answer was written, and its peer has not ended it since. Without one, another process may answer by now, under the
+// same address and engine id. The zero value never stands.
 type Witness struct {
 	all     *connections
 	address string
 	number  uint64
 }
 
-// Stands reports whether there is such a connection. It does not wait; it takes one system call for the connection that
-// it finds, a microsecond.
+// Stands reports whether there is such a connection. It does not wait; the system call on it takes a microsecond.
 func (w Witness) Stands() bool { return w.all != nil && w.all.stands(w.address, w.number) }
 
 // FetchWitnessed is Fetch that also returns the witness of the answer's process.
@@ -33,23 +31,20 @@ func (c *Client) FetchWitnessed(
 	return status, body, witness, err
 }
 
-// connections are the open connections of a client, by the address that was dialled.
 type connections struct {
 	mu     sync.Mutex         // guards the rest
-	opened uint64             // the number of the connection that was opened last
+	opened uint64             // the number of the latest connection
 	at     map[string][]*conn // the oldest first
 }
 
 func newConnections() *connections { return &connections{at: map[string][]*conn{}} }
 
-// now returns the witness of an answer that is not written yet.
 func (c *connections) now(address string) Witness {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return Witness{c, address, c.opened}
 }
 
-// add makes a new connection one of the open ones.
 func (c *connections) add(opened *conn) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -58,7 +53,7 @@ func (c *connections) add(opened *conn) {
 	c.at[opened.address] = append(c.at[opened.address], opened)
 }
 
-// remove takes a connection out. A second time it does nothing.
+// remove does nothing the second time.
 func (c *connections) remove(open *conn) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -71,8 +66,8 @@ func (c *connections) remove(open *conn) {
 	}
 }
 
-// stands reports whether an open connection with that number or a lower one has not been ended by its peer. The oldest
-// is asked first: it serves the longest stream, or will be the next one to be found ended.
+// stands reports whether the peer of an open connection with that number or a lower one has not ended it. The oldest is
+// asked first: it serves the longest stream, or will be the next one that is found ended.
 func (c *connections) stands(address string, number uint64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -1,9 +1,9 @@
-// Package admin is the listener for operators: a page that shows what the program and each instance are doing, registration and draining of
-// instances, and the reload of the configuration. It promises that
+// Package admin is the listener for operators: a page about the program and each instance, registration and draining of instances, and the
+// reload of the configuration. It promises that
 //
 //   - if a bearer token is configured, a request without it gets no data (guard.go);
-//   - without a token it answers only requests that name a loopback host and come from no web page but its own, so that no site that an
-//     operator visits can reach it (DNS rebinding, cross-site requests);
+//   - without a token it answers only requests that name a loopback host and come from no web page but its own. So no site that
+//     an operator visits can reach it (DNS rebinding, cross-site requests);
 //   - an instance is added only if legs can be sent to its address, and a list that is refused changes nothing (instances.go);
 //   - the page runs no script and loads no file except its own, whatever the data contain (page.go);
 //   - viewers of the page cost a turn nothing, and a viewer that reads too slowly is disconnected (page.go);
@@ -38,25 +38,24 @@ type Registry interface {
 	Remove(role upstream.Role, name string) bool
 }
 
-// Registration is how instances are added at run time. Without a Registry none can be.
+// Registration adds instances at run time. Without a Registry none can be added.
 type Registration struct {
 	Registry Registry
-	// Own reports whether this program itself listens at host:port, so that it can't be an instance. If Own is nil, this is not checked.
+	// Own reports whether this program itself listens at host:port, so that it can't be an instance. nil checks nothing.
 	Own func(ctx context.Context, authority string) bool
 }
 
-// State is what the listener shows of the server's state.
+// State is the state that the listener shows.
 type State struct {
 	Identity Identity
-	// Pinned returns how many tokens of a decode instance's KV cache the tickets of this replica pin. Budget returns how many they may pin,
-	// 0 for no limit.
+	// Pinned returns how many tokens of a decode instance's KV cache this replica's tickets pin; Budget how many they may, 0 for no limit.
 	Pinned, Budget func(*fleet.Engine) int
-	// Drain drains an instance or takes it back, and reports whether there is such an instance, and whether all replicas share it.
+	// Drain drains an instance or takes it back. It reports whether there is such an instance, and whether all replicas share it.
 	Drain func(ctx context.Context, role upstream.Role, name string, drain bool) (found, shared bool)
 	// Waiting returns how many turns wait to begin and how many wait for an instance; Open returns how many have begun.
 	Waiting func() (toBegin, forInstance int)
 	Open    func() int
-	// Ready returns the word of /readyz. why says in words why no turns are served, or why decode serves alone; it is "" if all is well.
+	// Ready returns the word of /readyz, and a sentence about why no turns are served, or only by decode; else "".
 	Ready func() (word, why string)
 }
 
@@ -74,11 +73,11 @@ type Handlers struct {
 	Health http.Handler
 }
 
-// Conversations are found by name and by the id that a client sent.
+// Conversations finds conversations by name and by the id that a client sent.
 type Conversations struct {
-	// HashID returns the keyed hash of an id that a client sent. It is required with a Journal.
+	// HashID returns the keyed hash of a client's id. It is required with a Journal.
 	HashID func(id string) [8]byte
-	// Tickets lists the tickets of a conversation that this replica has stored. It is nil if that is not known.
+	// Tickets lists the tickets of a conversation that this replica has stored. nil if not known.
 	Tickets func(conversation string) []Ticket
 }
 
@@ -91,9 +90,9 @@ type Deps struct {
 	Reload   func() error
 	State    State
 	Handlers Handlers
-	// Journal has the last turns. Without it they are not served, and there is no page.
+	// Journal has the last turns. Without it there are no turns and no page.
 	Journal *journal.Journal
-	// Events has the last events, and is told of drains. It is required.
+	// Events has the last events, and gets the drains. It is required.
 	Events *events.List
 	Conversations
 	Logger *slog.Logger
@@ -103,7 +102,6 @@ type Deps struct {
 	LiveEvery time.Duration
 }
 
-// admin serves the requests of operators.
 type admin struct {
 	Deps
 	viewers chan struct{} // has one element for each viewer
@@ -158,7 +156,6 @@ func (a *admin) reload(w http.ResponseWriter, _ *http.Request) {
 	answer(w, http.StatusOK, map[string]string{"status": "reloaded"})
 }
 
-// problem is the error object of an answer, in the same shape as in the API for clients.
 type problem struct {
 	Message string `json:"message"`
 	Type    string `json:"type"`
@@ -189,7 +186,7 @@ func answer(w http.ResponseWriter, status int, value any) {
 	_, _ = w.Write(append(body, '\n')) // an error means that the operator has gone
 }
 
-// endpoints is what a listener serves, as "METHOD path", in the order in which it was added.
+// endpoints are "METHOD path", in the order in which they were added.
 type endpoints struct {
 	*http.ServeMux
 	listed []string
@@ -217,23 +214,18 @@ func (e *endpoints) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	refuse(w, http.StatusNotFound, "not_found", "Unknown endpoint of the listener for operators. Served are "+strings.Join(e.listed, ", ")+".")
 }
 
-// headOnly takes an answer without its body.
 type headOnly struct {
 	header http.Header
 	status int
 }
 
-// Header is the header of the answer.
 func (h *headOnly) Header() http.Header { return h.header }
 
-// WriteHeader takes the status.
 func (h *headOnly) WriteHeader(status int) { h.status = status }
 
-// Write drops the body.
 func (h *headOnly) Write(body []byte) (int, error) { return len(body), nil }
 
-// readObject reads one object that has no members but those of these names, each at most once. encoding/json would accept names in any case,
-// and take the last of several.
+// readObject refuses other members, and each repeated one. encoding/json would accept names in any case, and take the last.
 func readObject(body io.Reader, into any, names ...string) error {
 	text, err := io.ReadAll(body)
 	if err != nil {

@@ -10,15 +10,13 @@ import (
 	"strings"
 )
 
-// levelAnswer is the log's level in the form in which operators read and write it.
 type levelAnswer struct {
 	Level string `json:"level"`
 }
 
-// levels are the words for the level, the same as in the configuration.
+// levels are the words of the configuration.
 func levels() []string { return []string{"debug", "info", "warn", "error"} }
 
-// logLevel answers with the log's level.
 func (a *admin) logLevel(w http.ResponseWriter, _ *http.Request) {
 	answer(w, http.StatusOK, levelAnswer{strings.ToLower(a.LogLevel.Level().String())})
 }
@@ -37,7 +35,6 @@ func (a *admin) setLogLevel(w http.ResponseWriter, r *http.Request) {
 	a.logLevel(w, r)
 }
 
-// readLevel reads {"level": "debug"}, each member once.
 func readLevel(body io.Reader) (level slog.Level, err error) {
 	malformed := fmt.Errorf("the body must be {\"level\": \"…\"} with one of %s", strings.Join(levels(), ", "))
 	var wanted levelAnswer
@@ -47,15 +44,15 @@ func readLevel(body io.Reader) (level slog.Level, err error) {
 	return level, level.UnmarshalText([]byte(wanted.Level))
 }
 
-// addProfiles serves profiles of the program for `go tool pprof`: where it spends CPU time, what it allocates, where its goroutines are.
-// They name functions and lines, and hold nothing of a client. A CPU profile has to end within the listener's own limit, 30 s, so request
-// it with ?seconds=20; only one runs at a time. The command line and execution traces are not served.
+// addProfiles serves profiles for `go tool pprof`: CPU time, allocations, goroutines. They name functions and lines, and hold nothing of
+// a client. A CPU profile has to end within the listener's own limit, 30 s, so request it with ?seconds=20; only one runs at a time. The
+// command line and execution traces are not served.
 func addProfiles(mux *endpoints) {
 	mux.handle("GET /debug/pprof/profile", pprof.Profile)
 	mux.handle("GET /debug/pprof/{name}", func(w http.ResponseWriter, r *http.Request) {
 		name := r.PathValue("name")
 		if !slices.Contains([]string{"heap", "allocs", "goroutine"}, name) {
-			refuse(w, http.StatusNotFound, "not_found", "There are the profiles profile, heap, allocs and goroutine.")
+			refuse(w, http.StatusNotFound, "not_found", "The profiles are profile, heap, allocs and goroutine.")
 			return
 		}
 		pprof.Handler(name).ServeHTTP(w, r)

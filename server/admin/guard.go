@@ -11,7 +11,6 @@ import (
 	"strings"
 )
 
-// maxBody bounds the body of a request.
 const maxBody = 64 << 10
 
 // guard passes on the requests of operators, and refuses all others. The files of the page need no token: they hold no data, and the
@@ -26,7 +25,7 @@ func guard(token string, page, next http.Handler) http.Handler {
 		case token == "" && !isLoopback(r.Host):
 			refuse(w, http.StatusForbidden, "forbidden_host", "Without a token only requests to a loopback address are answered.")
 		case !isOwn(r):
-			refuse(w, http.StatusForbidden, "forbidden_origin", "Requests of other web pages are not answered. Enter the address in the browser itself.")
+			refuse(w, http.StatusForbidden, "forbidden_origin", "Requests from other web pages are not answered. Enter the address in the browser itself.")
 		case r.ContentLength != 0 && !isJSON(r):
 			refuse(w, http.StatusUnsupportedMediaType, "unsupported_media_type", "Content-Type must be application/json.")
 		case file:
@@ -38,22 +37,20 @@ func guard(token string, page, next http.Handler) http.Handler {
 	})
 }
 
-// isPageFile reports whether the files of the page alone answer the request.
 func isPageFile(r *http.Request) bool {
 	return r.Method == http.MethodGet && (r.URL.Path == "/" || strings.HasPrefix(r.URL.Path, "/page/"))
 }
 
 func healthPaths() []string { return []string{"/health", "/healthz", "/readyz"} }
 
-// isHealth reports whether the request asks only for the health of the process.
 func isHealth(r *http.Request) bool {
 	return r.Method == http.MethodGet && slices.Contains(healthPaths(), r.URL.Path)
 }
 
 // isOwn reports whether the request comes from no web page, or from this listener's own page. Every current browser sends Sec-Fetch-Site,
 // which a page can't change; same-site is another port or another name of the machine. Browsers, older ones too, send Origin with requests
-// that change something. To a browser, a page whose name was made to resolve to this address has the same origin. Its host name stops it,
-// or its lack of the token.
+// that change something. A page whose name was made to resolve to this address has the same origin for a browser; its host name, or its
+// lack of the token, stops it.
 func isOwn(r *http.Request) bool {
 	for _, origin := range r.Header.Values("Origin") {
 		if origin != "http://"+r.Host && origin != "https://"+r.Host { // TLS ends in front of this listener
@@ -68,16 +65,14 @@ func isOwn(r *http.Request) bool {
 	return true
 }
 
-// bears reports whether the request carries the token. It compares digests, so that the time it takes reveals nothing about the token or
-// its length.
+// bears compares digests, so that its duration reveals nothing about the token or its length.
 func bears(r *http.Request, token string) bool {
 	sent, found := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	a, b := sha256.Sum256([]byte(sent)), sha256.Sum256([]byte(token))
 	return subtle.ConstantTimeCompare(a[:], b[:]) == 1 && found
 }
 
-// isLoopback reads a Host header. A name that resolves to a loopback address is not enough: the owner of the name chooses the
-// address.
+// isLoopback reads a Host header. A name that resolves to a loopback address is not enough: the owner of the name chooses the address.
 func isLoopback(host string) bool {
 	if h, _, err := net.SplitHostPort(host); err == nil {
 		host = h

@@ -11,7 +11,6 @@ import (
 	"carryover/upstream/fleet"
 )
 
-// instance is one instance as operators see it.
 type instance struct {
 	Role        string `json:"role"`
 	Name        string `json:"name"`
@@ -21,12 +20,12 @@ type instance struct {
 	State       string `json:"state"`
 	Why         string `json:"why,omitempty"`
 	Drained     bool   `json:"drained,omitempty"` // an operator drains it
-	Removed     bool   `json:"removed,omitempty"` // it is no part of the fleet any more, but has turns
+	Removed     bool   `json:"removed,omitempty"` // no part of the fleet any more, but with turns
 	Incarnation string `json:"incarnation,omitempty"`
 
 	InFlight     int `json:"in_flight"`               // attempts of this replica
 	QueuedTokens int `json:"queued_tokens,omitempty"` // tokens of their prompts that prefill is expected to compute
-	// As the engine reported last; absent if it never did. Others counts its requests that are not from this replica.
+	// The engine's last report; absent if there was none. Others counts requests that are not from this replica.
 	Others       *int     `json:"others,omitempty"`
 	Running      *int     `json:"running,omitempty"`
 	Waiting      *int     `json:"waiting,omitempty"`
@@ -34,9 +33,8 @@ type instance struct {
 	KVTokens     int      `json:"kv_tokens,omitempty"`
 	PinnedTokens int      `json:"pinned_tokens"`
 	BudgetTokens int      `json:"budget_tokens,omitempty"` // what tickets may pin, absent without a bound
-	// TokenMicros is how many microseconds prefill takes for one token of a prompt.
-	TokenMicros float64 `json:"us_per_prompt_token,omitempty"`
-	// Shapes is of how many shapes of requests, over all models, prefill's /tokenize is believed.
+	TokenMicros  float64  `json:"us_per_prompt_token,omitempty"`
+	// Shapes is for how many shapes of requests, over all models, prefill's /tokenize is believed.
 	Shapes int      `json:"shapes,omitempty"`
 	Models []string `json:"models,omitempty"`
 }
@@ -81,7 +79,6 @@ func (a *admin) show(engine *fleet.Engine) instance {
 	return i
 }
 
-// registration is an instance that is to be added.
 type registration struct {
 	Role   string `json:"role"`
 	URL    string `json:"url"`
@@ -91,7 +88,7 @@ type registration struct {
 	Weight int    `json:"weight"`
 }
 
-// add adds an instance. It replaces an instance of that role and name that was added before.
+// add adds an instance. It replaces an added instance of the same role and name.
 func (a *admin) add(w http.ResponseWriter, r *http.Request) {
 	if a.Registration.Registry == nil {
 		refuse(w, http.StatusForbidden, "registration_off", "Instances can't be added; discovery.registration is off.")
@@ -103,7 +100,7 @@ func (a *admin) add(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if a.Registration.Own != nil && a.Registration.Own(r.Context(), wanted.Authority()) {
-		refuseParam(w, http.StatusBadRequest, "url", "invalid_instance", "url must be that of an engine, and is that of this program")
+		refuseParam(w, http.StatusBadRequest, "url", "invalid_instance", "url must be the address of an engine; this is the address of this program")
 		return
 	}
 	if err := a.Registration.Registry.Add(wanted); err != nil {
@@ -114,7 +111,6 @@ func (a *admin) add(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusOK, map[string]string{"role": wanted.Role.String(), "name": wanted.Name, "status": "added"})
 }
 
-// Bounds of the values in a registration.
 const (
 	maxWeight = 1000
 	maxKVTTL  = 24 * time.Hour
@@ -164,14 +160,13 @@ func roleOf(word string) (upstream.Role, bool) {
 func (a *admin) remove(w http.ResponseWriter, r *http.Request) {
 	role, ok := roleOf(r.PathValue("role"))
 	if !ok || a.Registration.Registry == nil || !a.Registration.Registry.Remove(role, r.PathValue("name")) {
-		refuse(w, http.StatusNotFound, "not_found", "No such instance was added at run time; those of the configuration can be drained.")
+		refuse(w, http.StatusNotFound, "not_found", "No such instance was added at run time. Configured instances can only be drained.")
 		return
 	}
 	a.Logger.Info("instance removed", "role", role, "name", r.PathValue("name"))
 	answer(w, http.StatusOK, map[string]string{"role": role.String(), "name": r.PathValue("name"), "status": "removed"})
 }
 
-// drain stops new turns for an instance, or allows them again.
 func (a *admin) drain(begin bool) http.HandlerFunc {
 	status := map[bool]string{true: "draining", false: "undrained"}[begin]
 	return func(w http.ResponseWriter, r *http.Request) {
@@ -190,7 +185,6 @@ func (a *admin) drain(begin bool) http.HandlerFunc {
 	}
 }
 
-// drained says for the list of events what an operator has done.
 func drained(role upstream.Role, name string, begin bool) string {
 	if begin {
 		return "An operator drains " + role.String() + " " + name + ": it gets no new turns, and its open turns end as usual."

@@ -15,7 +15,7 @@ import (
 	"carryover/server/journal"
 )
 
-// pageFiles are the files of the page for operators, sent to browsers as they are.
+// pageFiles are sent to browsers as they are.
 //
 //go:embed page
 var pageFiles embed.FS
@@ -25,13 +25,11 @@ var pageFiles embed.FS
 const contentPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; " +
 	"base-uri 'none'; frame-ancestors 'none'; form-action 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 
-// pageFile is a file of the page as it is sent.
 type pageFile struct {
 	name, kind, tag string
 	text            []byte
 }
 
-// newPage returns a handler that serves the files of the page, and 404 for everything else.
 func newPage() http.Handler {
 	files := map[string]pageFile{}
 	entries, err := pageFiles.ReadDir("page")
@@ -75,17 +73,14 @@ func kindOf(name string) string {
 	return "text/html; charset=utf-8"
 }
 
-// Bounds of the live data.
 const (
 	maxViewers = 16 // viewers at the same time
-	// maxRecords is how many turn records an event has at most: as many as the page shows. If more turns end between two events, only the
-	// newest are sent; totals count all.
-	maxRecords = 200
-	// viewerLimit is how long a viewer may take to receive one event.
+	// maxRecords is as many records as the page shows. If more turns end between two events, only the newest are sent; totals count all.
+	maxRecords  = 200
 	viewerLimit = 5 * time.Second
 )
 
-// snapshot is one event of the live data: the current state of the program, and what has happened since the previous event.
+// snapshot is one event of the live data: the current state, and what has happened since the previous event.
 type snapshot struct {
 	Now       time.Time          `json:"now"`
 	Instances []instance         `json:"instances"`
@@ -96,12 +91,11 @@ type snapshot struct {
 	Queue     waiting            `json:"queue"`
 	Totals    journal.Totals     `json:"totals"`
 	Bounds    []float64          `json:"bounds_ms"`        // bounds of the buckets of times in Totals
-	Records   []journal.Numbered `json:"records"`          // records of turns that have ended since, oldest first; in the first event the last turns
+	Records   []journal.Numbered `json:"records"`          // of turns that have ended since, oldest first; in the first event the last turns
 	Hour      []journal.Minute   `json:"hour"`             // minutes of the last hour in which turns ended since, oldest first
 	Events    []events.Event     `json:"events,omitempty"` // the last, newest first; absent if they are the same as before
 }
 
-// waiting is the length of the queue.
 type waiting struct {
 	ToBegin     int `json:"to_begin"`
 	ForInstance int `json:"for_instance"`
@@ -115,7 +109,7 @@ func (a *admin) live(w http.ResponseWriter, r *http.Request) {
 		defer func() { <-a.viewers }()
 	default:
 		w.Header().Set("Retry-After", "10")
-		refuse(w, http.StatusServiceUnavailable, "too_many_viewers", "As many look on as may at once. Close another page.")
+		refuse(w, http.StatusServiceUnavailable, "too_many_viewers", "Too many viewers. Close another page.")
 		return
 	}
 	w.Header().Set("Content-Type", "text/event-stream")
@@ -137,14 +131,12 @@ func (a *admin) live(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// known is what a viewer has been told.
 type known struct {
 	program       bool
 	turns, events uint64    // how many
 	minute        time.Time // the newest
 }
 
-// snapshot returns the current state, and what a viewer does not know yet.
 func (a *admin) snapshot(to *known) snapshot {
 	s := snapshot{Now: time.Now(), Instances: a.instances(), Open: a.State.Open(), Bounds: journal.Bounds()}
 	s.Ready, s.Why = a.State.Ready()
@@ -162,7 +154,7 @@ func (a *admin) snapshot(to *known) snapshot {
 	return s
 }
 
-// send sends an event at once, or fails. The listener's own time limit is meant for short answers, so each event gets its own limit.
+// send sends an event at once, or fails. The listener's own time limit is for short answers, so each event gets its own.
 func send(w http.ResponseWriter, control *http.ResponseController, event snapshot) error {
 	text, err := json.Marshal(event) // on one line
 	if err != nil {
@@ -178,7 +170,6 @@ func send(w http.ResponseWriter, control *http.ResponseController, event snapsho
 	return control.Flush()
 }
 
-// events answers GET /admin/events with the last events, newest first.
 func (a *admin) events(w http.ResponseWriter, _ *http.Request) {
 	last, _ := a.Events.Newest(0)
 	answer(w, http.StatusOK, map[string][]events.Event{"events": append([]events.Event{}, last...)})

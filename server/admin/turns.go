@@ -12,18 +12,16 @@ import (
 	"carryover/server/journal"
 )
 
-// Ticket is a ticket that is in the store, as far as this replica knows.
+// Ticket is a ticket in the store, as far as this replica knows.
 type Ticket struct {
 	Instance string    `json:"instance"` // the decode instance that holds its blocks
 	Tokens   int       `json:"tokens"`   // in whole blocks
 	Deadline time.Time `json:"deadline"` // after which it is not used
 }
 
-// usualTurns is how many turns are listed if the request gives no number.
 const usualTurns = 100
 
-// filter returns which records a parameter of GET /admin/turns wants, nil for a value that it does not take, and what it takes, "" if there is no
-// such parameter.
+// filter returns the condition of a parameter, nil for a wrong value. takes describes right values, "" for an unknown parameter.
 func (a *admin) filter(name, value string) (wants func(*journal.TurnRecord) bool, takes string) {
 	switch name {
 	case "failed":
@@ -59,7 +57,7 @@ func (a *admin) filter(name, value string) (wants func(*journal.TurnRecord) bool
 	return nil, ""
 }
 
-// turns answers GET /admin/turns with the records of the last turns that all parameters want, newest first.
+// turns returns the newest first.
 func (a *admin) turns(w http.ResponseWriter, r *http.Request) {
 	limit, all := usualTurns, []func(*journal.TurnRecord) bool{}
 	for name, values := range r.URL.Query() {
@@ -70,7 +68,7 @@ func (a *admin) turns(w http.ResponseWriter, r *http.Request) {
 			case name == "limit" && err == nil && n > 0:
 				limit = n
 			case name == "limit":
-				refuseParam(w, http.StatusBadRequest, name, "invalid_limit", "limit must be a number from 1 on.")
+				refuseParam(w, http.StatusBadRequest, name, "invalid_limit", "limit must be a whole number above 0.")
 				return
 			case takes == "":
 				refuseParam(w, http.StatusBadRequest, name, "unknown_parameter", "The parameters are limit, failed, status, instance, since and until.")
@@ -86,11 +84,10 @@ func (a *admin) turns(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusOK, map[string][]journal.TurnRecord{"turns": a.Journal.Recent(limit, all...)})
 }
 
-// maxID is the length in bytes of the longest id that a client may send (package request).
+// maxID bounds a client's id in bytes (package request).
 const maxID = 512
 
-// search answers POST /admin/conversations/search with the conversations whose turns had a client's id. The id comes in the body, so that no
-// log of a proxy has it, and only its keyed hash is compared.
+// search takes the id in the body, so that no log of a proxy has it, and compares only its keyed hash.
 func (a *admin) search(w http.ResponseWriter, r *http.Request) {
 	var asked struct{ ID string }
 	text, err := io.ReadAll(r.Body)
@@ -104,8 +101,7 @@ func (a *admin) search(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusOK, map[string][]journal.Named{"conversations": a.Journal.Named(a.HashID(asked.ID))})
 }
 
-// conversation answers GET /admin/conversations/{hash}. The answer has the records that are kept of the conversation's turns, newest first,
-// and the tickets that this replica has stored for it. The conversation is named as in the log.
+// conversation answers with the journal's records of a conversation's turns, newest first, and this replica's tickets for it.
 func (a *admin) conversation(w http.ResponseWriter, r *http.Request) {
 	hash := r.PathValue("hash")
 	turns := a.Journal.Conversation(hash)

@@ -9,7 +9,7 @@ import (
 	"carryover/upstream/body"
 )
 
-// plainChunk is a chunk that has nothing but a piece of text. Nearly all chunks of a stream are plain.
+// plainChunk is a chunk that has nothing but a piece of text, as nearly all chunks of a stream.
 type plainChunk struct {
 	id  []byte       // the answer's id, without the quotes
 	ids rawjson.Span // token_ids, the zero Span if they are null or absent
@@ -40,7 +40,6 @@ func (a *Reader) plain(ev sse.Event) (_ sse.Verdict, ok bool) {
 	return sse.Forward, true
 }
 
-// errUnusual ends the reading of a chunk that is not plain.
 var errUnusual = errors.New("no plain chunk")
 
 // chunkReader reads one chunk in one pass, without an allocation.
@@ -63,9 +62,9 @@ const (
 	sawIDs
 )
 
-// readPlain reads a chunk that is one valid JSON object with an id, and one choice with text and perhaps token ids. ok is false
-// for all others, about which nothing is said: for those that end the choice, or have usage, an error, the prompt's ids, tool calls or
-// reasoning, or more than one choice, and for whatever else [Reader.read] would have to look at.
+// readPlain reads a chunk that is one valid JSON object with an id, and one choice with text and perhaps token ids. ok is false for all others:
+// with a finish, usage, an error, the prompt's ids, tool calls, reasoning or several choices, and for whatever else [Reader.read] would have to
+// look at.
 func readPlain(data []byte, api body.API) (_ plainChunk, ok bool) {
 	r := chunkReader{scan: rawjson.Scanner{Data: data}, api: api}
 	r.scan.Space()
@@ -73,7 +72,6 @@ func readPlain(data []byte, api body.API) (_ plainChunk, ok bool) {
 	return r.chunk, err == nil && r.scan.End() && r.seen&(sawID|sawChoices|sawText) == sawID|sawChoices|sawText
 }
 
-// top reads a member of the chunk.
 func (r *chunkReader) top(m rawjson.Member) error {
 	switch string(m.Key) {
 	case "id":
@@ -86,7 +84,6 @@ func (r *chunkReader) top(m rawjson.Member) error {
 	return r.pass(m)
 }
 
-// choices reads a list of one choice.
 func (r *chunkReader) choices() error {
 	if err := r.once(sawChoices); err != nil {
 		return err
@@ -103,7 +100,6 @@ func (r *chunkReader) choices() error {
 	return nil
 }
 
-// choice reads a member of the choice.
 func (r *chunkReader) choice(m rawjson.Member) error {
 	switch string(m.Key) {
 	case "index":
@@ -128,7 +124,6 @@ func (r *chunkReader) choice(m rawjson.Member) error {
 	return r.pass(m)
 }
 
-// delta reads a member of the delta of a chat.
 func (r *chunkReader) delta(m rawjson.Member) error {
 	switch string(m.Key) {
 	case "content":
@@ -148,7 +143,6 @@ func (r *chunkReader) once(which plainMember) error {
 	return nil
 }
 
-// pass skips the value of a member that does not matter.
 func (r *chunkReader) pass(m rawjson.Member) error {
 	if bytes.IndexByte(m.Key, '\\') >= 0 { // an escaped name may be one of the members that matter
 		return errUnusual
@@ -158,7 +152,6 @@ func (r *chunkReader) pass(m rawjson.Member) error {
 
 func (r *chunkReader) null() error { return r.scan.SkipWord("null") }
 
-// zero reads the index of the first choice.
 func (r *chunkReader) zero() error {
 	from := r.scan.Pos
 	if err := r.scan.SkipNumber(); err != nil || string(r.scan.Data[from:r.scan.Pos]) != "0" {
@@ -167,7 +160,6 @@ func (r *chunkReader) zero() error {
 	return r.once(sawIndex)
 }
 
-// text reads a string.
 func (r *chunkReader) text(which plainMember) error {
 	if err := r.once(which); err != nil || r.scan.Peek() != '"' {
 		return errUnusual

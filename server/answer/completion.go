@@ -9,8 +9,7 @@ import (
 	"carryover/upstream/body"
 )
 
-// judge decides on one event, and parses no more than it must: every event if the ids are needed, else only the first and those that may
-// matter.
+// judge decides on one event. It parses every event if the ids are needed, else only the first and those that may matter.
 func (a *Reader) judge(ev sse.Event) sse.Verdict {
 	switch a.leg.API {
 	case body.Messages:
@@ -49,7 +48,6 @@ func (a *Reader) judge(ev sse.Event) sse.Verdict {
 	return a.weigh(ev, first)
 }
 
-// weigh decides on an event that judge has found no faster way for.
 func (a *Reader) weigh(ev sse.Event, first bool) sse.Verdict {
 	if a.leg.Asks.IDs {
 		a.takeIDs(ev)
@@ -86,8 +84,7 @@ func (a *Reader) weigh(ev sse.Event, first bool) sse.Verdict {
 	return sse.Forward
 }
 
-// tells reports whether an event can matter for more than its ids: it ends a choice, follows the end, has a usage, or
-// exists only because ids were asked for.
+// tells is true if an event ends a choice, follows the end, has a usage, or exists only because ids were asked for.
 func (a *Reader) tells(data []byte) bool {
 	if (a.leg.Choices > 1 || !a.goesOn(data)) && rawjson.MayHave(data, "finish_reason", `"`) {
 		return true
@@ -121,13 +118,12 @@ func (a *Reader) finishedAll(found *answerMembers) bool {
 	return len(a.finished) >= a.leg.Choices
 }
 
-// onlyForIDs reports whether vLLM sent an event only because ids were asked for, while a tool or reasoning parser holds the text back
-// (chat_completion/serving.py).
+// onlyForIDs: vLLM sends such an event if a tool or reasoning parser holds the text back (chat_completion/serving.py).
 func (c *choiceMembers) onlyForIDs() bool {
 	return rawjson.Kind(c.delta) == '{' && rawjson.IsEmpty(c.delta) && rawjson.IsNull(c.finish) && rawjson.IsNull(c.logprobs)
 }
 
-// takeIDs collects the ids of an event. Unless the client asked for ids itself, it replaces them by the nulls that an engine would have sent.
+// takeIDs collects the ids of an event. Unless the client asked for ids itself, it replaces them by the nulls of a stock engine.
 func (a *Reader) takeIDs(ev sse.Event) {
 	found, ok := sse.FindTokenIDs(ev.Data)
 	if !ok {
@@ -145,7 +141,6 @@ func (c *choiceMembers) roleOnly() bool {
 	return rawjson.Get(c.delta, "role") != nil && (rawjson.IsNull(content) || string(content) == `""`) && rawjson.IsNull(c.finish)
 }
 
-// read reads the members of one chunk, or of a whole answer, and returns the choice if there is one.
 func (a *Reader) read(found *answerMembers) (choice choiceMembers, some bool) {
 	both := found.hasUsage() && a.usage.read(found.usage)
 	if !rawjson.IsNull(found.failure) {
@@ -170,7 +165,7 @@ func (a *Reader) read(found *answerMembers) (choice choiceMembers, some bool) {
 	return choice, true
 }
 
-// Whole reads a whole answer, and returns it as an engine without additions would have sent it, or as it is if the client may see them.
+// Whole reads a whole answer, and returns it as a stock engine would have sent it, or unchanged if the client may see the additions.
 func (a *Reader) Whole(answer []byte) rawjson.Pieces {
 	a.first, a.done = true, true
 	a.ends()
@@ -197,7 +192,6 @@ func (a *Reader) Whole(answer []byte) rawjson.Pieces {
 	return edited(answer, append(edits, a.leg.Cached.edits(a.leg.API, answer, "usage")...))
 }
 
-// cutParams notes the params of a whole answer, and returns the changes that cut them out.
 func (a *Reader) cutParams(body []byte) (edits []valueEdit) {
 	params, cuts := rawjson.FindMember(body, ParamsMember, nil)
 	if len(cuts) > 0 && !rawjson.IsNull(params) {
@@ -209,12 +203,10 @@ func (a *Reader) cutParams(body []byte) (edits []valueEdit) {
 	return edits
 }
 
-// answerMembers are those top-level members of a chunk, or of a whole answer, that are needed: the bytes of their values, nil for an absent
-// one. If a name occurs twice, the last counts.
+// answerMembers are values of top-level members, nil for absent ones. If a name occurs twice, the last counts.
 type answerMembers struct{ id, choices, failure, usage []byte }
 
-// readMembers reads a chunk or an answer once, without an allocation. ok is false if it is not valid JSON. A valid value that is not an
-// object has no members.
+// readMembers allocates nothing. ok is false for invalid JSON. A valid value that is not an object has no members.
 func readMembers(data []byte) (_ answerMembers, ok bool) {
 	var found answerMembers
 	s := rawjson.Scanner{Data: data}
@@ -234,7 +226,7 @@ func readMembers(data []byte) (_ answerMembers, ok bool) {
 	return found, err == nil && s.End()
 }
 
-// named returns where the value of a member with this key belongs, nil if the member is not needed. The key may have escapes.
+// named returns the place for the value of a member, nil if the member is not needed. The key may have escapes.
 func (f *answerMembers) named(key []byte) *[]byte {
 	if bytes.IndexByte(key, '\\') >= 0 {
 		key, _ = rawjson.Unescape(key)
@@ -252,7 +244,6 @@ func (f *answerMembers) named(key []byte) *[]byte {
 	return nil
 }
 
-// choice returns the first choice, nil if there is none, and whether more choices follow.
 func (f *answerMembers) choice() (first []byte, more bool) {
 	if rawjson.Kind(f.choices) != '[' && !rawjson.IsNull(f.choices) {
 		return f.choices, false // no engine sends this
@@ -260,7 +251,6 @@ func (f *answerMembers) choice() (first []byte, more bool) {
 	return rawjson.First(f.choices)
 }
 
-// choiceMembers are those members of a choice that are needed, as in answerMembers.
 type choiceMembers struct{ index, delta, logprobs, finish, stop []byte }
 
 // readChoice reads a choice once: its logprobs can be long.
@@ -287,5 +277,4 @@ func (f *answerMembers) has(id []byte) bool {
 	return len(id) > 0 && len(f.id) == len(id)+2 && f.id[0] == '"' && bytes.Equal(f.id[1:len(f.id)-1], id) && bytes.IndexByte(id, '\\') < 0
 }
 
-// hasUsage reports whether the answer has a usage.
 func (f *answerMembers) hasUsage() bool { return rawjson.Kind(f.usage) == '{' }

@@ -9,17 +9,14 @@ import (
 	"carryover/upstream/body"
 )
 
-// The readers of Messages and Responses; completion.go reads the completion endpoints. Events of these APIs have names, which their type
-// repeats, and no [DONE] ends the stream.
+// The readers of Messages and Responses; completion.go reads the completion endpoints. Events of these APIs have names, which their type repeats,
+// and no [DONE] ends the stream.
 
-// named reports whether the events of the answer have names.
 func (a *Reader) named() bool { return a.leg.API == body.Messages || a.leg.API == body.Responses }
 
-// typeOf returns an event's type.
 func typeOf(ev sse.Event) string { return rawjson.GetText(ev.Data, "type") }
 
-// open decides on an event that comes before the KV is loaded. The event is held back until the next one, so that the turn can still be
-// tried again if the load fails.
+// open decides on an event that comes before the KV is loaded. It waits for the next event, so that the turn can be tried again if the load fails.
 func (a *Reader) open(id string) sse.Verdict {
 	if id != "" && id != string(a.id) {
 		a.belongs(id)
@@ -42,7 +39,6 @@ func (a *Reader) goOn() sse.Verdict {
 	return sse.Forward
 }
 
-// breaks decides on an error event of the engine. It is the stream's last event.
 func (a *Reader) breaks(failure []byte) sse.Verdict {
 	a.fails(failure)
 	if !a.passed && a.turn.MayRestart() {
@@ -51,15 +47,14 @@ func (a *Reader) breaks(failure []byte) sse.Verdict {
 	return sse.Forward
 }
 
-// finishes notes that decode has ended the answer, before the client can see it.
 func (a *Reader) finishes() {
 	a.first, a.done = true, true
 	a.ends()
 }
 
 // judgeMessage decides on an event of the Messages API (vllm/entrypoints/anthropic/serving.py, 0.32). A stream has message_start, which comes
-// before the KV is loaded; blocks; message_delta with the stop reason, the usage and, if the plug-in is there, kv_transfer_params; and
-// message_stop. It parses the first events and the last. Of those between it looks only at the beginning.
+// before the KV is loaded; blocks; message_delta with the stop reason, the usage and, with the plug-in, kv_transfer_params; and message_stop. It
+// parses the first events and the last, and looks only at the beginning of the others.
 func (a *Reader) judgeMessage(ev sse.Event) sse.Verdict {
 	if rawjson.Begins(ev.Data, `{"type":"content_block_`) && a.passed {
 		return sse.Forward
@@ -91,8 +86,7 @@ func (a *Reader) judgeMessage(ev sse.Event) sse.Verdict {
 	return a.goOn()
 }
 
-// readMessage reads the usage of a message or of its last event, and the stop reason, which delta has in an event and the message itself in a whole
-// answer.
+// readMessage gets the stop reason in delta from an event, in the message itself from a whole answer.
 func (a *Reader) readMessage(message, delta []byte) {
 	switch reason := rawjson.GetText(delta, "stop_reason"); reason {
 	case "end_turn":
@@ -123,7 +117,6 @@ func (a *Reader) readMessage(message, delta []byte) {
 	}
 }
 
-// wholeMessage reads a whole message, and returns the changes after which it is as an engine without additions would have sent it.
 func (a *Reader) wholeMessage(body []byte) []valueEdit {
 	edits := a.cutParams(body)
 	if !rawjson.Valid(body) {
@@ -141,10 +134,10 @@ func (a *Reader) wholeMessage(body []byte) []valueEdit {
 	return append(edits, a.leg.Cached.edits(a.leg.API, body, "usage")...)
 }
 
-// judgeResponse decides on an event of the Responses API (vllm/entrypoints/openai/responses/serving.py, 0.32). A stream has response.created
-// and response.in_progress, which come before the KV is loaded; then items; then response.completed with the whole response, even if the
-// response is incomplete. If loading fails, the engine cuts the connection behind the first two events. judgeResponse parses the first
-// events and the last. Of the others it checks only that they have no response and no error.
+// judgeResponse decides on an event of the Responses API (vllm/entrypoints/openai/responses/serving.py, 0.32). A stream has response.created and
+// response.in_progress, which come before the KV is loaded; then items; then response.completed with the whole response, even if the response is
+// incomplete. If loading fails, the engine cuts the connection behind the first two events. judgeResponse parses the first events and the last. It
+// checks only that the others have no response and no error.
 func (a *Reader) judgeResponse(ev sse.Event) sse.Verdict {
 	if !bytes.Contains(ev.Data, []byte(`"response"`)) && !bytes.Contains(ev.Data, []byte(`\u`)) && a.passed && !bytes.Contains(ev.Data, []byte(`"error"`)) {
 		return sse.Forward // a piece of an item
@@ -181,7 +174,6 @@ func (a *Reader) judgeResponse(ev sse.Event) sse.Verdict {
 	return a.goOn()
 }
 
-// readResponse reads a whole response.
 func (a *Reader) readResponse(response []byte) {
 	if id := upstream.AnswerID(rawjson.Get(response, "id")); id != "" && id != string(a.id) {
 		a.belongs(id)
@@ -245,7 +237,6 @@ func (a *Reader) hidden(data []byte, inEvent bool) (spans []rawjson.Span) {
 	return spans
 }
 
-// wholeResponse reads a response, and returns the changes after which it is as an engine without additions would have sent it.
 func (a *Reader) wholeResponse(body []byte) []valueEdit {
 	if !rawjson.Valid(body) {
 		a.ineligible = Unparsable

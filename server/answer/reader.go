@@ -1,30 +1,28 @@
-// Package answer reads decode's answers: those of the completion endpoints (completion.go, chunk.go), and of Messages and of Responses
-// (dialect.go).
+// Package answer reads decode's answers: of the completion endpoints (completion.go, chunk.go), of Messages and of Responses (dialect.go).
 //
-// A [Reader] sees each event of a stream, or a whole answer, before the client does. It decides what the client gets to see, and learns
-// what a ticket and the turn's record need (result.go). Events of plain text are read in one pass, without an allocation; whatever else
-// an event may be is read in a general way, which would learn the same of plain text. What the answer changes for the turn is told
-// through a small interface ([Turn]): a handful of calls for each answer, and none for each event.
+// A [Reader] sees each event of a stream, or a whole answer, before the client does. It decides what the client sees, and finds the facts for
+// a ticket and the turn's record (result.go). Events of plain text are read in one pass, without an allocation; the general way would find
+// the same in them. A small interface ([Turn]) gets a handful of calls for each answer, and none for each event.
 //
-// The client gets what an engine without additions would have sent. What was asked of decode beyond the client's request (ids, usage) is
-// hidden, and kv_transfer_params never reach a client unless the operator exposes them. Nothing of an answer that belongs to another
-// request is forwarded where that shows in time.
-//
-// How much of an answer was seen decides whether it may leave a ticket ([Completeness]).
+// The client gets a stock engine's answer. Carryover hides what it has asked of decode beyond the client's request (ids, usage), and
+// kv_transfer_params never reach a client unless the operator exposes them. It forwards no part of another request's answer where that shows
+// in time. How much of an answer was seen decides whether it may leave a ticket ([Completeness]).
 //
 // # The APIs
 //
-// Chat, text completions, Messages and Responses are rows of a table in package body. A turn doesn't know which it has; four places do.
-// Requests: what is refused because it would need a store of responses, what of a body is plain text, and what the body of each leg is.
-// Ids: only a render endpoint tells the ids of a prompt of Messages or Responses, because a translated prompt has other ids (measured on
-// vLLM 0.32); its prefill leg is always a text completion of exactly these ids. Answers: one reader for each API. Errors: the shape that
-// each API's clients expect.
+// A turn doesn't know which of the four APIs it has. Four places do:
 //
-// The events that open an answer of Messages or Responses come before its KV is loaded, so they wait for the next event. A stream that ends
-// without its API's last event has broken off, however clean the connection's end was; and so has one of chat or text that ends before each
+//   - requests (package body): what needs a store of responses, what is plain text, the body of each leg;
+//   - ids: only a render endpoint tells the ids of a prompt of Messages or Responses, because a translated prompt has other ids (measured
+//     on vLLM 0.32). Prefill's leg is a text completion of exactly these ids;
+//   - answers: one reader for each API;
+//   - errors: the shape that the API's clients expect.
+//
+// The events that open an answer of Messages or Responses come before its KV is loaded, so they wait for the next event. A stream has broken
+// off if it ends without its API's last event, however clean the connection's end was. So has one of chat or text that ends before each
 // choice has its finish_reason, unless its [DONE] or an error of the engine has come. The ticket is stored before message_delta or
-// response.completed leaves. What Carryover asked of decode beyond the client's request is null again in every event, and no event is
-// dropped, because events are numbered. A ticket doesn't know the API that left it: ids prove.
+// response.completed leaves. Hidden members are null again in every event, and no event is dropped, because events are numbered. A ticket
+// doesn't know the API that left it: ids prove.
 package answer
 
 import (
@@ -44,7 +42,7 @@ import (
 // ParamsMember is the member of an answer that has decode's params.
 const ParamsMember = "kv_transfer_params"
 
-// Leg is a decode leg whose answer is read. Its Reader changes what was asked for where the engine gives it to every client.
+// Leg is a decode leg whose answer is read. Its Reader clears Asks.Usage if the engine sends its usage to every client.
 type Leg struct {
 	API       body.API
 	RequestID string           // the leg's X-Request-Id, which the id of its answer repeats
@@ -52,8 +50,8 @@ type Leg struct {
 	Size      int              // bytes of the leg's body
 	Arrived   time.Time        // no byte behind the headers had arrived at this moment
 	Asks      Asks
-	Cached    CachedTokens      // what the usage tells of prefill's caches
-	Rewrite   upstream.Rewriter // changes what the client gets, nil if nothing is to be changed
+	Cached    CachedTokens      // prefill's count for the usage
+	Rewrite   upstream.Rewriter // changes what the client gets; may be nil
 	IDs       *proof.IDs        // takes the answer's token ids, nil if they are not compared
 	Choices   int               // of a chat or text completion, that the client asked for; 0 is 1
 }
@@ -71,11 +69,10 @@ type Asks struct {
 // ResponseID returns the id of the response to a leg, in the form that clients know.
 func ResponseID(leg string) string { return "resp_" + leg }
 
-// Turn is what the answer's turn is told, and asked, while the answer is read. No call comes for each event.
+// Turn is the turn of the answer, as the Reader uses it. It gets no call for each event.
 type Turn interface {
-	// FreshAsOf returns a moment at which nothing had arrived yet of what the last read returned.
+	// FreshAsOf returns a moment at which nothing of the last read's bytes had arrived.
 	FreshAsOf() time.Time
-	// Begun says that decode has begun the answer.
 	Begun()
 	// Passed says that decode works on the answer, and that its first event is about to be forwarded to the client.
 	Passed()
@@ -89,21 +86,20 @@ type Reader struct {
 	turn Turn
 	ending
 	progress
-	heldFinish []byte // the choices of the finish that is held back
+	heldFinish []byte // the choices of the held-back finish
 
 	ineligible string          // why the answer leaves no ticket, "" for nothing
 	finished   map[string]bool // the indexes of choices that have their finish, if there are several
-	id         []byte          // the id of the last event that was found to belong to the leg
+	id         []byte          // of the last event that was found to belong to the leg
 	params     []byte          // the last kv_transfer_params that are not null
 	began      time.Time       // a moment before a whole answer, or an event that is split, began to arrive; zero for other events
 	freshAsOf  time.Time       // a moment before the first event arrived that shows decode's end
 }
 
-// progress is how far an answer has come.
 type progress struct {
 	first   bool   // an event has been seen
 	waits   bool   // an event waits for the next one, or has waited
-	passed  bool   // an event has been forwarded to the client that shows that decode works on the answer
+	passed  bool   // an event that shows that decode works on the answer has been forwarded
 	done    bool   // decode has ended the answer: [DONE], the event that a dialect has for it, or a whole answer
 	over    bool   // nothing that matters is missing: each choice has its finish, or the last event of an API, or an error, has been seen
 	failed  bool   // the engine reported an error
@@ -111,12 +107,12 @@ type progress struct {
 	why     string // the message in that error
 	foreign bool   // the answer belongs to another request
 
-	totalled   bool // a usage that counts the prompt and all of the answer has been seen
-	unwritable bool // the connector has rewritten an event into something that can't be sent
+	totalled   bool // a usage of the prompt and all of the answer has been seen
+	unwritable bool // the connector has made an event that can't be sent
 }
 
-// Seen reports whether an event has been seen that shows that decode works on the answer. An event that opens an answer of Messages or
-// Responses does not: it comes before the KV is loaded.
+// Seen reports whether an event shows that decode works on the answer. An event that opens an answer of Messages or Responses does not: it
+// comes before the KV is loaded.
 func (p *progress) Seen() bool { return p.first }
 
 // Done reports whether decode's end of the answer has been read. [Reader.Observe] reads it before the client can see it.
@@ -125,19 +121,19 @@ func (p *progress) Done() bool { return p.done }
 // Foreign reports whether the answer belongs to another request.
 func (p *progress) Foreign() bool { return p.foreign }
 
-// Fault returns the status and the beginning of the message of the error that the engine has reported, 0 if it has reported none.
+// Fault returns the status and the beginning of the message of the engine's error, 0 for none.
 func (p *progress) Fault() (status int, message string) { return p.fault, p.why }
 
-// Unwritable reports whether the connector has rewritten an event into something that can't be sent.
+// Unwritable reports whether the connector has made an event that can't be sent.
 func (p *progress) Unwritable() bool { return p.unwritable }
 
-// Reset prepares the reader for the answer of a leg, of which no event has come.
+// Reset prepares the reader for a leg whose answer has not begun.
 func (a *Reader) Reset(leg *Leg, turn Turn) {
 	a.leg, a.turn, a.usage, a.began = leg, turn, Usage{-1, -1, -1}, leg.Arrived
 }
 
-// Relay returns how the stream of the answer is relayed: the reader observes each event, and kv_transfer_params are cut out. Where the
-// connector rewrites events, no event may pass unread.
+// Relay returns how the stream of the answer is relayed: the reader observes each event, and kv_transfer_params are cut out. If the connector
+// rewrites events, no event may pass unread.
 func (a *Reader) Relay() sse.Config {
 	cfg := sse.Config{
 		Strip: ParamsMember, Substance: substance, MaxEvent: sse.DefaultMaxEvent, Bounded: a.leg.Rewrite != nil,
@@ -164,14 +160,15 @@ func (a *Reader) Blank() []string {
 //nolint:gochecknoglobals // immutable table
 var blank = []string{ParamsMember, "prompt_token_ids", "token_ids", "input_messages", "output_messages"}
 
-// An event of more than a maximum and so many bytes for each of the leg is not read. Events repeat the request: the last one of Responses has
-// all of it, and with the ids that were asked for the ids and the text of the prompt. A token of a byte has an id of eight with its comma.
+// Longer events than a maximum plus a number of bytes for each byte of the leg are not read. Events repeat the request: the last one of
+// Responses has all of it, and with the ids that were asked for the ids and the text of the prompt. A token of a byte has an id of eight with
+// its comma.
 const (
 	maxResponseEvent = 8 << 20
 	perByte          = 8
 )
 
-// substance are the members of which an event of the completion endpoints must have one to be sent.
+// substance are the members of the completion endpoints' events; an event without any of them is not sent.
 //
 //nolint:gochecknoglobals // immutable table
 var substance = []string{"choices", "usage", "error"}
@@ -179,7 +176,7 @@ var substance = []string{"choices", "usage", "error"}
 // Begin notes the time at which the first byte of a split event arrives. The last byte may come much later, when decode has long finished.
 func (a *Reader) Begin() { a.began = a.turn.FreshAsOf() }
 
-// ends notes that the event shows that decode has finished. Decode's TTL runs from the first such event, so that later ones change nothing.
+// ends notes that the event shows that decode has finished. Decode's TTL runs from the first such event, so later ones change nothing.
 func (a *Reader) ends() {
 	switch {
 	case !a.freshAsOf.IsZero():
@@ -216,7 +213,6 @@ func (a *Reader) Observe(ev sse.Event) sse.Verdict {
 	return verdict
 }
 
-// belongs checks that an event with this id belongs to the leg's answer.
 func (a *Reader) belongs(id string) {
 	if rest, own := strings.CutSuffix(id, a.leg.RequestID); own && (strings.HasSuffix(rest, "-") || id == ResponseID(a.leg.RequestID)) {
 		a.id = append(a.id[:0], id...)
@@ -228,17 +224,16 @@ func (a *Reader) belongs(id string) {
 	}
 }
 
-// takes notes the reason why the answer leaves no ticket, unless it is "".
+// takes notes why the answer leaves no ticket; "" changes nothing.
 func (a *Reader) takes(why string) {
 	if why != "" {
 		a.ineligible = why
 	}
 }
 
-// maxWhy is how many bytes of an engine's error message are kept.
+// maxWhy bounds an engine's error message in bytes.
 const maxWhy = 256
 
-// fails notes the error that the engine reports, and its status.
 func (a *Reader) fails(failure []byte) {
 	why := rawjson.GetText(failure, "message")
 	a.failed, a.over, a.fault, a.why = true, true, http.StatusInternalServerError, why[:min(len(why), maxWhy)]
@@ -264,7 +259,7 @@ func (a *Reader) Unread(head []byte) {
 	a.passes()
 }
 
-// UnreadWhole notes that a whole answer passes unread, of which this is the beginning.
+// UnreadWhole notes that a whole answer with this beginning passes unread.
 func (a *Reader) UnreadWhole(head []byte) {
 	a.first, a.done, a.ineligible = true, true, Unparsable
 	a.ends()
@@ -275,7 +270,6 @@ func (a *Reader) UnreadWhole(head []byte) {
 	}
 }
 
-// passes notes that an event is about to be forwarded to the client.
 func (a *Reader) passes() {
 	if !a.passed {
 		a.passed = true
@@ -283,5 +277,5 @@ func (a *Reader) passes() {
 	}
 }
 
-// Over reports whether the client has got all of the answer when everything that was seen has been forwarded.
+// Over reports whether the client has all of the answer once all seen events are forwarded.
 func (a *Reader) Over() bool { return a.done && a.over }

@@ -11,12 +11,12 @@ import (
 // Unparsable is the reason why an answer that is not JSON leaves no ticket.
 const Unparsable = "unparsable"
 
-// Result is what an answer has shown. All of it may still change until the answer has ended.
+// Result is what an answer has shown. It may change until the answer has ended.
 type Result struct {
 	Finish       string // finish_reason in the words of the completion endpoints, "" if it was not seen
 	StopReason   bool   // a stop string or stop token ended the answer
 	Usage        Usage
-	Params       []byte    // the last kv_transfer_params that are not null, nil if there were none; a part of the answer
+	Params       []byte    // the last kv_transfer_params that are not null, a part of the answer; nil for none
 	FreshAsOf    time.Time // a moment before the first event arrived that shows decode's end, zero if none did
 	Ineligible   string    // why the answer leaves no ticket, "" for nothing
 	Completeness Completeness
@@ -40,14 +40,12 @@ func (a *Reader) Record(relayed sse.Stats) record.Answer {
 	}
 }
 
-// ending is how decode ended the answer.
 type ending struct {
 	finish     string // finish_reason
-	stopReason bool   // a stop string or stop token ended it
+	stopReason bool   // as in Result
 	usage      Usage
 }
 
-// closes reads how a choice ended, and reports whether it has.
 func (e *ending) closes(choice *choiceMembers) (finished bool) {
 	finish, finished := rawjson.Text(choice.finish)
 	if finished {
@@ -57,10 +55,9 @@ func (e *ending) closes(choice *choiceMembers) (finished bool) {
 	return finished
 }
 
-// Usage is the token counts that decode reported, -1 for each that it did not report.
+// Usage is the token counts that decode reported, -1 for each missing one.
 type Usage struct{ Prompt, Completion, Cached int }
 
-// read reads a usage, and reports whether it counts both prompt and answer.
 func (u *Usage) read(counts []byte) (both bool) {
 	prompt, completion := tell(&u.Prompt, counts, "prompt_tokens"), tell(&u.Completion, counts, "completion_tokens")
 	tell(&u.Cached, counts, "prompt_tokens_details", "cached_tokens")
@@ -76,14 +73,13 @@ func tell(n *int, raw []byte, path ...string) (ok bool) {
 	return ok
 }
 
-// Completeness says how much of decode's answer was seen by the time the reading of it ended. It decides, for every API and every way in
-// which the reading can end, whether the answer may leave a ticket or be handed back. Where it may not, the blocks that decode named are
-// released.
+// Completeness says how much of decode's answer was seen when its reading ended. It decides, for every API and every such end, whether the
+// answer may leave a ticket or be handed back. If not, decode's blocks are released.
 //
-// An answer is complete when its end was seen and, if a usage is due, the usage too. The usage is needed because it alone shows that an id
-// was lost or came twice: remote_num_tokens may be one less than the number of tokens.
+// An answer is complete when its end was seen and, if a usage is due, the usage too. Only the usage shows that an id was lost or came
+// twice: remote_num_tokens may be one less than the number of tokens.
 //
-// The columns of the table say what was seen last, the rows how the reading ended.
+// The columns of the table are what was seen last, the rows how the reading ended.
 //
 //	what was seen last                  the finish, no params   finish and params   the usage too   the end
 //	the end: [DONE], message_delta,
@@ -95,23 +91,21 @@ func tell(n *int, raw []byte, path ...string) (ok bool) {
 //	an error event                      incomplete              incomplete          incomplete      complete *
 //	the other leg fails                 incomplete              incomplete          incomplete      complete *
 //
-// Before the finish every answer is incomplete. Where the table says "uncounted *", an answer for which no usage is due is complete. Where
-// it says "complete *", an answer whose usage is due but did not come is uncounted. A usage is due for every answer except streams of the
-// completion endpoints for which neither the client nor this program asked for it (Asks.UsageDue). A stream that breaks while its client
-// waits is incomplete even if everything that matters was seen: the client can't take the text for the answer, and sends the turn again.
+// Before the finish every answer is incomplete. Where the table says "uncounted *", an answer without a due usage is complete. Where it
+// says "complete *", an answer whose due usage did not come is uncounted. A usage is due for every answer except streams of the completion
+// endpoints for which neither the client nor this program asked for it (Asks.UsageDue). A stream that breaks while its client waits is
+// incomplete even if everything that matters was seen: the client can't take the text for the answer, and sends the turn again.
 type Completeness int
 
 const (
-	// Incomplete says that the end of the answer was not seen.
+	// Incomplete says that the end was not seen.
 	Incomplete Completeness = iota
-	// Uncounted says that the end was seen, but the usage that is due was not.
+	// Uncounted says that the end was seen, but not the due usage.
 	Uncounted
 	// Complete says that the end was seen, and the usage if it is due.
 	Complete
 )
 
-// completeness returns the completeness of the answer as read so far. left says that the client has left, or that the program ends the
-// turn.
 func (a *Reader) completeness(left bool) Completeness {
 	// After the finish with the params vLLM sends nothing that matters except the usage.
 	end := a.done || left && a.finish != "" && a.params != nil

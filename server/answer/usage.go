@@ -11,32 +11,31 @@ import (
 )
 
 // CachedTokens is how many tokens of the prompt prefill took from its caches or read from decode, as it told with its hand-over. Clients look
-// for that number in the usage of their answer, but decode writes the usage, and decode counts what it read from prefill: all of the prompt.
-// So the answer's usage gets prefill's number. Nothing else of the answer is changed, and no usage is invented.
+// for that number in the usage of their answer. But decode writes the usage, and counts the tokens that it read from prefill: all of the
+// prompt. So the answer's usage gets prefill's number. No other part of the answer is changed, and no usage is invented.
 //
 //	API                    member                                               where
 //	chat, text completions usage.prompt_tokens_details.cached_tokens            every usage of the stream, the usage of a whole answer
 //	Responses              usage.input_tokens_details.cached_tokens             the last event, a whole response
 //	Messages               usage.cache_read_input_tokens, usage.input_tokens    message_start, message_delta, a whole message
 //
-// vLLM writes the members with --enable-prompt-tokens-details only; else they are null or absent, and are inserted as OpenAI and Anthropic
-// have them. In Messages input_tokens counts the prompt without what was read from or written to a cache, and the prompt is the sum of the
+// vLLM writes the members with --enable-prompt-tokens-details only; else they are null or absent, and are inserted as OpenAI and Anthropic have
+// them. In Messages input_tokens counts the prompt without tokens that were read from or written to a cache, and the prompt is the sum of the
 // three counts (docs.claude.com, prompt caching; vllm/entrypoints/anthropic/serving.py, 0.32). So input_tokens changes with
-// cache_read_input_tokens, and the sum stays. message_start of vLLM has no cache counts and all of the prompt in input_tokens; it is changed in
-// the same way, because clients read either event.
+// cache_read_input_tokens, and the sum stays. vLLM's message_start has no cache counts and all of the prompt in input_tokens; it is changed
+// too, because clients read either event.
 type CachedTokens struct {
 	Told   bool // prefill has told the number; else decode's bytes stay
 	Tokens int
 }
 
-// valueEdit replaces a range of an answer's bytes.
 type valueEdit struct {
 	rawjson.Span
 	with []byte
 }
 
-// tellCached makes the usage in an event tell prefill's number. path leads to the usage. vLLM writes the usage behind the choices, so that an
-// event that ends in a list of objects has none; to search it for the name would take 60 ns.
+// tellCached puts prefill's number into the usage of an event; path leads to the usage. vLLM writes the usage behind the choices, so an event
+// that ends in a list of objects has none; to search it for the name would take 60 ns.
 func (a *Reader) tellCached(ev sse.Event, path ...string) {
 	if !a.leg.Cached.Told || bytes.HasSuffix(ev.Data, []byte("}]}")) || !rawjson.MayHave(ev.Data, "usage", "{") {
 		return
@@ -46,7 +45,6 @@ func (a *Reader) tellCached(ev sse.Event, path ...string) {
 	}
 }
 
-// nulled appends changes that put null in place of values.
 func nulled(edits []valueEdit, values []rawjson.Span) []valueEdit {
 	for _, value := range values {
 		edits = append(edits, valueEdit{value, []byte("null")})
@@ -65,9 +63,8 @@ func edited(answer []byte, edits []valueEdit) rawjson.Pieces {
 	return append(pieces, answer[done:])
 }
 
-// edits returns the changes after which the usage of an event or a whole answer tells prefill's number. They are none if the usage does not
-// count the prompt, or is of another shape than those above. data must be valid JSON, and of members with equal names the last counts, as
-// for most parsers.
+// edits returns the changes that put prefill's number into the usage of an event or a whole answer. There are none if the usage does not count
+// the prompt, or is of another shape than above. data must be valid JSON. The last of members with equal names counts, as for most parsers.
 func (c CachedTokens) edits(api body.API, data []byte, path ...string) []valueEdit {
 	if !c.Told {
 		return nil
@@ -89,7 +86,6 @@ func (c CachedTokens) edits(api body.API, data []byte, path ...string) []valueEd
 	return c.openAI(data, usage, "prompt_tokens", "prompt_tokens_details")
 }
 
-// openAI changes, or inserts, cached_tokens in the details of a usage.
 func (c CachedTokens) openAI(data []byte, usage rawjson.Span, prompt, details string) []valueEdit {
 	var found [2]rawjson.Span
 	members, ok := findMembers(data, usage, found[:], prompt, details)
@@ -131,7 +127,7 @@ func (c CachedTokens) messages(data []byte, usage rawjson.Span) (edits []valueEd
 			return nil
 		}
 	}
-	uncreated := counts[0] + counts[1] // of the prompt, what no cache was written with
+	uncreated := counts[0] + counts[1] // tokens of the prompt that no cache was written with
 	n := min(c.Tokens, uncreated)
 	edits = replacement(nil, data, found[0], uncreated-n)
 	if found[1].To == 0 {
@@ -140,7 +136,6 @@ func (c CachedTokens) messages(data []byte, usage rawjson.Span) (edits []valueEd
 	return replacement(edits, data, found[1], n)
 }
 
-// replacement appends the change of a value to n, unless it is n.
 func replacement(edits []valueEdit, data []byte, value rawjson.Span, n int) []valueEdit {
 	if with := strconv.Itoa(n); with != string(data[value.From:value.To]) {
 		return append(edits, valueEdit{value, []byte(with)})
@@ -148,7 +143,6 @@ func replacement(edits []valueEdit, data []byte, value rawjson.Span, n int) []va
 	return edits
 }
 
-// insertion adds a member at the end of an object that has so many.
 func insertion(object rawjson.Span, members int, name, value string) valueEdit {
 	with := `"` + name + `":` + value + "}"
 	if members > 0 {
@@ -167,11 +161,10 @@ func count(data []byte, value rawjson.Span) (n int, ok bool) {
 	return n, ok && n >= 0 && n <= maxCount
 }
 
-// maxCount bounds the counts of tokens that are read. Sums of a few can't overflow.
+// maxCount bounds the counts of tokens. Sums of a few can't overflow.
 const maxCount = 1 << 40
 
-// findMembers finds members of the object that begins at the span, and returns how many it has in all. What is not found gets the zero Span.
-// ok is false if there is no object.
+// findMembers returns the number of all members. A missing one gets the zero Span. ok is false if there is no object.
 func findMembers(data []byte, object rawjson.Span, found []rawjson.Span, names ...string) (members int, ok bool) {
 	clear(found)
 	s := rawjson.Scanner{Data: data, Pos: object.From}
@@ -194,12 +187,11 @@ func findMembers(data []byte, object rawjson.Span, found []rawjson.Span, names .
 }
 
 // The client must not see that this program asked for the usage of its stream. The usage is needed because remote_num_tokens alone does not
-// show that an output id was lost or came twice. With include_usage, vLLM 0.32 sends one more event after the finish. That event has the
-// usage, and also the system_fingerprint that the finish would otherwise have (chat_completion/serving.py, completion/serving.py). So the
-// finish is held back, and the later event goes out in its place, with the choice of the finish and without the usage. The client then sees
-// the finish that a stock engine would have sent.
+// show that an output id was lost or came twice. With include_usage, vLLM 0.32 sends one more event after the finish, with the usage and the
+// system_fingerprint that the finish would otherwise have (chat_completion/serving.py, completion/serving.py). So the finish is held back, and
+// the later event goes out in its place, with the choice of the finish and without the usage: a stock engine's finish.
 
-// holdFinish reports whether an event with these choices and this finish_reason is the finish; if it is, holdFinish keeps its choices.
+// holdFinish reports whether an event with these choices and this finish_reason is the finish; if so, it keeps the choices.
 func (a *Reader) holdFinish(data, choices, reason []byte) bool {
 	if rawjson.Kind(reason) != '"' || a.heldFinish != nil {
 		return false
@@ -213,8 +205,7 @@ func (a *Reader) holdFinish(data, choices, reason []byte) bool {
 	return true
 }
 
-// resumeFinish turns the event with the usage into the finish that was held back. If that can't be done, it drops the event, and the held
-// finish goes out as it came.
+// resumeFinish makes the held-back finish of the event with the usage. If it can't, it drops the event, and the finish goes out as it came.
 func (a *Reader) resumeFinish(ev sse.Event) sse.Verdict {
 	var edits rawjson.Edits
 	edits.Set("choices", a.heldFinish)
@@ -228,8 +219,7 @@ func (a *Reader) resumeFinish(ev sse.Event) sse.Verdict {
 	return sse.Supersede
 }
 
-// replaceData replaces an event's data by an object on one line. JSON strings contain no line ends, so the line ends between several data
-// lines can be removed.
+// replaceData writes the object on one line: JSON strings contain no line ends, so those between several data lines can go.
 func replaceData(ev sse.Event, object []byte) bool {
 	object = bytes.ReplaceAll(object, []byte("\n"), nil)
 	if ev.Supplant(object) {

@@ -1,5 +1,5 @@
-// Package apierror decides what clients learn of a failure: it maps errors to a status, a code and a message, in the shape that clients of
-// each API know. Nothing that it returns has hosts or addresses of engines, or Go's error strings.
+// Package apierror decides what clients learn of a failure: it maps errors to a status, a code and a message, in the shape of each API.
+// Nothing that it returns has hosts or addresses of engines, or Go's error strings.
 package apierror
 
 import (
@@ -22,16 +22,14 @@ type Error struct {
 	Code       string `json:"code"`
 }
 
-// Error returns the message.
 func (e *Error) Error() string { return e.Message }
 
-// marshal returns the JSON of a value of strings and numbers, which always has one.
 func marshal(value any) []byte {
 	text, _ := json.Marshal(value)
 	return text
 }
 
-// BadRequest returns the error for a wrong member of a request, param, or for the whole request where param is "".
+// BadRequest is the error for a wrong member, param, or for the whole request where param is "".
 func BadRequest(param, code, message string) *Error {
 	e := &Error{Status: http.StatusBadRequest, Message: message, Type: "invalid_request_error", Code: code}
 	if param != "" {
@@ -40,20 +38,19 @@ func BadRequest(param, code, message string) *Error {
 	return e
 }
 
-// Refused returns the error for a request that would fail again.
+// Refused is the error for a request that would fail again.
 func Refused(status int, code, message string) *Error {
 	return &Error{Status: status, Message: message, Type: "invalid_request_error", Code: code}
 }
 
-// Unavailable returns the error for a request that may succeed in a second.
+// Unavailable is the error for a request that may succeed in a second.
 func Unavailable(code, message string) *Error {
 	return &Error{Status: http.StatusServiceUnavailable, RetryAfter: "1", Message: message, Type: "server_error", Code: code}
 }
 
-// maxModelName bounds how many bytes of a client's model name an error repeats.
 const maxModelName = 256
 
-// NoModel returns the error of a turn whose model no instance serves, in vLLM's words (entrypoints/openai/models/serving.py).
+// NoModel is the error of a turn whose model no instance serves, in vLLM's words (entrypoints/openai/models/serving.py).
 func NoModel(model string) *Error {
 	model = strings.ToValidUTF8(model[:min(len(model), maxModelName)], "")
 	return &Error{
@@ -76,7 +73,7 @@ func (e *Error) Write(w http.ResponseWriter, api body.API) {
 	_, _ = w.Write(e.Body(api)) // a failure means that the client has left
 }
 
-// Body returns the JSON of an error in the form that clients of an API know: OpenAI's error object, or on Messages Anthropic's
+// Body returns the JSON of an error in an API's form: OpenAI's error object, or on Messages Anthropic's
 // {"type":"error","error":{"type","message"}}, whose types are a small closed set (docs.anthropic.com, errors).
 func (e *Error) Body(api body.API) []byte {
 	if api != body.Messages {
@@ -109,7 +106,6 @@ func (e *Error) Event(api body.API, before int64) []byte {
 	return sse.AppendError(nil, e.Body(api))
 }
 
-// anthropicType returns Anthropic's error type for a status.
 func anthropicType(status int) string {
 	switch status {
 	case http.StatusUnauthorized:

@@ -21,7 +21,7 @@ import (
 	"carryover/upstream/body"
 )
 
-// Mapper maps failures to what clients learn of them.
+// Mapper maps failures to errors for clients.
 type Mapper struct {
 	Delay  func() time.Duration // how long turns have waited recently for a slot
 	Hidden func() []string      // a new list of the hosts and addresses that no client may see
@@ -66,7 +66,6 @@ func (m *Mapper) Map(err error) *Error {
 	return &Error{Status: http.StatusInternalServerError, Message: "Internal error.", Type: "server_error", Code: "internal"}
 }
 
-// fromRequest shapes what a client did wrong.
 func fromRequest(wrong *request.Error) *Error {
 	if wrong.Status == http.StatusServiceUnavailable {
 		return Unavailable(wrong.Code, wrong.Message)
@@ -76,7 +75,7 @@ func fromRequest(wrong *request.Error) *Error {
 	return e
 }
 
-// maxRetryIn is the longest time for which a client is asked to stay away. A queue is empty long before.
+// maxRetryIn bounds Retry-After. A queue is empty long before.
 const maxRetryIn = 30 * time.Second
 
 // crowded refuses a request that gets no slot. Retry-After is about as long as turns have waited recently.
@@ -111,8 +110,7 @@ func (m *Mapper) fromLeg(leg *upstream.LegError) *Error {
 	return failed
 }
 
-// fromStatus maps an engine's status. An error that the client can mend is passed on with the engine's message. Every other status is a
-// failure of the deployment.
+// fromStatus passes on an error that the client can correct. Every other status is a failure of the deployment.
 func (m *Mapper) fromStatus(leg *upstream.LegError, failed *Error) *Error {
 	switch leg.Status {
 	case http.StatusBadRequest, http.StatusNotFound, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity:
@@ -128,7 +126,7 @@ func (m *Mapper) fromStatus(leg *upstream.LegError, failed *Error) *Error {
 		}
 		return e
 	case http.StatusUnauthorized, http.StatusForbidden:
-		if leg.Forwarded { // the client sent the key and can mend it, so that it gets OpenAI's error; clients would retry a 502
+		if leg.Forwarded { // the client sent the key and can correct it, so it gets OpenAI's error; clients would retry a 502
 			return Refused(leg.Status, "invalid_api_key", "The engines do not accept the API key of the request.")
 		}
 		failed.Code = "upstream_auth"
@@ -140,7 +138,7 @@ func (m *Mapper) fromStatus(leg *upstream.LegError, failed *Error) *Error {
 	return failed
 }
 
-// retryAfter returns an engine's Retry-After if it is between 0 and 300 seconds, else "1".
+// retryAfter accepts 0 to 300 seconds, else it returns "1".
 func retryAfter(value string) string {
 	if n, err := strconv.Atoi(value); err == nil && n >= 0 && n <= 300 {
 		return value
@@ -148,7 +146,6 @@ func retryAfter(value string) string {
 	return "1"
 }
 
-// redact removes control characters and hidden names from an engine's message.
 func (m *Mapper) redact(message string) string {
 	message = strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) && r != '\n' {

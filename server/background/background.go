@@ -21,8 +21,8 @@ const AbandonDelay = 5 * time.Second
 type Group struct {
 	logger *slog.Logger
 	work   sync.WaitGroup
-	ctx    context.Context         //nolint:containedctx // ends all turns at shutdown; it belongs to no request
-	end    context.CancelCauseFunc // ends ctx
+	ctx    context.Context //nolint:containedctx // ends all turns at shutdown; it belongs to no request
+	end    context.CancelCauseFunc
 }
 
 // New returns a group without work.
@@ -32,7 +32,7 @@ func New(logger *slog.Logger) *Group {
 	return g
 }
 
-// Context returns the context that ends when the group is abandoned. It is the parent of what must not outlive the server.
+// Context ends when the group is abandoned. It is the parent of all that must not outlive the server.
 func (g *Group) Context() context.Context { return g.ctx }
 
 // Abandon ends the group's context with ErrShuttingDown. Work that has begun ends by itself.
@@ -46,8 +46,8 @@ func (g *Group) Run(what, id string, work func()) {
 	})
 }
 
-// Repeat starts a task, which has a round once per period and whenever early, which may be nil, receives a value. It ends when the group is
-// abandoned. A panic ends one round only.
+// Repeat runs round once per period, and whenever early, which may be nil, receives a value, until the group is abandoned. A panic ends one
+// round only.
 func (g *Group) Repeat(name string, period time.Duration, early <-chan struct{}, round func(context.Context)) {
 	g.Run("task", name, func() {
 		tick := time.NewTicker(period)

@@ -1,10 +1,9 @@
 // Package connlimit bounds the connections of clients. It promises that
 //
-//   - the number of open connections is bounded. At the bound a new one takes the place of the one that has been idle, or has sent nothing,
-//     for longest, as nginx reuses connections when worker_connections are used up; it waits to be accepted only while every open one is
-//     being served;
-//   - a connection that serves a request is never closed. A request that arrives at the moment in which its idle connection is closed is
-//     lost, as with every server that closes idle connections.
+//   - the number of open connections is bounded. At the bound a new one replaces the one that has been idle, or has sent nothing, for
+//     longest, as nginx does when worker_connections are used up. It waits to be accepted only while every open one is being served;
+//   - a connection that serves a request is never closed. A request that arrives while its idle connection is closed is lost, as with
+//     every server that closes idle connections.
 package connlimit
 
 import (
@@ -20,22 +19,21 @@ type Listener struct {
 	most int
 
 	mu     sync.Mutex // guards the rest, and the fields of connections
-	freed  sync.Cond  // signals that a connection was closed or became idle, or that the listener was closed
+	freed  sync.Cond  // a connection was closed or became idle, or the listener was closed
 	open   int
-	idle   list.List // of *conn; the one that has been idle for longest is first
+	idle   list.List // of *conn, the longest idle first
 	shed   uint64
 	closed bool
 }
 
-// conn is one of the open connections.
 type conn struct {
 	net.Conn
 	listener *Listener
-	left     bool          // it is no longer one of the open connections
-	idle     *list.Element // its place among the idle ones, nil while it serves a request
+	left     bool          // closed
+	idle     *list.Element // nil while it serves a request
 }
 
-// Listen returns a listener with at most so many open connections of inner.
+// Listen bounds the open connections of inner.
 func Listen(inner net.Listener, most int) *Listener {
 	l := &Listener{Listener: inner, most: most}
 	l.freed.L = &l.mu
@@ -86,7 +84,6 @@ func (l *Listener) Shed() uint64 {
 	return l.shed
 }
 
-// Close closes the connection, and makes room for another one.
 func (c *conn) Close() error {
 	c.listener.mu.Lock()
 	c.listener.leaves(c)
@@ -94,7 +91,7 @@ func (c *conn) Close() error {
 	return c.Conn.Close()
 }
 
-// rests marks an open connection as idle. The caller holds l.mu.
+// rests and works mark a connection as idle or busy. The caller holds l.mu.
 func (l *Listener) rests(c *conn) {
 	if !c.left && c.idle == nil {
 		c.idle = l.idle.PushBack(c)
@@ -102,7 +99,6 @@ func (l *Listener) rests(c *conn) {
 	}
 }
 
-// works marks a connection as busy. The caller holds l.mu.
 func (l *Listener) works(c *conn) {
 	if c.idle != nil {
 		l.idle.Remove(c.idle)
@@ -120,7 +116,7 @@ func (l *Listener) leaves(c *conn) {
 	}
 }
 
-// ConnState is the hook of http.Server that reports what a connection does.
+// ConnState is the hook of http.Server that reports the state of a connection.
 func (l *Listener) ConnState(serving net.Conn, state http.ConnState) {
 	c, ok := serving.(*conn)
 	if !ok {

@@ -1,9 +1,9 @@
-// Package events keeps the last events of a replica for operators: quarantines, pairs that are left alone, drains, reloads, engines that go
-// and come back, outages of the ticket store. Whoever notices an event tells it as one plain sentence, through a function that it is
-// given (List.Teller). A List promises that
+// Package events keeps the last events of a replica for operators: quarantines, stopped pairs, drains, reloads, engines that go and come
+// back, outages of the ticket store. The code that notices an event passes one plain sentence to a function that List.Teller made. A List
+// promises that
 //
 //   - its memory is bounded, whatever happens, and how often;
-//   - to tell it of an event takes a lock for some microseconds, and waits for no reader.
+//   - adding an event takes a lock for some microseconds, and waits for no reader.
 package events
 
 import (
@@ -22,17 +22,16 @@ const (
 	Stop       Kind = "stop"       // tickets between a pair are stopped for a while, or used again
 	Drain      Kind = "drain"      // an instance, or this replica, gets no new turns
 	Reload     Kind = "reload"     // the configuration was read again
-	Engine     Kind = "engine"     // an engine came, went, was restarted, or is avoided, and when that is over
+	Engine     Kind = "engine"     // an engine came, went or was restarted, or is avoided or not any more
 	Store      Kind = "store"      // the ticket store does not answer, or does again
 )
 
-// Bounds of a list.
 const (
 	most     = 100 // events
 	mostText = 300 // bytes of a sentence
 )
 
-// Event is one event, or one that has happened several times in the same words.
+// Event is one event, or several in the same words.
 type Event struct {
 	At    time.Time `json:"at"` // when it happened last
 	Kind  Kind      `json:"kind"`
@@ -44,15 +43,15 @@ type Event struct {
 type List struct {
 	mu     sync.Mutex // guards the rest
 	events []Event    // oldest first
-	told   uint64     // how often the list was told of an event
+	told   uint64     // events ever added
 }
 
-// Teller returns a function that tells the list of events of a kind, as one sentence each. The sentence must not hold anything of a client.
+// Teller returns a function that adds events of a kind, one sentence each. The sentence must hold nothing of a client.
 func (l *List) Teller(kind Kind) func(sentence string) {
 	return func(sentence string) { l.add(Event{time.Now(), kind, clip(sentence), 1}) }
 }
 
-// add appends an event. An equal one moves to the end, so that an engine that is restarted again and again pushes nothing else out.
+// add appends an event. An equal one moves to the end, so that an engine that restarts often pushes nothing else out.
 func (l *List) add(e Event) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -67,8 +66,7 @@ func (l *List) add(e Event) {
 	l.told++
 }
 
-// Newest returns the events, newest first, and how often the list has been told of one. If that is as often as the caller knows, it returns
-// no events: they are the same as before.
+// Newest returns the events, newest first, and how many were ever added. If that is the number that the caller knows, it returns no events.
 func (l *List) Newest(known uint64) (events []Event, told uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -8,21 +8,19 @@ import (
 
 // line is the turns that wait for slots of one class. The queue's lock guards it.
 type line struct {
-	tenants []*tenant          // a heap, the one to be served next first
+	tenants []*tenant          // a heap, the next to be served first
 	named   map[string]*tenant // the same by name
-	told    *waiter            // the turn that was told to try and has not reported the result yet, nil if there is none
+	told    *waiter            // the turn that was told to try and has not reported the result yet
 	again   bool               // a slot was freed since then
 }
 
-// tenant is the turns of one tenant in a line.
 type tenant struct {
 	name  string
-	slots int        // slots of the class that the tenant holds
+	slots int
 	turns *list.List // of *waiter, the longest waiting first
-	at    int        // its index in line.tenants
+	at    int
 }
 
-// waiter is a turn in a line.
 type waiter struct {
 	claim   Claim
 	line    *line
@@ -38,7 +36,7 @@ func newLine() *line { return &line{named: map[string]*tenant{}} }
 // Len, Less, Swap, Push and Pop make a heap of the tenants.
 func (l *line) Len() int { return len(l.tenants) }
 
-// Less reports whether one tenant is served before another: it holds fewer slots, or as many and has waited for longer.
+// Less serves the tenant with fewer slots first, and of two with as many the one that has waited for longer.
 func (l *line) Less(i, j int) bool {
 	a, b := l.tenants[i], l.tenants[j]
 	if a.slots != b.slots {
@@ -47,20 +45,17 @@ func (l *line) Less(i, j int) bool {
 	return a.oldest().came < b.oldest().came
 }
 
-// Swap keeps each tenant's index.
 func (l *line) Swap(i, j int) {
 	l.tenants[i], l.tenants[j] = l.tenants[j], l.tenants[i]
 	l.tenants[i].at, l.tenants[j].at = i, j
 }
 
-// Push is for package heap.
 func (l *line) Push(t any) {
 	added := t.(*tenant)
 	added.at = len(l.tenants)
 	l.tenants = append(l.tenants, added)
 }
 
-// Pop is for package heap.
 func (l *line) Pop() any {
 	last := len(l.tenants) - 1
 	t := l.tenants[last]
@@ -72,7 +67,7 @@ func (l *line) Pop() any {
 func (t *tenant) oldest() *waiter { return t.turns.Front().Value.(*waiter) }
 func (t *tenant) newest() *waiter { return t.turns.Back().Value.(*waiter) }
 
-// waitingOf is how many turns of a tenant wait. A nil line is an empty one.
+// waitingOf is how many turns of a tenant wait. l may be nil.
 func (l *line) waitingOf(name string) int {
 	if l == nil || l.named[name] == nil {
 		return 0
@@ -80,7 +75,6 @@ func (l *line) waitingOf(name string) int {
 	return l.named[name].turns.Len()
 }
 
-// all lists the turns.
 func (l *line) all() (all []*waiter) {
 	for _, t := range l.tenants {
 		for e := t.turns.Front(); e != nil; e = e.Next() {
@@ -90,7 +84,7 @@ func (l *line) all() (all []*waiter) {
 	return all
 }
 
-// add puts a turn behind those of its tenant, which holds so many slots.
+// add puts a turn behind its tenant's others. slots is the number that the tenant holds.
 func (l *line) add(w *waiter, slots int) {
 	t := l.named[w.claim.Tenant]
 	if t == nil {
@@ -103,7 +97,6 @@ func (l *line) add(w *waiter, slots int) {
 	w.element = t.turns.PushBack(w)
 }
 
-// remove takes a turn out.
 func (l *line) remove(w *waiter) {
 	t := l.named[w.claim.Tenant]
 	t.turns.Remove(w.element)
@@ -116,7 +109,7 @@ func (l *line) remove(w *waiter) {
 	delete(l.named, t.name)
 }
 
-// wake tells the turn that is to be served next to try. Where one was told before, that one tries again.
+// wake tells the next turn to try. A turn that was told before tries again.
 func (l *line) wake() {
 	if l.told != nil {
 		l.again = true
@@ -129,7 +122,7 @@ func (l *line) wake() {
 	}
 }
 
-// hold changes how many slots a claim has. Its caller holds q.mu, and so do the callers of the methods below that do not lock it.
+// hold changes how many slots a claim has. The caller holds q.mu, as for all methods below that do not lock it.
 func (q *Queue) hold(c Claim, change int) {
 	slots := q.slots[c] + change
 	if slots == 0 {
@@ -156,8 +149,8 @@ func (q *Queue) remove(w *waiter) {
 	}
 }
 
-// displace makes a turn of this claim fit by turning away the newest turn of the tenant with the most turns in a line. It reports false if
-// the claim's tenant has as many turns in its line, or one fewer.
+// displace makes room for a turn of this claim: it turns away the newest turn of the tenant with the most turns in a line. It reports false
+// if the claim's tenant has as many turns in its line, or one fewer.
 func (q *Queue) displace(c Claim) bool {
 	var most *tenant
 	for _, l := range q.lines {

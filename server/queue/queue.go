@@ -25,22 +25,18 @@ import (
 	"time"
 )
 
-// Why a turn gets no slot.
+// A turn gets no slot for these reasons.
 var (
-	// ErrFull: no more turns may wait.
-	ErrFull = errors.New("queue is full")
-	// ErrTimeout: the turn may not wait any longer.
+	ErrFull    = errors.New("queue is full")
 	ErrTimeout = errors.New("no place in time")
-	// ErrTenant: the tenant may not have more turns.
-	ErrTenant = errors.New("tenant is at its limit")
-	// ErrClosed: the queue is closed.
-	ErrClosed = errors.New("queue is closed")
+	ErrTenant  = errors.New("tenant is at its limit")
+	ErrClosed  = errors.New("queue is closed")
 )
 
 // Config bounds a Queue. Its zero value lets no turn wait.
 type Config struct {
 	MaxWaiting   int           // turns that wait at once
-	Timeout      time.Duration // how long one may wait, all its waits together
+	Timeout      time.Duration // bounds all waits of a turn together
 	MaxPerTenant int           // slots of one class that a tenant may hold and wait for; 0 is no limit
 }
 
@@ -54,9 +50,9 @@ type Queue struct {
 	mu     sync.Mutex // guards the rest. It is not held while try is called
 	cfg    Config
 	closed bool
-	slots  map[Claim]int    // slots of each claim that has any
-	lines  map[string]*line // class -> its line, if turns wait in it
-	came   uint64           // how many turns have ever waited; it numbers them in the order in which they came
+	slots  map[Claim]int    // without zeros
+	lines  map[string]*line // by class, without empty ones
+	came   uint64           // numbers the turns in the order in which they came
 	delay  time.Duration    // how long turns have waited recently
 }
 
@@ -76,8 +72,8 @@ func (q *Queue) Configure(cfg Config) {
 // took a slot; it may lock and must not wait. waited is how long the turn has waited for other slots before; took is how long it waited for
 // this one.
 //
-// The error is ErrTenant, ErrFull, ErrTimeout or ErrClosed, or the cause of ctx. Where no turn of the class waits, try decides
-// before any of the last three.
+// The error is ErrTenant, ErrFull, ErrTimeout or ErrClosed, or the cause of ctx. If no turn of the class waits, try decides before any of
+// the last three.
 func (q *Queue) Wait(ctx context.Context, c Claim, waited time.Duration, try func() bool) (took time.Duration, err error) {
 	first, err := q.begin(c)
 	if err != nil {
@@ -131,7 +127,6 @@ func (q *Queue) attempt(c Claim, try func() bool) bool {
 	return took
 }
 
-// enter puts a turn in the line of its class, and returns how long it may wait.
 func (q *Queue) enter(c Claim, waited time.Duration) (*waiter, time.Duration, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -157,8 +152,8 @@ func (q *Queue) enter(c Claim, waited time.Duration) (*waiter, time.Duration, er
 	q.came++
 	w := &waiter{claim: c, line: l, came: q.came, told: make(chan error, 1)}
 	l.add(w, q.slots[c])
-	// Of what is freed after this, Freed tells the line. What was freed before, a try sees that begins after it: where the
-	// line is older, Freed has seen to that, and where it was opened just now the turn itself does.
+	// Freed wakes the line for slots that are freed after this. A try that begins after this sees slots that were freed before: in an older
+	// line Freed has seen to that, in a new one the turn itself tries.
 	q.waiting.Add(1)
 	if opened {
 		l.wake()
@@ -166,7 +161,6 @@ func (q *Queue) enter(c Claim, waited time.Duration) (*waiter, time.Duration, er
 	return w, left, nil
 }
 
-// await waits until the turn has a slot, or may not wait any longer.
 func (q *Queue) await(ctx context.Context, w *waiter, left time.Duration, try func() bool) error {
 	began := time.Now()
 	timer := time.NewTimer(left)
@@ -205,12 +199,12 @@ func (q *Queue) Leave(c Claim) {
 	q.hold(c, -1)
 }
 
-// Freed has turns try again; it is called after something has been freed that turns may wait for. Of each class one turn at a
-// time is told to try. If it gets its place the next one is told, and if not the class waits on.
+// Freed makes turns try again; it is called after something has been freed that turns may wait for. In each class one turn at a time is told
+// to try. If it gets a slot the next one is told, and if not the class waits on.
 //
-// No wake-up is lost. A turn is counted in waiting before it tries, and what is freed is free before waiting is read here. So
-// either the turn is seen here, or its try sees what was freed. A turn that was told and has not found out yet tries once more
-// (line.again), and one that leaves instead of trying has the next one told (quit).
+// No wake-up is lost. A turn is counted in waiting before it tries, and a slot is free before waiting is read here. So either the turn is
+// seen here, or its try sees the slot. A turn that was told and has not found out yet tries once more (line.again), and one that leaves
+// instead of trying passes the call on (quit).
 func (q *Queue) Freed() {
 	if q.waiting.Load() == 0 {
 		return
@@ -240,13 +234,13 @@ func (q *Queue) Close() {
 // Waiting returns how many turns wait.
 func (q *Queue) Waiting() int { return int(q.waiting.Load()) }
 
-// Delay returns how long turns have recently waited until they got a slot or their time was over. A client that tries again may expect as
-// much. It is meaningless while no turn waits.
+// Delay returns how long turns have recently waited until they got a slot or their time was over, as an estimate for a client that tries
+// again. It is meaningless while no turn waits.
 func (q *Queue) Delay() time.Duration {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.delay
 }
 
-// waitedFor adds a wait to the recent ones. The caller holds q.mu.
+// waitedFor needs q.mu.
 func (q *Queue) waitedFor(d time.Duration) { q.delay += (d - q.delay) / 8 }

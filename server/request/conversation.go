@@ -12,36 +12,35 @@ import (
 	"carryover/upstream/body"
 )
 
-// maxConversationID is the length in bytes of the longest id. The id is only ever hashed; the bound keeps headers and logs short.
+// maxConversationID bounds an id in bytes. The id is only ever hashed; the bound keeps headers and logs short.
 const maxConversationID = 512
 
-// Conversation says under which conversation tickets of a turn are stored and looked up.
+// Conversation says under which conversation a turn's tickets are stored and looked up.
 type Conversation struct {
 	Known  bool   // an id was given, or the content names the conversation
 	Off    bool   // the client wants no look-up and nothing stored
 	Final  bool   // this turn is the last
-	Source string // where the id was found, SourceContent for a conversation without one, "" if it is not known
-	// Key is the key under which the turn's ticket is stored. Earlier has the other keys under which tickets of the conversation may be,
-	// newest first, at most body.MaxEarlier; it is nil if there is an id.
+	Source string // where the id was found, SourceContent for a conversation without one, "" if not known
+	// Key is the key under which the turn's ticket is stored. Earlier has the other keys of the conversation's tickets, newest first, at most
+	// body.MaxEarlier; it is nil if there is an id.
 	Key     convcache.Key
 	Earlier []convcache.Key
-	// Narrow and Content are those of an id, zero if there is none, or no text of a user. Narrow is the key of the id's conversations that
-	// begin with the same text: the ticket is stored there, and Key has tickets of turns without a text. Content has the keys by content,
-	// newest first.
+	// Narrow and Content belong to an id; they are zero without one, or without a text of a user. Narrow is the key of the id's conversations
+	// that begin with the same text: the ticket is stored there, and Key has tickets of turns without a text. Content has the keys by
+	// content, newest first.
 	Narrow  convcache.Key
 	Content []convcache.Key
-	Answers int                // that the conversation has, each behind another text of a user; 0 if the API does not show them
+	Answers int                // of the conversation, each behind another text of a user; 0 if the API does not show them
 	ID      convcache.ClientID // the hash of the client's id alone, by which operators find its turns
-	Name    string             // names the conversation to operators, equally in all of its turns; "" if it is not known
+	Name    string             // names the conversation to operators, equally in all of its turns; "" if not known
 	Tenant  string             // "" for none
 	// Affinity is the routing key: equal for the turns of a conversation, "" without an id. Without one, tickets and notes say where the
 	// conversation's KV is.
 	Affinity string
 }
 
-// clientHeaders are the headers by which known front ends and agents name a
-// conversation, in the order in which they are tried. They are spelled as in net/http: a look-up by any other spelling would convert the name
-// each time.
+// clientHeaders are the headers by which known front ends and agents name a conversation, in the order in which they are tried. They are
+// spelled as in net/http: any other spelling would be converted at each look-up.
 //
 //nolint:gochecknoglobals // immutable table
 var clientHeaders = []string{
@@ -53,7 +52,6 @@ var clientHeaders = []string{
 // subAgentHeader names a child of an agent. Children send their parent's conversation id with prompts of their own.
 const subAgentHeader = "X-Claude-Code-Agent-Id"
 
-// Headers by which a client describes a turn, apart from its conversation.
 const (
 	// TaskHeader names a task that a front end runs for itself under the id of a conversation: a title, tags, a search query. Such a prompt
 	// is not a turn of the conversation.
@@ -64,15 +62,14 @@ const (
 	reuseHeader = "X-Kv-Reuse"
 )
 
-// off reports whether a client wants no look-up and nothing stored. An empty task counts as no task, because some front ends fill the
-// header from a template. Open WebUI before 0.9.7 sends the unfilled template ({{…}}) with every turn; that counts as no task too.
+// off reports whether a client wants no look-up and nothing stored. An empty task counts as no task, because some front ends fill the header
+// from a template; so does the unfilled template ({{…}}) that Open WebUI before 0.9.7 sends with every turn.
 func off(header http.Header) bool {
 	task := strings.TrimSpace(header.Get(TaskHeader))
 	return task != "" && !strings.Contains(task, "{{") || strings.EqualFold(strings.TrimSpace(header.Get(reuseHeader)), "off")
 }
 
-// identify finds the conversation of a request. A malformed conversation_id is an error, because that member is this program's own; any
-// other malformed source is skipped.
+// identify skips a malformed source, except conversation_id: that member is this program's own, so it is an error.
 func (i *Reader) identify(r *http.Request, req *body.Request, tenant string) (Conversation, error) {
 	c := Conversation{Tenant: tenant, Final: strings.EqualFold(strings.TrimSpace(r.Header.Get(FinalHeader)), "true")}
 	raw, present := req.Member("conversation_id")
@@ -105,7 +102,6 @@ func (i *Reader) identify(r *http.Request, req *body.Request, tenant string) (Co
 	return c, nil
 }
 
-// conversationID reads the id from one source, "" if the source has none.
 func conversationID(source string, header http.Header, req *body.Request) string {
 	switch source {
 	case "conversation_id":
@@ -151,12 +147,10 @@ func ownID(req *body.Request) (id string, ok bool) {
 	return req.String("conversation_id")
 }
 
-// memberID reads an id from a member of a top-level object.
 func memberID(req *body.Request, member, name string) string {
 	return validID(memberText(req, member, name))
 }
 
-// memberText reads a string from a member of a top-level object.
 func memberText(req *body.Request, member, name string) string {
 	raw, _ := req.Member(member)
 	return rawjson.GetText(raw, name)
@@ -169,12 +163,11 @@ func validID(id string) string {
 	return id
 }
 
-// promptCacheKey names a conversation on the Responses API, whose agents send one key for each conversation. On the completion endpoints it
-// does so only if the operator configures it.
+// promptCacheKey names a conversation on Responses, where agents send one key for each. Elsewhere it does so only if configured.
 const promptCacheKey = "prompt_cache_key"
 
-// sources returns the places in which requests of an API name their conversation, in the order in which they are tried. On Responses the
-// member "conversation" is no id here: it refers to a conversation that the server stores.
+// sources returns the places of an API's conversation id, in the order in which they are tried. On Responses the member "conversation" is no
+// id here: it refers to a conversation that the server stores.
 func (i *Reader) sources(api body.API) []string {
 	if api == body.Responses {
 		return i.responseSources
@@ -182,8 +175,7 @@ func (i *Reader) sources(api body.API) []string {
 	return i.cfg.Sources
 }
 
-// responseSources returns the sources for Responses: the configured ones, and if client_headers is among them, prompt_cache_key as the
-// last.
+// responseSources returns the configured sources, and prompt_cache_key as the last if client_headers is among them.
 func responseSources(sources []string) []string {
 	if !slices.Contains(sources, "client_headers") || slices.Contains(sources, promptCacheKey) {
 		return sources
@@ -212,8 +204,8 @@ const SourceContent = "content"
 // ByContent reports whether the request does not name its conversation, so that others of its tenant may share the keys.
 func (c *Conversation) ByContent() bool { return c.Source == SourceContent }
 
-// Keys returns the keys under which tickets of the request's conversation may be stored, the newest first; at most [convcache.MaxKeys], none
-// for a request that begins a conversation without an id. What such a request would find belongs to others who began with the same words.
+// Keys returns the keys of the tickets of the request's conversation, newest first, at most [convcache.MaxKeys]. It returns none for a
+// request that begins a conversation without an id: tickets there belong to others who began with the same words.
 func (r *Request) Keys() []convcache.Key {
 	c := &r.Conversation
 	switch {
@@ -225,7 +217,7 @@ func (r *Request) Keys() []convcache.Key {
 	return append([]convcache.Key{c.Key}, c.Earlier...)
 }
 
-// ContentKeys returns the keys by content of a request with an id, for where the id finds nothing; none for one that begins a conversation.
+// ContentKeys returns the keys by content of a request whose id finds nothing; none if it begins a conversation.
 func (r *Request) ContentKeys() []convcache.Key {
 	if r.opens() {
 		return nil
@@ -233,10 +225,10 @@ func (r *Request) ContentKeys() []convcache.Key {
 	return r.Conversation.Content
 }
 
-// opens reports whether a request begins its conversation. A text completion does not show that.
+// opens is false for text completions, which do not show it.
 func (r *Request) opens() bool { return !r.Length.Answered && r.API != body.Text }
 
-// Home returns the key under which the turn's ticket is stored, unless the id turns out to be that of others.
+// Home returns the key under which the turn's ticket is stored, unless others have the same id.
 func (c *Conversation) Home() convcache.Key {
 	if len(c.Content) > 0 {
 		return c.Narrow
@@ -244,7 +236,7 @@ func (c *Conversation) Home() convcache.Key {
 	return c.Key
 }
 
-// narrow adds to a conversation with an id what its content tells: clients send new ids with each request, or one id for all.
+// narrow adds the keys by content to a conversation with an id: clients send new ids with each request, or one id for all.
 func (i *Reader) narrow(c *Conversation, req *body.Request, salt string) {
 	if content, ok := req.Prompt().Content(); ok {
 		c.Narrow, c.Content = i.secret.Narrowed(c.Key, content.First), i.contentKeys(c, req, salt, content)
@@ -252,7 +244,6 @@ func (i *Reader) narrow(c *Conversation, req *body.Request, salt string) {
 	}
 }
 
-// contentKeys returns the keys by content, newest first.
 func (i *Reader) contentKeys(c *Conversation, req *body.Request, salt string, content body.Content) []convcache.Key {
 	keys := make([]convcache.Key, 0, 1+body.MaxEarlier)
 	for _, hash := range append([]uint64{content.Whole}, content.Earlier...) {
@@ -265,11 +256,11 @@ func (i *Reader) contentKey(c *Conversation, req *body.Request, salt string, has
 	return i.secret.ByContent(convcache.Content{Tenant: c.Tenant, Model: req.Model(), CacheSalt: salt, Hash: hash})
 }
 
-// identifyByContent finds the conversation of a request that does not name it, by what its user has written; body.Content says why by that
-// alone. A request without a text of a user has no conversation.
+// identifyByContent finds the conversation of a request that does not name it by its user's texts; body.Content says why. A request without a
+// text of a user has no conversation.
 //
-// A key only proposes tickets: what of them the turn may use is for the proof to say, so that a wrong guess is a miss. Conversations of a
-// tenant that begin alike share keys until they part.
+// A key only proposes tickets: the proof says how much of them the turn may use, so a wrong guess is a miss. Conversations of a tenant that
+// begin alike share keys until they part.
 func (i *Reader) identifyByContent(c *Conversation, req *body.Request) {
 	content, ok := req.Prompt().Content()
 	if !ok {

@@ -6,21 +6,19 @@ import (
 	"carryover/upstream/body"
 )
 
-// How many bytes of text a token stands for: what is believed of a model that is not known, and
-// between which bounds what is learnt of one stays. English has about four
+// The bytes of text per token: the usual value for an unknown model, and the bounds of learnt ones. English has about four
 // (vllm-project/production-stack#890), Chinese less than three, code three and a half.
 const (
-	UsualRatio            = 4 // of a model that is not known
+	UsualRatio            = 4 // of an unknown model
 	leastRatio, mostRatio = 1, 16
-	templateShare         = 0.8     // of leastRatio: what a template adds to a prompt is less than a fifth of it
+	templateShare         = 0.8     // of leastRatio: a template adds less than a fifth to a prompt
 	ratioStep             = 8       // an answer moves the ratio by an eighth of the way
 	learnFrom             = 1 << 10 // bytes; in shorter prompts the template's own tokens weigh too much
 	maxRatios             = 1024    // models
 )
 
-// Ratios are how many bytes of text a token stands for, by the name that the engines serve a model under. Only prompts that engines
-// have answered teach something, so that no client invents models or counts. What a client can do is send text that is unlike
-// that of others, within the bounds: that shifts where prompts are computed and nothing else.
+// Ratios are the bytes of text per token, by the engines' name of the model. Only answered prompts count, so that no client invents
+// models or counts. A client can send unusual text within the bounds; that shifts where prompts are computed and nothing else.
 type Ratios struct {
 	mu sync.Mutex // guards of
 	of map[string]float64
@@ -39,7 +37,7 @@ func (r *Ratios) Get(model string) float64 {
 	return UsualRatio
 }
 
-// Learn takes in what an engine has counted in the prompt of a turn that it has answered.
+// Learn takes an engine's count of the prompt of an answered turn.
 func (r *Ratios) Learn(req *Request, tokens int) {
 	if !req.Length.Plain || req.Length.Whole.Bytes < learnFrom || tokens <= 0 {
 		return
@@ -58,14 +56,14 @@ func (r *Ratios) Learn(req *Request, tokens int) {
 			if len(r.of) < maxRatios {
 				break
 			}
-			delete(r.of, other) // whichever comes first: the ratio of a model in use is learnt again within a few turns
+			delete(r.of, other) // any one: the ratio of a model in use is learnt again within a few turns
 		}
 	}
 	r.of[req.Model] = old + (sample-old)/ratioStep
 }
 
-// Uncached estimates how many tokens of the prompt are to be computed where so many of the conversation are held. It is no proof:
-// how much of them the request has shows when ids are compared, which is later.
+// Uncached estimates how many tokens of the prompt must be computed if an engine holds this number of the conversation's. It is no
+// proof: ids are compared later.
 func Uncached(length body.PromptLength, bytesPerToken float64, tokens int) int {
 	whole, tail := length.Whole.Tokens(bytesPerToken), length.Tail.Tokens(bytesPerToken)
 	rest, near := whole-tokens, 3*max(tokens+tail, whole) <= 4*min(tokens+tail, whole)
@@ -76,7 +74,7 @@ func Uncached(length body.PromptLength, bytesPerToken float64, tokens int) int {
 		return max(rest, 0)
 	case near:
 		// An estimate is wrong by a share of the whole, and in a long conversation that is more than a follow-up has. So only the
-		// tail counts where it comes with what is held within a third of the whole; decode has computed by itself what lies between.
+		// tail counts if tail and held tokens make the whole within a third; decode has computed the rest by itself.
 		return tail
 	}
 	return max(rest, tail)

@@ -10,7 +10,7 @@ import (
 	"carryover/account"
 )
 
-// Inflight counts the memory of request bodies, and of answers that are held, for all accounts together and for each.
+// Inflight counts the memory of request bodies, and of held answers, for all accounts together and for each.
 type Inflight struct {
 	most       int64 // the limit of all accounts together
 	perAccount int64 // the limit of each account
@@ -18,24 +18,21 @@ type Inflight struct {
 
 	outgrown outgrown
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the rest
 	total    int64
 	accounts map[string]int64           // bytes of each account that holds any
-	arriving account.Pool[*Reservation] // those of bodies that arrive, weighed by bytes
+	arriving account.Pool[*Reservation] // of bodies that arrive, weighed by bytes
 }
 
-// NewInflight allows all accounts most bytes and each of them a quarter of that, so
-// that four greedy ones are needed to turn the others away. One body of the largest
-// size always fits, with the half that its last step takes besides (see bodyBuffer).
-// Where others need the memory of a body, 10 KiB of it may take a hundredth of what
-// the whole may take.
+// NewInflight allows all accounts most bytes and each of them a quarter, so that four greedy ones are needed to turn the others away. One
+// body of the largest size always fits, with the half that its last step takes besides (see bodyBuffer). If others need the memory of an
+// arriving body, 10 KiB of it may take a hundredth of the time limit for the whole.
 func NewInflight(most, largest int64, bodyTimeout time.Duration) *Inflight {
 	one := largest + 1 + (largest+2)/2
 	return &Inflight{most: max(most, one), perAccount: max(most/4, one), stalls: bodyTimeout / 100, accounts: map[string]int64{}}
 }
 
-// Reservation is the memory in flight that one turn holds. It belongs to
-// the goroutine of its turn. The zero value holds nothing and can't grow.
+// Reservation is the memory in flight of one turn. It belongs to the goroutine of its turn. The zero value holds nothing and can't grow.
 type Reservation struct {
 	inflight *Inflight
 	Account  string // for whom the bytes count
@@ -43,20 +40,20 @@ type Reservation struct {
 	arriving *arriving // while the body arrives
 }
 
-// arriving is a body that arrives. Inflight's lock guards it.
+// arriving is guarded by the lock of Inflight.
 type arriving struct {
 	place *account.Place[*Reservation] // nil once it has given way
-	moved time.Time                    // when the last of it came
-	stop  func()                       // ends the wait for more of it
+	moved time.Time                    // when its last bytes came
+	stop  func()                       // ends the wait for more bytes
 }
 
-// Beside returns a reservation of the same account, which holds nothing yet.
+// Beside returns an empty reservation of the same account.
 func (r *Reservation) Beside() Reservation {
 	return Reservation{inflight: r.inflight, Account: r.Account}
 }
 
-// Begin notes that a body arrives, until End. Where another needs its memory while it stalls, stop is called, and no more of it is
-// counted: Moved and Grow return the error for the client then.
+// Begin notes that a body arrives, until End. If others need its memory while it stalls, stop is called, and Moved and Grow return the error
+// for the client from then on.
 func (r *Reservation) Begin(stop func()) {
 	i := r.inflight
 	i.mu.Lock()
@@ -77,7 +74,7 @@ func (r *Reservation) Moved() error {
 	return nil
 }
 
-// End notes that nothing more of the body is waited for.
+// End notes that the body is complete or given up.
 func (r *Reservation) End() {
 	i := r.inflight
 	i.mu.Lock()
@@ -116,7 +113,7 @@ func (r *Reservation) Grow(n int64) error {
 	return nil
 }
 
-// makeRoom has the body give way that stalls for longest, of a share, if there is another than that of r. The caller holds i.mu.
+// makeRoom stops the body of a share, other than r's, that stalls for longest, if there is one. The caller holds i.mu.
 func (i *Inflight) makeRoom(share *account.Share[*Reservation], r *Reservation) bool {
 	if share == nil {
 		return false
@@ -132,7 +129,7 @@ func (i *Inflight) makeRoom(share *account.Share[*Reservation], r *Reservation) 
 	return true
 }
 
-// add changes what a reservation holds. The caller holds i.mu.
+// add needs i.mu.
 func (i *Inflight) add(r *Reservation, n int64) {
 	r.reserved += n
 	i.total += n
@@ -168,27 +165,24 @@ func (i *Reader) Held() (bytes int64, accounts int) {
 // GiveBack gives back all bytes. Further calls do nothing.
 func (r *Reservation) GiveBack() { r.ShrinkTo(0) }
 
-// Reserve returns the reservation of a client's request. It holds nothing yet.
+// Reserve returns an empty reservation for a client's request.
 func (i *Reader) Reserve(r *http.Request, tenant string) Reservation {
 	return Reservation{inflight: i.inflight, Account: i.accountOf(r, tenant)}
 }
 
-// firstStep is the most memory that a body gets for its first byte.
 const firstStep = 8 << 10
 
-// bodyBuffer is a body while it arrives. Its memory grows by doubling and ends at
-// exactly size, so that it never has more than firstStep or twice what has arrived;
-// for the moment of a step it has half of the new memory besides.
+// bodyBuffer is a body while it arrives. Its memory grows by doubling and ends at exactly size, so it never has more than firstStep or twice
+// the bytes that have arrived; during a step it has half of the new memory besides.
 type bodyBuffer struct {
 	size    int64 // the most bytes that are read
 	share   *Reservation
-	besides int64 // bytes that the share holds for something else
+	besides int64 // bytes of the share for another purpose
 	bytes   []byte
 	whole   *[]byte // the memory of bytes, if outgrown has lent it
 }
 
-// readFrom reads n bytes or some more. It returns io.EOF at the end of the body or of
-// size, and the error of the reservation if there is no memory to be had.
+// readFrom returns io.EOF at the end of the body or of size, and the reservation's error if there is no memory.
 func (b *bodyBuffer) readFrom(body io.Reader, n int) error {
 	for until := len(b.bytes) + n; len(b.bytes) < until; {
 		if int64(len(b.bytes)) == b.size {
@@ -208,7 +202,6 @@ func (b *bodyBuffer) readFrom(body io.Reader, n int) error {
 	return nil
 }
 
-// step moves what has arrived to the next larger memory of size, size/2, size/4 …
 func (b *bodyBuffer) step() error {
 	next := b.size
 	for half := (next + 1) / 2; next > firstStep && half > int64(cap(b.bytes)); half = (next + 1) / 2 {
@@ -234,14 +227,13 @@ func (b *bodyBuffer) step() error {
 	return nil
 }
 
-// outgrown lends the buffers that bodies outgrow while they arrive, which are all but a body's last. Without it a body of 256 KiB would leave
-// as much garbage. A lent buffer is up to a quarter larger than the bytes that are counted for it.
+// outgrown lends the buffers that bodies outgrow while they arrive, all but a body's last. Without it a body of 256 KiB would leave as much
+// garbage. A lent buffer is up to a quarter larger than the bytes that are counted for it.
 type outgrown [4 * outgrownClasses]sync.Pool
 
-// outgrownClasses is how many powers of two there are: up to 4 MiB, which bodies of 8 outgrow.
+// outgrownClasses is the number of powers of two: up to 4 MiB, which bodies of 8 outgrow.
 const outgrownClasses = 22
 
-// lend returns a buffer of n bytes or some more.
 func (o *outgrown) lend(n int64) *[]byte {
 	class, size := classOf(n)
 	if class < len(o) {
@@ -253,7 +245,6 @@ func (o *outgrown) lend(n int64) *[]byte {
 	return &memory
 }
 
-// take takes a buffer back that is not used any more.
 func (o *outgrown) take(memory *[]byte) {
 	if class, size := classOf(int64(len(*memory))); class < len(o) && size == int64(len(*memory)) {
 		o[class].Put(memory)

@@ -25,13 +25,11 @@ const (
 	slowBytes  = 10 << 10
 )
 
-// maxEarlyBody is the largest body that is read before its request has a slot. net/http notices that a client has left only after the body
-// has been read. A larger body would take more memory during the wait than the early notice is worth; that its client has left is
-// noticed when the wait is over.
+// maxEarlyBody is the largest body that is read before its request has a slot. net/http notices that a client has left only after the body has
+// been read. A larger body would take more memory during the wait than the early notice is worth; that its client has left shows after the wait.
 const maxEarlyBody = 64 << 10
 
-// Receive reads the body of a request that has called for a slot: admit gets it one, and may wait. With an error, admit may have been
-// called or not.
+// Receive reads the body of a request. admit takes a slot for it, and may wait. After an error, admit may have been called or not.
 func (i *Reader) Receive(w http.ResponseWriter, r *http.Request, share *Reservation, admit func() error) (body []byte, err error) {
 	early := r.ContentLength >= 0 && r.ContentLength <= maxEarlyBody
 	if !early {
@@ -51,7 +49,7 @@ func (i *Reader) Receive(w http.ResponseWriter, r *http.Request, share *Reservat
 	return body, err
 }
 
-// CheckFraming refuses a body whose headers show that it can't be read: another media type, an unknown encoding, or too many bytes.
+// CheckFraming refuses a body that can't be read by its headers: another media type, an unknown encoding, or too many bytes.
 func (i *Reader) CheckFraming(r *http.Request) error {
 	if !isJSON(r.Header.Get("Content-Type")) {
 		return refused(http.StatusUnsupportedMediaType, "unsupported_media_type", "Content-Type must be application/json.")
@@ -76,7 +74,6 @@ func isJSON(contentType string) bool {
 	return err == nil && media == "application/json"
 }
 
-// readPaced reads the body within its limits of size, time and rate.
 func (i *Reader) readPaced(w http.ResponseWriter, r *http.Request, share *Reservation) ([]byte, error) {
 	limit := i.cfg.MaxBodyBytes
 	body := bodyBuffer{size: r.ContentLength, share: share}
@@ -128,16 +125,15 @@ func readFailed(ctx context.Context, err error) error {
 
 const zstdCoding, gzipCoding, deflateCoding = "zstd", "gzip", "deflate"
 
-// Codings are the encodings in which a body may come, as Accept-Encoding lists them.
+// Codings are the encodings of a body, as Accept-Encoding lists them.
 const Codings = zstdCoding + ", " + gzipCoding + ", " + deflateCoding
 
-// maxRatio is how many times as large as it came a body may get; one of maxEarlyBody or less always may. JSON gets five to ten times as large.
+// maxRatio bounds the growth of a body that is decoded; up to maxEarlyBody it may always grow. JSON grows five to ten times.
 const maxRatio = 100
 
 // maxWindow is the largest window of zstd in HTTP (RFC 9659). Its decoder allocates the window at once.
 const maxWindow = 8 << 20
 
-// codingOf returns the encoding of a body, "" for none.
 func codingOf(header http.Header) string {
 	switch coding := strings.ToLower(strings.Join(header["Content-Encoding"], ", ")); coding {
 	case "identity":
@@ -149,7 +145,7 @@ func codingOf(header http.Header) string {
 	}
 }
 
-// decode returns what a body decodes to. The client's reservation counts both of them and the decoder's window, and at the end the result alone.
+// decode decodes a body. The client's reservation counts both forms and the decoder's window, and at the end the result alone.
 func (i *Reader) decode(coding string, raw []byte, share *Reservation) ([]byte, error) {
 	limit := min(i.cfg.MaxBodyBytes, max(maxRatio*int64(len(raw)), maxEarlyBody))
 	var decoder io.Reader
@@ -157,7 +153,7 @@ func (i *Reader) decode(coding string, raw []byte, share *Reservation) ([]byte, 
 	switch coding {
 	case zstdCoding:
 		var head zstd.Header
-		_ = head.Decode(raw) // the decoder refuses what is no frame
+		_ = head.Decode(raw) // the decoder refuses wrong frames
 		window := head.WindowSize
 		if head.SingleSegment {
 			window = head.FrameContentSize
@@ -166,7 +162,7 @@ func (i *Reader) decode(coding string, raw []byte, share *Reservation) ([]byte, 
 		if err := share.Grow(int64(window)); err != nil {
 			return nil, err
 		}
-		// One block at a time needs no goroutines, so that nothing has to be closed.
+		// One block at a time needs no goroutines, so nothing has to be closed.
 		decoder, err = zstd.NewReader(bytes.NewReader(raw), zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(window))
 	case gzipCoding:
 		decoder, err = gzip.NewReader(bytes.NewReader(raw))

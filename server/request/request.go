@@ -5,8 +5,8 @@
 //  2. receive the body within limits of size, time, rate and memory, and decode it            receive.go, inflight.go
 //  3. understand it: API, model, conversation, prefill instance, the client's trace context   request.go, conversation.go, trace.go
 //
-// A Request does not change after that. It does not hold the client's body, so that the body can be freed while the answer is on its way.
-// What a client did wrong is an [Error]; its shape on the wire is the server's.
+// A Request does not change after that. It does not hold the client's body, so the body can be freed while the answer is on its way. A
+// client's fault is an [Error]; its shape on the wire is the server's.
 package request
 
 import (
@@ -25,14 +25,14 @@ type Request struct {
 	Account       string // for whom it counts: a tenant that can't be invented, or a block of addresses
 	Model         string
 	Stream        bool              // the client asked for a stream
-	Length        body.PromptLength // how long the prompt is, as far as that shows without a tokenizer
+	Length        body.PromptLength // estimated without a tokenizer
 	Conversation  Conversation
 	TenantSalt    string // the tenant's cache_salt on all legs; "" leaves the client's
 	Authorization string // the client's credential, if it is to be forwarded
-	Prefiller     string // the prefill instance that is to serve the request, "" for any
+	Prefiller     string // the prefill instance for the request, "" for any
 }
 
-// MayPrefill reports whether the request allows a prefill instance to serve it: it names the instance, or names none.
+// MayPrefill reports whether a prefill instance may serve the request: the request names it, or names none.
 func (r *Request) MayPrefill(instance string) bool {
 	return r.Prefiller == "" || r.Prefiller == instance
 }
@@ -40,12 +40,12 @@ func (r *Request) MayPrefill(instance string) bool {
 // Config says how requests are read. Sizes and durations must be positive.
 type Config struct {
 	Sources              []string // of conversation ids, in the order in which they are tried
-	ByContent            bool     // what its user has written names a conversation without an id
+	ByContent            bool     // a user's texts name a conversation without an id
 	TenantHeader         string   // names the tenant; "" derives it from the credential. A request that has the header twice is refused
 	TenantSalt           bool     // both legs get a cache_salt of the tenant
 	ForwardAuthorization bool     // send the client's credential to the engines
 	MaxBodyBytes         int64
-	ClientBodyTimeout    time.Duration // how long a body may take to arrive
+	ClientBodyTimeout    time.Duration // bounds the arrival of a body
 }
 
 // Prefillers adds the prefill instance that a request names to the fleet.
@@ -64,13 +64,13 @@ type Reader struct {
 	accepted        *Accepted
 }
 
-// NewReader returns a reader of requests whose memory is counted by inflight. prefillers is nil where requests name no prefill instance.
+// NewReader returns a reader of requests whose memory inflight counts. prefillers is nil where requests name no prefill instance.
 func NewReader(cfg Config, secret convcache.Secret, inflight *Inflight, accepted *Accepted, prefillers Prefillers) *Reader {
 	return &Reader{cfg: cfg, secret: secret, inflight: inflight, accepted: accepted, prefillers: prefillers, responseSources: responseSources(cfg.Sources)}
 }
 
-// Understand parses the body of a request and finds its conversation. It reserves the memory of the parsed form. The body is returned
-// apart, because a turn drops it before its answer ends. With an error, the request has what was known until then.
+// Understand parses the body of a request and finds its conversation. It reserves the memory of the parsed form. The body is returned apart,
+// because a turn drops it before its answer ends. With an error, the request has the values known until then.
 func (i *Reader) Understand(r *http.Request, api body.API, tenant string, raw []byte, share *Reservation) (Request, *body.Request, error) {
 	req := Request{API: api, Account: share.Account}
 	parsed, err := body.ParseRequest(api, raw)
@@ -100,12 +100,11 @@ func (i *Reader) Understand(r *http.Request, api body.API, tenant string, raw []
 	return req, parsed, err
 }
 
-// PrefillerHeader names the prefill instance of a request as host:port. llm-d's endpoint picker sets it, and removes it if decode is to
-// serve alone (llm-d-router, pkg/common/routing). The header is read here and never forwarded.
+// PrefillerHeader names the prefill instance of a request as host:port. llm-d's endpoint picker sets it, and removes it if decode is to serve
+// alone (llm-d-router, pkg/common/routing). The header is read here and never forwarded.
 const PrefillerHeader = "X-Prefiller-Host-Port"
 
-// prefiller returns the prefill instance that is to serve the request, "" for any. Of several names the first counts, as in llm-d's sidecar
-// (pkg/sidecar/proxy/chat_completions.go).
+// prefiller takes the first of several names, as llm-d's sidecar does (pkg/sidecar/proxy/chat_completions.go).
 func (i *Reader) prefiller(header http.Header) (name string, err error) {
 	if i.prefillers == nil {
 		return "", nil
@@ -122,8 +121,7 @@ func (i *Reader) prefiller(header http.Header) (name string, err error) {
 	return name, nil
 }
 
-// ID returns the client's X-Request-Id if it has a form that is safe in the answer and the log, "" otherwise. Legs to engines always have an
-// id of our own.
+// ID returns the client's X-Request-Id if its form is safe in the answer and the log, else "". Legs to engines always have an id of our own.
 func ID(header http.Header) string {
 	id := header.Get("X-Request-Id")
 	if len(id) > 128 {
@@ -139,7 +137,7 @@ func ID(header http.Header) string {
 	return id
 }
 
-// Error is a request that is refused for what its client sent, or for the memory that it would take.
+// Error is a request that is refused for its content, or for the memory that it would take.
 type Error struct {
 	Status  int    // of the answer
 	Param   string // the member of the body at fault, "" for none
@@ -148,7 +146,6 @@ type Error struct {
 	Cause   error  // for the log; the client does not learn it. nil if Message says everything
 }
 
-// Error returns the message.
 func (e *Error) Error() string { return e.Message }
 
 func badRequest(param, code, message string) *Error {
@@ -159,7 +156,6 @@ func refused(status int, code, message string) *Error {
 	return &Error{Status: status, Code: code, Message: message}
 }
 
-// overloaded refuses a request for want of memory. It may be sent again.
 func overloaded(message string) *Error {
 	return &Error{Status: http.StatusServiceUnavailable, Code: "overloaded", Message: message}
 }

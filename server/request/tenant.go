@@ -22,7 +22,7 @@ func (i *Reader) Tenant(r *http.Request) (string, error) {
 	if name := i.cfg.TenantHeader; name != "" {
 		values := r.Header.Values(name)
 		if len(values) > 1 {
-			// A gateway may have added its line to the client's own, and nothing tells which of them to believe.
+			// A gateway may have added its line to the client's own, and nothing tells which one to believe.
 			return "", badRequest("", "invalid_tenant", "The header "+name+" must be sent once.")
 		}
 		if len(values) == 0 || values[0] == "" {
@@ -37,7 +37,7 @@ func (i *Reader) Tenant(r *http.Request) (string, error) {
 	return "bearer:" + hex.EncodeToString(sum[:16]), nil
 }
 
-// accountOf says for whom a request counts wherever there is a bound: for its tenant if a gateway has named it, or if an engine has accepted
+// accountOf says for whom a request counts wherever there is a bound: for its tenant if a gateway has named it, or an engine has accepted
 // its credential; else for the block of addresses that its connection comes from, because credentials can be invented. A gateway that names
 // no tenants is one account.
 func (i *Reader) accountOf(r *http.Request, tenant string) string {
@@ -61,7 +61,7 @@ func blockOf(remote string) string {
 	return "address:" + block.String()
 }
 
-// maxAccepted bounds the tenants whose credential an engine has accepted: 4 MB. One that was forgotten is accepted again.
+// maxAccepted bounds the remembered tenants: 4 MB. A forgotten one is accepted again.
 const maxAccepted = 16_384
 
 // Accepted are the tenants whose credential an engine has accepted. It is safe for concurrent use.
@@ -81,17 +81,17 @@ func (a *Accepted) Has(tenant string) (known bool) {
 	return known
 }
 
-// Add notes that an engine which checks credentials has accepted that of a tenant, which is an account from now on. Until now it counted for
-// another one.
+// Add notes that an engine which checks credentials has accepted a tenant's. The tenant, which counted for account until now, becomes an
+// account of its own.
 func (a *Accepted) Add(account, tenant string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.known.Put(account, tenant, struct{}{})
 }
 
-// credential returns the credential of a request in the form of an Authorization header, "" if it has none. Clients of the Messages API may
-// send their key as x-api-key; vLLM reads only Authorization. The same key is the same tenant in either header. A header that occurs twice
-// is refused: a gateway may have added its line to the client's own, and the next hop might believe the other line.
+// credential returns the credential of a request in the form of an Authorization header, "" for none. Clients of the Messages API may send
+// their key as x-api-key; vLLM reads only Authorization. The same key is the same tenant in either header. A header that occurs twice is
+// refused: a gateway may have added its line to the client's own, and the next hop might believe the other line.
 func credential(header http.Header) (string, error) {
 	for _, name := range [...]string{"Authorization", "X-Api-Key"} {
 		if len(header[name]) > 1 {
@@ -107,7 +107,7 @@ func credential(header http.Header) (string, error) {
 	return "", nil
 }
 
-// Authorization returns the client's credential if it goes to the engines in place of this program's own key, "" otherwise.
+// Authorization returns the client's credential if it goes to the engines in place of this program's own key, else "".
 func (i *Reader) Authorization(header http.Header) (string, error) {
 	credential, err := credential(header)
 	if !i.cfg.ForwardAuthorization {
@@ -119,7 +119,7 @@ func (i *Reader) Authorization(header http.Header) (string, error) {
 // ClientsMode says how logs name clients.
 type ClientsMode string
 
-// How they may.
+// The ways to name clients in logs.
 const (
 	ClientsClear ClientsMode = "clear" // the address as it is, the tenant hashed; also if it is empty
 	ClientsHash  ClientsMode = "hash"  // both hashed
@@ -143,7 +143,7 @@ func (n ClientNames) hash(kind, name string) string {
 	return hex.EncodeToString(n.Secret.Derive(clientVersion, []byte(kind+":"+name))[:6])
 }
 
-// Address names the one that a request comes from: that of the balancer or gateway, if there is one in front.
+// Address names a request's sender: the balancer or gateway, if there is one in front.
 func (n ClientNames) Address(r *http.Request) string {
 	host, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil {

@@ -13,8 +13,7 @@ import (
 	"carryover/server/record"
 )
 
-// Trace reads a client's context. If turns are traced, the turn gets a span in the trace, or in a new one if the client has sent none; sample
-// is nil if they are not.
+// Trace reads a client's context. A traced turn gets a span in the client's trace, or in a new one; sample is nil if turns are not traced.
 func Trace(header http.Header, sample record.Sample) record.Trace {
 	t := parseTrace(header)
 	if sample == nil {
@@ -23,8 +22,8 @@ func Trace(header http.Header, sample record.Sample) record.Trace {
 	return takePart(t, sample)
 }
 
-// takePart gives the turn a span. It is a function of its own because reading random bytes moves its trace to the heap under the race
-// detector, and a turn that is not traced allocates none.
+// takePart gives the turn a span. It is a function of its own because a turn that is not traced allocates no trace then: reading random
+// bytes moves it to the heap under the race detector.
 func takePart(t record.Trace, sample record.Sample) record.Trace {
 	if t.ID == [16]byte{} {
 		_, _ = rand.Read(t.ID[:]) // never fails since Go 1.24
@@ -34,11 +33,10 @@ func takePart(t record.Trace, sample record.Sample) record.Trace {
 	return t
 }
 
-// maxTracestate is the length of the longest tracestate. Level 1 requires that at least 512 bytes are passed on.
+// maxTracestate bounds a tracestate. Level 1 requires that at least 512 bytes are passed on.
 const maxTracestate = 512
 
-// parseTrace reads a client's context. An invalid traceparent is treated as if there were none; an invalid tracestate is dropped without
-// the rest.
+// parseTrace reads a client's context. An invalid traceparent counts as none; an invalid tracestate alone is dropped.
 func parseTrace(header http.Header) record.Trace {
 	values := header["Traceparent"]
 	if len(values) != 1 { // with several, nothing tells which of them a hop has added
@@ -65,8 +63,7 @@ func parseTrace(header http.Header) record.Trace {
 	}
 }
 
-// tracestate joins the members of a tracestate. White space around members, and members that are empty, carry nothing; the grammar allows
-// them, and OpenTelemetry 1.47 does not.
+// tracestate drops white space around members, and empty members: the grammar allows them, and OpenTelemetry 1.47 does not.
 func tracestate(values []string) string {
 	all := strings.Join(values, ",")
 	if len(all) > maxTracestate {

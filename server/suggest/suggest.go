@@ -6,12 +6,12 @@ import (
 	"strings"
 )
 
-// maxLength bounds the words that are compared, some of which come from clients: the effort grows with the square of it.
+// maxLength bounds the compared words, some from clients: the effort grows with its square.
 const maxLength = 64
 
-// Nearest returns the candidate that differs least from word, "" if none is near: at most one letter in three may be wrong,
-// missing, one too many or swapped with its neighbour. Capital letters and the choice of "-" or "_" don't count, and neither
-// does the order of the parts of a name (timeout-idle for idle-timeout). Of equally near ones the first is returned.
+// Nearest returns the candidate that differs least from word, the first of equal ones, "" if none is near: at most one letter in three
+// may be wrong, missing, one too many or swapped with its neighbour. Capital letters, "-" for "_", and the order of the parts of a name
+// (timeout-idle for idle-timeout) don't count.
 func Nearest(word string, candidates []string) string {
 	if len(word) > maxLength {
 		return ""
@@ -40,7 +40,6 @@ func DidYouMean(word string, candidates []string, shown func(string) string) str
 	return "; did you mean " + shown(near) + "?"
 }
 
-// normal is a name in small letters, as it is and with its parts in order.
 func normal(name string) (plain, sorted string) {
 	plain = strings.ToLower(strings.ReplaceAll(name, "_", "-"))
 	parts := strings.Split(plain, "-")
@@ -48,8 +47,7 @@ func normal(name string) (plain, sorted string) {
 	return plain, strings.Join(parts, "-")
 }
 
-// distance counts the letters to insert, remove, replace or swap with their neighbour that make a into b (optimal string
-// alignment: no letter is touched twice).
+// distance counts letters to insert, remove, replace or swap with their neighbour (optimal string alignment: none is touched twice).
 func distance(a, b string) int {
 	before, last, row := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
 	for j := range last {

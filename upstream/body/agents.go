@@ -7,14 +7,13 @@ import (
 	"carryover/sse/rawjson"
 )
 
-// What Carryover reads of requests of the Messages API (vllm/entrypoints/anthropic/protocol.py) and the Responses API
-// (vllm/entrypoints/openai/responses/protocol.py), in the way that vLLM 0.32 reads them.
+// Requests of the Messages API (vllm/entrypoints/anthropic/protocol.py) and the Responses API
+// (vllm/entrypoints/openai/responses/protocol.py), as vLLM 0.32 reads them.
 
-// responseMessages is the member that makes a response carry the ids of its prompt and its output.
 const responseMessages = "enable_response_messages"
 
-// stateless refuses requests that need a store of earlier answers. vLLM's store is in the memory of one API server, so
-// prefill does not have decode's answers; and vLLM silently ignores a conversation. The error is a *BadRequestError.
+// stateless refuses requests that need a store of earlier answers, with a *BadRequestError. vLLM's store is in the memory of one API
+// server, so prefill does not have decode's answers; and vLLM silently ignores a conversation.
 func (r *Request) stateless() error {
 	if r.api != Responses {
 		return nil
@@ -36,11 +35,9 @@ func (r *Request) stateless() error {
 	return nil
 }
 
-// attribution begins the system block in which Claude Code describes itself. The block has a new hash in each request,
-// and vLLM drops it.
+// attribution begins the system block in which Claude Code describes itself. Its hash is new in each request, and vLLM drops it.
 const attribution = "x-anthropic-billing-header"
 
-// preamble returns what stands before the history, as the client wrote it, without the attribution of Claude Code.
 func (p Prompt) preamble() []byte {
 	if p.api == Responses {
 		return p.body.Get("instructions")
@@ -56,7 +53,6 @@ func (p Prompt) preamble() []byte {
 	return system
 }
 
-// preambleLen returns the length of the text of the preamble.
 func (p Prompt) preambleLen() int {
 	n := len(rawjson.GetText(p.preamble()))
 	for block := range rawjson.Elements(p.body.Get("system")) {
@@ -67,8 +63,7 @@ func (p Prompt) preambleLen() int {
 	return n
 }
 
-// plainHistory reports whether a history, and what stands before it, consist of text, tool calls and tool results only. It is false for
-// anything that it does not know.
+// plainHistory is true for text, tool calls and tool results only. Anything unknown makes it false.
 func (p Prompt) plainHistory() bool {
 	for _, name := range [...]string{"system", "instructions"} {
 		if raw := p.body.Get(name); raw != nil && !p.api.fits(text|parts, raw) {

@@ -8,38 +8,36 @@ import (
 	"carryover/sse/rawjson"
 )
 
-// MaxEarlier is the most hashes in Content.Earlier.
+// MaxEarlier bounds Content.Earlier.
 const MaxEarlier = 3
 
-// Content is what names a conversation whose client sends no id for it: hashes of what its user has written. Two requests that have a hash
-// in common may be turns of one conversation.
+// Content names a conversation whose client sends no id: hashes of what its user has written. Two requests with a hash in common may be turns
+// of one conversation.
 //
-// Only texts of users count. Clients send these as they were; of answers they drop reasoning or trim white space, they move cache_control,
-// and they write times into system prompts. The role system or developer, tool results and all members beside the text therefore don't
-// count. What tells whether two requests have a beginning in common is the proof, which compares everything.
+// Only texts of users count. Clients repeat these as they were, but drop reasoning from answers or trim them, move cache_control, and write
+// times into system prompts. So system and developer messages, tool results and all other members don't count; the proof compares everything.
+// A text counts as its JSON spells it: one client spells it the same way each time. One text gives the same hash as the string content and as
+// the only part of the content.
 //
-// A text counts as the client spells it in JSON: a conversation's turns come from one client, which spells it the same way each time, and
-// its escapes needn't be decoded. One text gives the same hash as the string content and as the only part of the content.
-//
-// The hash is xxHash64, for which SHA-256 would take nine times as long (BenchmarkContent). Somebody who searches can make two texts of
-// equal hash. That gains nothing: a hash only proposes a ticket, which is used as far as the proof goes; and the store's key is an HMAC over
-// the hash and the tenant, so that the texts of two tenants never meet. Replicas of one version and the next must agree on the hash.
+// The hash is xxHash64; SHA-256 would take nine times as long (BenchmarkContent). Two texts of equal hash can be made, and gain nothing: a
+// hash only proposes a ticket, which is used as far as the proof goes. The store's key is an HMAC over hash and tenant, so texts of two
+// tenants never meet. Replicas of one version and the next must agree on the hash.
 type Content struct {
-	Whole uint64 // all texts of users: by this hash the turn's successors find what it has left
-	First uint64 // the first message of a user alone, which all turns of the conversation have in common
-	// Earlier has the texts up to each answer of the assistant, newest first, without repetitions and without Whole: by these hashes turns
-	// before this one have left something.
+	Whole uint64 // all texts of users; the next turn looks for this hash
+	First uint64 // the first message of a user, which all turns of the conversation have in common
+	// Earlier has the texts up to each answer of the assistant, newest first, without repetitions and without Whole: earlier turns have
+	// stored under these hashes.
 	Earlier []uint64
-	// Answers is how many different hashes there would be in Earlier if it had no bound; 0 in a text completion.
+	// Answers is how many hashes Earlier would have without its bound; 0 in a text completion.
 	Answers int
 }
 
-// Content hashes what the user has written. ok is false if there is no text of a user, or a text completion is too short.
+// Content hashes what the user has written. ok is false without a text of a user, or if a text completion is too short.
 //
-// A text completion does not show what in it is the user's. There the hashes are those of beginnings of the prompt as the client wrote it,
-// a text or a list of ids: of 128, 181, 256, 362, … bytes, a factor of √2 from one to the next. Whole is the longest that the prompt has, and
-// Earlier the next shorter ones. So a turn finds the one before it unless the prompt has grown to 2.8 times its length meanwhile. Completions
-// that begin with the same 128 bytes have the same First.
+// A text completion does not show what its user wrote. Its hashes cover beginnings of the prompt, a text or a list of ids, as the
+// client wrote it: of 128, 181, 256, 362, … bytes, a factor of √2 apart. Whole is the longest of them, Earlier the next shorter ones. So a
+// turn finds the one before it unless the prompt has grown to 2.8 times its length meanwhile. Completions that begin with the same 128 bytes
+// have the same First.
 func (p Prompt) Content() (c Content, ok bool) {
 	if p.api == Text {
 		return p.textContent()
@@ -57,33 +55,32 @@ func (p Prompt) Content() (c Content, ok bool) {
 	return texts.content()
 }
 
-// These bytes are in no UTF-8, so that texts that are divided otherwise into parts and messages are hashed otherwise.
+// These bytes occur in no UTF-8, so a different division into parts and messages gives a different hash.
 const (
 	endOfText    = 0xff
 	endOfMessage = 0xfe
 )
 
-// What is hashed begins with its kind, so that a completion is not taken for a chat.
+// The kind comes first, so that a completion is not taken for a chat.
 const (
 	kindTexts  = 'u'
 	kindPrompt = 'p'
 )
 
-// userTexts hashes the texts of users while messages are read.
 type userTexts struct {
 	hash    xxhash.Digest
-	any     bool // there is a message with text
-	text    bool // the message that is being read has text
+	any     bool
+	text    bool // the current message has text
 	changed bool // there is a text after the last answer
 	first   uint64
-	// answered are the sums at answers: those of the last answers stand in it, as in a ring. One may equal the sum at the end.
+	// answered is a ring of the sums at the last answers. One may equal the sum at the end.
 	answered [MaxEarlier + 1]uint64
 	answers  int
 }
 
 func (t *userTexts) mark(b byte) { _, _ = t.hash.Write([]byte{b}) } // a hash never fails
 
-// read reads a message or an input item. Of members of equal names the last counts, as in Python.
+// read reads a message or an input item. The last of members with equal names counts, as in Python.
 func (t *userTexts) read(api API, message rawjson.Element) {
 	var user, other, answer bool
 	var content []byte
@@ -110,7 +107,6 @@ func (t *userTexts) read(api API, message rawjson.Element) {
 	}
 }
 
-// readParts adds the texts among content parts that have been read before.
 func (t *userTexts) readParts(raw []byte) {
 	s := rawjson.Scanner{Data: raw}
 	_ = s.Elements(func() error {
@@ -138,7 +134,6 @@ func (t *userTexts) readParts(raw []byte) {
 	})
 }
 
-// add adds a text of the message that is being read. What is no text, or an empty one, does not count.
 func (t *userTexts) add(raw []byte) {
 	if raw[0] != '"' || len(raw) == len(`""`) {
 		return
@@ -159,7 +154,7 @@ func (t *userTexts) endMessage() {
 	t.any, t.text, t.changed = true, false, true
 }
 
-// answer takes note of an answer of the assistant: a turn has left something under the texts up to here.
+// answer notes an answer of the assistant: a turn has stored under the texts up to here.
 func (t *userTexts) answer() {
 	if t.changed {
 		t.answered[t.answers%len(t.answered)] = t.hash.Sum64()
@@ -181,7 +176,6 @@ func (t *userTexts) content() (c Content, ok bool) {
 	return c, true
 }
 
-// textContent hashes beginnings of a text completion's prompt.
 func (p Prompt) textContent() (c Content, ok bool) {
 	if kind := p.kind(); kind != promptText && kind != promptTokens {
 		return Content{}, false
@@ -191,7 +185,7 @@ func (p Prompt) textContent() (c Content, ok bool) {
 	var hash xxhash.Digest
 	hash.Reset()
 	_, _ = hash.Write([]byte{kindPrompt, raw[0]})
-	var sums [MaxEarlier + 1]uint64 // of the longest beginnings, as in a ring
+	var sums [MaxEarlier + 1]uint64 // a ring of the longest beginnings
 	n, hashed := 0, 0
 	for ; anchor(n) <= len(prompt); n++ {
 		_, _ = hash.Write(prompt[hashed:anchor(n)])
@@ -211,14 +205,14 @@ func (p Prompt) textContent() (c Content, ok bool) {
 	return c, true
 }
 
-// Beginning is what a longer prompt of a text completion may begin with: so many bytes as the client wrote them. The zero value is none.
+// Beginning is the start of a text completion's prompt: a number of bytes as the client wrote them. The zero value is none.
 type Beginning struct {
 	Bytes int
 	Hash  uint64
-	Tail  [8]byte // the last of them, which tell most prompts apart without a hash
+	Tail  [8]byte // the last bytes, which tell most prompts apart without a hash
 }
 
-// Beginning returns all of the prompt of a text completion that has a Content.
+// Beginning returns the whole prompt of a text completion that has a Content.
 func (p Prompt) Beginning() Beginning {
 	raw := p.Text()
 	prompt := raw[1 : len(raw)-1]
@@ -226,7 +220,7 @@ func (p Prompt) Beginning() Beginning {
 }
 
 // GoesOn returns a function that reports whether a text completion's prompt is longer than a beginning and begins with it, in a list of ids
-// with whole ids. It hashes as much as the prompt and 4 MB at most (0.9 ms for one of 1 MB); from then on it reports false.
+// with whole ids. It hashes as many bytes as the prompt has and 4 MB more at most (0.9 ms for a prompt of 1 MB); then it reports false.
 func (p Prompt) GoesOn() func(Beginning) bool {
 	raw := p.Text()
 	left := len(raw) + 4<<20
@@ -240,7 +234,6 @@ func (p Prompt) GoesOn() func(Beginning) bool {
 	}
 }
 
-// anchor returns the length of the k-th beginning of a text completion that is hashed.
 func anchor(k int) int {
 	const shortest, next = 128, 181
 	if k%2 == 1 {

@@ -2,23 +2,16 @@
 //
 // It promises that
 //
-//   - text that two JSON parsers could read differently is refused, and so are a client's own kv_transfer_params
-//     (request.go);
+//   - it refuses text that two JSON parsers could read differently, and a client's own kv_transfer_params (request.go);
 //   - members that need no change reach the engine byte for byte (rewrite.go, package rawjson);
 //   - prefill and decode get the same prompt: an edit of one leg changes nothing that shapes the prompt;
-//   - whatever is not known to leave the rendered prompt alone rules out a comparison of token ids (features.go,
-//     rewrite.go), and what is not known to be text any proof (plain.go); whatever rules out a proof or a prefill leg has
-//     a name (features.go);
-//   - no path is derived from what a client sent: paths are constants per API (request.go).
+//   - a member that may change the rendered prompt rules out a comparison of token ids (features.go, rewrite.go), and
+//     content that may not be text rules out any proof (plain.go). Each such reason has a name;
+//   - no path derives from a client's request: paths are constants per API (request.go).
 //
-// How long a prompt is and how it begins (Prompt) is read without a tokenizer, in one pass (estimate.go, prompt.go):
-// enough to choose an instance and a path, and no proof of anything. The texts of users name a conversation without an id (content.go),
-// and prove nothing either.
+// One scan of a body (rawjson.List) notes where the members of each message are. The estimate of its length (estimate.go, prompt.go),
+// content hashes (content.go), features, outline, text check and history digest read these notes. Estimate and content hashes use no
+// tokenizer; they choose an instance, a path and a ticket, and prove nothing.
 //
-// # Bodies are read once
-//
-// One scan of a body (rawjson.List) notes where the members of each message are. Estimate, content hashes, features,
-// outline, text check and history digest read these notes.
-//
-// The package knows no instance, no leg and no answer. Package upstream sends what it writes.
+// The package knows no instance, no leg and no answer. Package upstream sends the bodies.
 package body

@@ -6,15 +6,14 @@ import (
 	"carryover/sse/rawjson"
 )
 
-// Length is the length of a part of a prompt, as far as a request shows it without a tokenizer.
+// Length is the length of a part of a prompt, estimated without a tokenizer.
 type Length struct {
 	IDs   int // tokens given as ids
 	Bytes int // bytes of text, as UTF-8
-	Media int // tokens that images, audio and video are expected to take
+	Media int // tokens expected for images, audio and video
 }
 
-// Tokens estimates the number of tokens, given how many bytes of text make one. At 4, a prompt of 4 n bytes has n
-// tokens.
+// Tokens estimates the number of tokens from the bytes of text per token. At 4, a prompt of 4 n bytes has n tokens.
 func (l Length) Tokens(bytesPerToken float64) int {
 	return l.IDs + l.Media + int(float64(l.Bytes)/bytesPerToken)
 }
@@ -26,16 +25,15 @@ func (l *Length) add(o Length) {
 // PromptLength is the length of a request's prompt.
 type PromptLength struct {
 	Whole    Length
-	Tail     Length // what stands behind the assistant's last message; without one the whole prompt, less tools and documents
+	Tail     Length // the part behind the assistant's last message; without one the whole prompt, less tools and documents
 	Answered bool   // the assistant has answered before
-	// Plain says that the prompt is only text of users, assistants and the system, which chat templates render as it
-	// is. Then its bytes and the engine's count of tokens show how many bytes a token has.
+	// Plain says that the prompt is only text of users, assistants and the system, which chat templates render as it is. Its bytes and
+	// the engine's count then show the bytes per token.
 	Plain bool
 }
 
-// Length measures the prompt from the index of the body's scan: the text that templates render (content,
-// reasoning, names and arguments of tool calls, tools, documents), without the JSON around it. What no engine accepts
-// counts as 0.
+// Length measures the text that templates render, from the index of the scan: content, reasoning, names and arguments of tool calls,
+// tools and documents, without the JSON around it. What no engine accepts counts as 0.
 func (p Prompt) Length() (l PromptLength) {
 	l.Plain = rawjson.IsNull(p.body.Get(WhyTruncate)) && rawjson.IsNull(p.body.Get("chat_template"))
 	if p.api == Text {
@@ -71,7 +69,6 @@ func (p Prompt) Length() (l PromptLength) {
 	return l
 }
 
-// textLength measures the prompt of a text completion.
 func (p Prompt) textLength() (l Length) {
 	raw := p.Text()
 	switch p.kind() {
@@ -91,7 +88,6 @@ func (p Prompt) textLength() (l Length) {
 	return l
 }
 
-// messageLength is the length of one message.
 type messageLength struct {
 	Length
 	assistant bool
@@ -130,7 +126,6 @@ func (m *messageLength) read(message rawjson.Element) {
 	}
 }
 
-// isAnswer reports whether the role of a message, or the type of an input item, shows that it is the assistant's.
 func isAnswer(value []byte) bool {
 	switch string(value) {
 	case `"assistant"`, `"function_call"`, `"reasoning"`:
@@ -161,7 +156,6 @@ func (m *messageLength) readCall(s *rawjson.Scanner, outer bool) error {
 	})
 }
 
-// readParts measures a list of content parts that was parsed before.
 func (m *messageLength) readParts(raw []byte) {
 	s := rawjson.Scanner{Data: raw}
 	_ = s.Elements(func() error {
@@ -178,20 +172,18 @@ func (m *messageLength) readParts(raw []byte) {
 	})
 }
 
-// Only the model's processor knows how many tokens media take. These are round numbers within the range of common
-// models.
+// Only the model's processor knows how many tokens media take. These are round numbers within the range of common models.
 const (
-	// imageTokens is for an image: 576 in LLaVA 1.5, 256 to 1,280 in the range that Qwen2-VL's model card recommends
-	// (one per 28 × 28 pixels), 2,353 in Phi-3-vision.
+	// imageTokens: 576 in LLaVA 1.5, 256 to 1,280 recommended by Qwen2-VL's model card (one per 28 × 28 pixels), 2,353 in
+	// Phi-3-vision.
 	imageTokens = 1024
 	// videoTokens is for 32 frames, vLLM's default (multimodal/video.py), of 196 tokens each, as in LLaVA-OneVision.
 	videoTokens = 32 * 196
 	// audioPerSecond is Qwen2-Audio's rate, one token per 40 ms; Ultravox has a quarter of it.
 	audioPerSecond = 25
-	// audioUnknown is the length in seconds that is assumed for audio that is not in the request: the window of
-	// Whisper's encoder.
+	// audioUnknown is the length in seconds of audio that is not in the request: the window of Whisper's encoder.
 	audioUnknown = 30
-	// Bytes per second of speech as it is sent: 16 kHz in 16 bits and one channel, or compressed to 64 kbit/s.
+	// Bytes per second of speech: 16 kHz in 16 bits and one channel, or compressed to 64 kbit/s.
 	wavePerSecond, compressedPerSecond = 32_000, 8_000
 )
 
@@ -219,7 +211,6 @@ func (m *messageLength) readPart(name, raw []byte) {
 	m.odd = true
 }
 
-// audioTokens estimates the tokens of audio by the length of its base64, or as audioUnknown without it.
 func audioTokens(raw []byte) int {
 	const address = 4 << 10 // longer values are no URLs
 	if len(raw) < address && bytes.Contains(raw, []byte("http")) {

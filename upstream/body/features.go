@@ -8,40 +8,32 @@ import (
 	"carryover/sse/rawjson"
 )
 
-// Why the ids that /tokenize gives cannot be compared with those that the
-// completion endpoint renders, so that nothing proves a ticket. WhyTruncate and
-// WhyEcho are reasons here too.
+// These reasons say why the ids of /tokenize can't be compared with the completion endpoint's, so that nothing proves a ticket.
+// WhyTruncate and WhyEcho are reasons here too.
 const (
-	// WhyUnknownMember: it is not known whether a member shapes the prompt; or messages, a prompt or a member have a value that engines
-	// refuse, or that /tokenize may read differently, as the reasoning effort "none".
+	// WhyUnknownMember: a member may shape the prompt; or messages, a prompt or a member have a value that engines refuse, or that
+	// /tokenize may read differently, such as the reasoning effort "none".
 	WhyUnknownMember = "unknown_member"
-	// WhyContent: engines ignore forwarded ids for messages that hold more than
-	// text (has_non_text_content in renderers/chat_utils.py).
-	WhyContent = "non_text_content"
-	// WhyTooComplex: more features than maxFeatures allows.
-	WhyTooComplex = "too_complex"
+	// WhyContent: engines ignore forwarded ids for messages with more than text (has_non_text_content in renderers/chat_utils.py).
+	WhyContent    = "non_text_content"
+	WhyTooComplex = "too_complex" // more features than maxFeatures allows
 )
 
-// maxFeatures bounds the length of a feature set: clients choose the names of template arguments and roles, and
-// feature sets are remembered.
+// maxFeatures bounds a feature set: clients choose the names of template arguments and roles, and feature sets are remembered.
 const maxFeatures = 1 << 10
 
-// FeatureSet names the shape of the request, as far as it can decide whether
-// /tokenize renders what the completion endpoint renders. Parity is learnt for
-// each such name (fleet/facts/parity.go). The name has
+// FeatureSet names the shape of the request, as far as it decides whether /tokenize renders what the completion endpoint renders.
+// Parity is learnt for each name (fleet/facts/parity.go). The name has
 //
 //   - the names of the members that shape the prompt;
-//   - the values of tool_choice (the mode), reasoning_effort, response_format
-//     (the type), add_generation_prompt and continue_final_message, which select
-//     branches in templates and renderers, not all of them visible to /tokenize;
+//   - the values of tool_choice (the mode), reasoning_effort, response_format (the type), add_generation_prompt and
+//     continue_final_message: they select branches in templates and renderers, some invisible to /tokenize;
 //   - the keys of chat_template_kwargs;
-//   - the roles, and for each whether content is a string or parts and whether
-//     tool_calls, reasoning, reasoning_content or name occur.
+//   - the roles, and for each whether content is a string or parts and whether tool_calls, reasoning,
+//     reasoning_content or name occur.
 //
-// comparable is false if the shape rules a comparison out. That includes every
-// member that is neither known to shape the prompt nor known to leave it alone:
-// vLLM 0.32 ignores members it does not know, but the next version may not, and
-// parity that was learnt without the member would not notice.
+// comparable is false if the shape rules a comparison out. Any unknown member does so: vLLM 0.32 ignores it, but the next version may
+// not, and parity learnt without the member would not notice.
 func (r *Request) FeatureSet() (key string, comparable bool) {
 	f, why := r.Prompt().features()
 	key, f.key = string(f.key), nil
@@ -49,14 +41,12 @@ func (r *Request) FeatureSet() (key string, comparable bool) {
 	return key, why == ""
 }
 
-// features is what one pass over a request collects.
 type features struct {
 	key     []byte
 	renamed bool // a message has reasoning_content
 }
 
-// shape is the result of FeatureSet. [Request.TokenizeBody] uses it and stores nothing itself, because it may run
-// beside the turn.
+// shape is the result of FeatureSet. [Request.TokenizeBody] reads it and stores nothing, because it may run beside the turn.
 type shape struct {
 	features
 	why   string
@@ -84,14 +74,13 @@ func (p Prompt) features() (f features, why string) {
 	return f, ""
 }
 
-// addMembers adds the features of the top-level members except messages and prompt.
 func (f *features) addMembers(api API, body *rawjson.Object) (why string) {
 	var found []string
 	for raw, value := range body.Members() {
 		name := string(raw)
 		switch {
-		// pydantic takes null for absent, but in tool_choice null keeps vLLM from
-		// putting "auto" there (check_tool_usage, chat_completion/protocol.py).
+		// pydantic takes null for absent, but in tool_choice null keeps vLLM from putting "auto" there (check_tool_usage,
+		// chat_completion/protocol.py).
 		case rawjson.IsNull(value) && name != "tool_choice" || name == api.subject():
 		case name == WhyTruncate:
 			return WhyTruncate
@@ -114,7 +103,6 @@ func (f *features) addMembers(api API, body *rawjson.Object) (why string) {
 	return ""
 }
 
-// subject returns the member that holds the text to be continued.
 func (a API) subject() string {
 	switch a {
 	case Text:
@@ -125,8 +113,7 @@ func (a API) subject() string {
 	return "messages"
 }
 
-// memberFeature returns what a member that shapes the prompt adds to a feature set: its name, and its value where the
-// value selects a branch in a template or renderer.
+// memberFeature returns a member's name, with its value if that selects a branch in a template or renderer.
 func memberFeature(name string, value []byte) (feature, why string) {
 	feature = strconv.Quote(name)
 	switch name {
@@ -166,8 +153,7 @@ func memberFeature(name string, value []byte) (feature, why string) {
 	return feature, ""
 }
 
-// oneOf refuses values that are not spelled as in the list. Engines may accept other spellings, but how they read them
-// is not known.
+// oneOf refuses values that are not spelled as in the list. Engines may accept other spellings, and read them in unknown ways.
 func oneOf(feature string, value []byte, list ...string) (string, string) {
 	if slices.Contains(list, string(value)) {
 		return feature + "=" + string(value), ""
@@ -175,13 +161,10 @@ func oneOf(feature string, value []byte, list ...string) (string, string) {
 	return "", WhyUnknownMember
 }
 
-// leavesPrompt lists the members that do not shape the rendered prompt: what
-// vLLM 0.33 knows and does not pass to the renderer
-// (chat_completion/protocol.py, completion/protocol.py), what OpenAI's API has
-// for accounting, caching and storage, and what clients and gateways add to name
-// the request. vLLM ignores the last two kinds. Not in the list, although vLLM
-// ignores them too, are those that name something a prompt could come to show:
-// verbosity, modalities, audio, prediction, web_search_options, thinking.
+// leavesPrompt lists members that do not shape the rendered prompt: those that vLLM 0.33 does not pass to the renderer
+// (chat_completion/protocol.py, completion/protocol.py), members of OpenAI's API for accounting, caching and storage, and those by which
+// clients and gateways name a request. vLLM ignores the last two kinds. It also ignores verbosity, modalities, audio, prediction,
+// web_search_options and thinking; they are not listed, because a prompt could come to show them.
 func leavesPrompt(name string) bool {
 	switch name {
 	case "model", "stream", "stream_options", "stream_interval", "n", "best_of", "max_tokens", "max_completion_tokens",
@@ -202,49 +185,49 @@ func leavesPrompt(name string) bool {
 	return false
 }
 
-// WhyN is why a request goes to decode alone, without kv_transfer_params: it asks for several answers.
+// WhyN says that a request asks for several answers; decode serves it alone, without kv_transfer_params.
 const WhyN = "n"
 
-// Why a request takes no part in reuse, whatever the proof. All but WhyEcho also keep a request from prefill.
+// These reasons keep a request from reuse, whatever the proof. All but WhyEcho also keep it from prefill.
 const (
 	WhyEcho           = "echo"
 	WhyPromptLogprobs = "prompt_logprobs"
 	WhyTruncate       = "truncate_prompt_tokens"
 )
 
-// Disaggregable reports whether the request can run as a prefill and a decode leg; why says why not.
+// Disaggregable reports whether the request can run as a prefill and a decode leg, or why not.
 func (r *Request) Disaggregable() (why string, ok bool) {
 	if r.api.Rendered() {
-		// "auto" cuts to the model's length less the limit of the answer (build_tok_params), which differs between the
-		// legs: their prompts would too.
+		// "auto" cuts to the model's length less the answer's limit (build_tok_params). That differs between the legs, and so would
+		// their prompts.
 		if raw := r.body.Get("truncation"); r.api == Responses && !rawjson.IsNull(raw) && string(raw) != `"disabled"` {
 			return WhyTruncate, false
 		}
 		return "", true
 	}
-	// vLLM returns params for one sequence only: the last finished child of n, the first of several prompts
-	// (vllm#19902, vllm#43509). The blocks of the others would stay pinned.
+	// vLLM returns params for one sequence only: the last finished child of n, the first of several prompts (vllm#19902, vllm#43509).
+	// The blocks of the others would stay pinned.
 	if best := r.body.Get("best_of"); r.n != 1 || !rawjson.IsNull(best) && string(best) != "1" {
 		return WhyN, false
 	}
 	if r.api == Text {
-		// Embeddings come beside the prompt, as a prompt of their own, and have no token ids (completion/protocol.py).
+		// Embeddings are a prompt of their own beside the prompt, and have no token ids (completion/protocol.py).
 		if kind := r.Prompt().kind(); kind == promptTextBatch || kind == promptTokensBatch || !rawjson.IsNull(r.body.Get("prompt_embeds")) {
 			return WhyN, false
 		}
 	}
-	// Prompt logprobs need a prompt that is computed, not read. With echo, logprobs and top_logprobs are logprobs of the
-	// prompt, too (to_sampling_params). Decode computes the prompt for them after a hand-over as well (measured on 0.33).
+	// Prompt logprobs need a prompt that is computed, not read; with echo, logprobs and top_logprobs include the prompt
+	// (to_sampling_params). After a hand-over decode computes the prompt for them again (measured on 0.33).
 	if !rawjson.IsNull(r.body.Get(WhyPromptLogprobs)) ||
 		!off(r.body.Get("echo")) && (!rawjson.IsNull(r.body.Get("logprobs")) || !rawjson.IsNull(r.body.Get("top_logprobs"))) {
 		return WhyPromptLogprobs, false
 	}
-	// The beam path of vLLM drops kv_transfer_params (to_beam_search_params).
+	// vLLM's beam search drops kv_transfer_params (to_beam_search_params).
 	if !off(r.body.Get("use_beam_search")) {
 		return WhyN, false
 	}
-	// -1 and 0 truncate to the model's length less max_tokens (TokenizeParams in
-	// renderers/params.py), which differs between the legs: the prompts would too.
+	// -1 and 0 truncate to the model's length less max_tokens (TokenizeParams in renderers/params.py). That differs between the legs,
+	// and so would their prompts.
 	if raw := r.body.Get(WhyTruncate); !rawjson.IsNull(raw) {
 		if n, isInt := rawjson.Integer(raw); !isInt || n < 1 {
 			return WhyTruncate, false
@@ -265,8 +248,7 @@ func (r *Request) Choices() int {
 	return prompts * r.n
 }
 
-// Reusable reports whether the request may use or leave a ticket; why says why not. It checks only what rules out
-// every proof.
+// Reusable reports whether the request may use or leave a ticket, or why not. It checks only what rules out every proof.
 func (r *Request) Reusable() (why string, ok bool) {
 	if r.api.Rendered() { // these members do not exist there, and ids prove plain text only
 		return "", true
@@ -282,6 +264,5 @@ func (r *Request) Reusable() (why string, ok bool) {
 	return "", true
 }
 
-// off reports whether a flag is certainly not set. pydantic reads "yes", "on" and 1 as true, so every value but null
-// and false counts as set.
+// off is true for null and false only: pydantic reads "yes", "on" and 1 as true.
 func off(raw []byte) bool { return rawjson.IsNull(raw) || string(raw) == "false" }

@@ -11,16 +11,13 @@ import (
 // maxRoles bounds the different roles of a request: vLLM knows five and accepts any.
 const maxRoles = 16
 
-// roleFeatures are the features of the messages of one role.
 type roleFeatures struct {
 	role string
 	has  [len(messageMarks)]bool
 }
 
-// messageMarks names the entries of roleFeatures.has in feature sets.
 const messageMarks = "spctrn"
 
-// The entries of roleFeatures.has.
 const (
 	hasString = iota
 	hasParts
@@ -30,7 +27,6 @@ const (
 	hasName
 )
 
-// addMessages adds the features of the messages to a feature set.
 func (f *features) addMessages(messages *rawjson.List) (why string) {
 	if !messages.IsArray() {
 		return WhyUnknownMember
@@ -69,8 +65,7 @@ func (f *features) addMessages(messages *rawjson.List) (why string) {
 	return ""
 }
 
-// readMessage reads one message. Of equal keys Python's json.loads keeps the last; here all of them count, except
-// role.
+// readMessage counts all of equal keys, except for role; Python's json.loads keeps the last.
 func readMessage(message rawjson.Element) (m roleFeatures, why string) {
 	if !Chat.plainItem(message) {
 		return m, WhyContent
@@ -102,7 +97,7 @@ func readMessage(message rawjson.Element) (m roleFeatures, why string) {
 	return m, why
 }
 
-// roleOf decodes a role. Nearly all roles are one of four, whose names are not allocated.
+// roleOf decodes a role. It allocates nothing for four, which nearly all messages have.
 func roleOf(value []byte) (role string, ok bool) {
 	switch string(value) {
 	case `"user"`:
@@ -119,7 +114,7 @@ func roleOf(value []byte) (role string, ok bool) {
 
 // renameReasoning returns the messages as the chat endpoint reads them, and /tokenize does not
 // (_normalize_messages_before, chat_completion/protocol.py): reasoning_content becomes reasoning, or is dropped where
-// reasoning is present. Messages without it keep their bytes.
+// reasoning is present. Other messages keep their bytes.
 func renameReasoning(messages []byte) (renamed []byte, ok bool) {
 	renamed = append(make([]byte, 0, len(messages)), '[')
 	for raw := range rawjson.Elements(messages) {

@@ -11,12 +11,12 @@ import (
 )
 
 // outlined are the first parts of an outline: the endpoint, and the members that vLLM passes to the renderer (build_chat_params and
-// build_tok_params in chat_completion/protocol.py and completion/protocol.py). The model and cache_salt are not among them: they are part of
-// a conversation's identity.
+// build_tok_params in chat_completion/protocol.py and completion/protocol.py). Not model and cache_salt, which belong to a conversation's
+// identity.
 //
-// Some members are not passed today; they rarely change in the middle of a conversation, and a miss is cheap: structured_outputs and
-// guided_*, other spellings of response_format, which is passed; functions and function_call, the old names of tools and tool_choice;
-// suffix, which a model with a fill-in template would render. include_reasoning acts on the answer alone.
+// Some members are not passed today; they rarely change within a conversation, and a miss is cheap: structured_outputs and guided_*, other
+// spellings of response_format, which is passed; functions and function_call, the old names of tools and tool_choice; suffix, which a model
+// with a fill-in template would render. include_reasoning acts on the answer alone.
 //
 //nolint:gochecknoglobals // immutable table
 var outlined = [...]string{
@@ -25,18 +25,16 @@ var outlined = [...]string{
 	"suffix", "tool_choice", "tools", "truncate_prompt_tokens", "truncation_side",
 }
 
-// guided begins names of which the client may choose the rest.
 const guided = "guided_"
 
 const (
-	maxParts  = 1024 // of an outline; what is behind them is not told apart
+	maxParts  = 1024 // further parts of an outline are one
 	textPiece = 1 << 10
 )
 
-// shapesPrompt reports whether vLLM renders the prompt by this member, other than messages and prompt.
 func shapesPrompt(name string) bool { return memberPart(name) > 0 }
 
-// memberPart returns the part of an outline in which a member is, at most 0 if it does not shape the prompt.
+// memberPart returns a member's part of an outline, at most 0 if it does not shape the prompt.
 func memberPart(name string) int {
 	if strings.HasPrefix(name, guided) {
 		name = guided
@@ -44,9 +42,9 @@ func memberPart(name string) int {
 	return slices.Index(outlined[:], name)
 }
 
-// Outline returns a hash of each part of what engines render: the endpoint, the members that shape the prompt (0 for one that is absent), and
-// then each message, or each full KiB of a text. It is nil for Messages and Responses: their clients move marks in the history that they
-// repeat, and repeat an answer in several items, so equal prompts need not look alike. A part counts as the client spells it.
+// Outline returns a hash of each part that engines render: the endpoint, the members that shape the prompt (0 for an absent one), then each
+// message, or each full KiB of a text. It is nil for Messages and Responses: their clients move marks in the repeated history, and repeat an
+// answer in several items, so equal prompts look different. A part counts as the client spells it.
 func (p Prompt) Outline() []uint64 {
 	if p.api.Rendered() {
 		return nil

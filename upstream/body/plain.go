@@ -7,11 +7,10 @@ import (
 	"carryover/sse/rawjson"
 )
 
-// types are the types that the value of a member may have.
 type types uint8
 
-// The types. Objects and lists whose members are not in the table are text in whatever a template writes of them: engines look for media and
-// embeddings only where the table goes on.
+// Templates write objects and lists whose members are not in the table as text: engines look for media and embeddings only where the table goes
+// on.
 const (
 	text types = 1 << iota
 	number
@@ -25,29 +24,28 @@ const (
 	anything = text | number | flag | object | list
 )
 
-// members are those that an object of one kind may have beside its type. Null is a value of each.
 type members map[string]types
 
-// plainText lists what token ids say all of, for each API, and each type of message or input item and of content part ("" for none):
-// engines either write it into the prompt as text, or drop it. All else may stand for what ids don't show, as images and embeddings do,
-// of which all of one size have the same ids. The files are vLLM's, of 0.32 and 0.33.
+// plainText lists content that its token ids determine, for each API, and each type of message or input item and of content part ("" for none):
+// engines write it into the prompt as text, or drop it. All else may be more than its ids show: all images of one size have the same ids, and so
+// have embeddings. The files are vLLM's, of 0.32 and 0.33.
 //
 //nolint:gochecknoglobals // immutable table
 var plainText = [APIs]struct{ messages, parts map[string]members }{
 	Chat: {
 		messages: map[string]members{"": {
-			// What templates get to see (parse_chat_message_content, renderers/chat_utils). Since 0.33 a reasoning may be an object: embeddings.
+			// Templates see these (parse_chat_message_content, renderers/chat_utils). Since 0.33 a reasoning may be an object: embeddings.
 			"role": text, "content": text | parts, "name": text, "tool_call_id": text, "tool_calls": calls, "reasoning": text,
 			"reasoning_content": text, "task": text, "tools": list,
-			// What else answers have (ChatMessage, openai/chat_completion/protocol.py); OpenAI's audio names a recording.
+			// Answers have these too (ChatMessage, openai/chat_completion/protocol.py); OpenAI's audio names a recording.
 			"refusal": text, "annotations": list, "function_call": function, "audio": 0,
-			// What clients and gateways add. Engines drop it.
+			// Clients and gateways add these; engines drop them.
 			"id": text, "prefix": flag, "partial": flag, "phase": text, "cache_control": object, "provider_specific_fields": object,
 			"reasoning_details": list, "thinking_blocks": list,
-			// What OpenAI's SDKs add to answers that they have parsed, here and below.
+			// OpenAI's SDKs add this to parsed answers, here and below.
 			"parsed": anything,
 		}},
-		// _TEXT_CONTENT_PART_TYPES in renderers/chat_utils, and what else OpenAI's and Anthropic's SDKs have in such parts.
+		// _TEXT_CONTENT_PART_TYPES in renderers/chat_utils, and such parts of OpenAI's and Anthropic's SDKs.
 		parts: map[string]members{
 			"":               chatText,
 			"text":           chatText,
@@ -58,7 +56,7 @@ var plainText = [APIs]struct{ messages, parts map[string]members }{
 			"tool_reference": {"name": text, "tool_name": text, "cache_control": object},
 		},
 	},
-	// AnthropicMessage and AnthropicContentBlock (anthropic/protocol.py); messages may have the members of an answer, which are dropped.
+	// AnthropicMessage and AnthropicContentBlock (anthropic/protocol.py); messages may have an answer's members, which are dropped.
 	Messages: {
 		messages: map[string]members{"": claudeMessage, "message": claudeMessage},
 		parts: map[string]members{
@@ -95,7 +93,7 @@ var plainText = [APIs]struct{ messages, parts map[string]members }{
 	},
 }
 
-// What several types have in common, and the tool calls of chat (_postprocess_messages, renderers/chat_utils).
+// Several types have these members in common; the tool calls are chat's (_postprocess_messages, renderers/chat_utils).
 //
 //nolint:gochecknoglobals // immutable tables
 var (
@@ -130,7 +128,6 @@ func (a API) plainItem(item rawjson.Element) bool {
 	return ok
 }
 
-// plainObject is the same for another object, which it reads.
 func (a API) plainObject(kinds map[string]members, s *rawjson.Scanner) error {
 	var kind []byte
 	for m, value := range rawjson.Members(s.Data[s.Pos:]) {
@@ -154,11 +151,10 @@ func (a API) plainObject(kinds map[string]members, s *rawjson.Scanner) error {
 	})
 }
 
-// errRefused ends a walk that has found what the table does not list.
 var errRefused = errors.New("refused")
 
-// lists reports whether an object of a type may have a member. Where a name occurs twice, both values count. In a content part a key counts
-// even if its value is null (has_non_text_content).
+// lists reports whether an object of a type may have a member. All values of a repeated name count. In a content part a key counts even if its
+// value is null (has_non_text_content).
 func (a API) lists(listed members, kind, name, value []byte) bool {
 	if string(name) == "type" {
 		return value[0] == '"' && bytes.Equal(unquoted(value), kind)
@@ -167,7 +163,6 @@ func (a API) lists(listed members, kind, name, value []byte) bool {
 	return ok && a.fits(may, value)
 }
 
-// unquoted decodes a text. It returns nil if the value is none.
 func unquoted(value []byte) []byte {
 	if rawjson.Kind(value) != '"' {
 		return nil
@@ -176,7 +171,6 @@ func unquoted(value []byte) []byte {
 	return text
 }
 
-// fits reports whether a value has one of the types.
 func (a API) fits(may types, value []byte) bool {
 	switch value[0] {
 	case 'n':
@@ -193,7 +187,7 @@ func (a API) fits(may types, value []byte) bool {
 	return may&number != 0
 }
 
-// plainList reports whether the table lists all of the objects of a list. Only content parts of chat may be texts.
+// plainList allows texts only among chat's content parts.
 func (a API) plainList(kinds map[string]members, list []byte) bool {
 	s := rawjson.Scanner{Data: list}
 	return s.Elements(func() error {

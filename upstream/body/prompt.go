@@ -7,7 +7,7 @@ import (
 	"carryover/sse/rawjson"
 )
 
-// Prompt is what engines render of a request: the history or text to be continued, and what stands before it. It
+// Prompt is the part of a request that engines render: the history or text to be continued, and what stands before it. It
 // aliases the request.
 type Prompt struct {
 	api     API
@@ -18,11 +18,11 @@ type Prompt struct {
 // Prompt returns the request's prompt.
 func (r *Request) Prompt() Prompt { return Prompt{r.api, &r.body, &r.messages} }
 
-// Text returns a text completion's prompt as the client wrote it, nil if there is none.
+// Text returns a text completion's prompt as the client wrote it, nil for none.
 func (p Prompt) Text() []byte { return p.body.Get("prompt") }
 
 // IDs returns the ids of a text completion whose prompt is a list of ids. Engines compute exactly these: they neither
-// render nor add to them.
+// render nor add.
 func (p Prompt) IDs() (ids []uint32, ok bool) {
 	if p.api != Text || p.kind() != promptTokens {
 		return nil, false
@@ -31,10 +31,9 @@ func (p Prompt) IDs() (ids []uint32, ok bool) {
 	return ids, ok && len(ids) > 0
 }
 
-// promptKind is the shape of a text completion's prompt.
 type promptKind int
 
-// The kinds of prompt. promptNone also stands for what vLLM will refuse: a prompt of another type, an empty list.
+// promptNone also stands for prompts that vLLM will refuse: another type, an empty list.
 const (
 	promptNone promptKind = iota
 	promptText
@@ -43,8 +42,7 @@ const (
 	promptTokensBatch
 )
 
-// kind returns the kind of a text completion's prompt. A list is judged by its first element; vLLM refuses lists of
-// mixed kinds.
+// kind judges a list by its first element; vLLM refuses lists of mixed kinds.
 func (p Prompt) kind() promptKind {
 	raw := p.Text()
 	if rawjson.IsNull(raw) {
@@ -67,9 +65,8 @@ func (p Prompt) kind() promptKind {
 	return promptNone
 }
 
-// Plain reports whether the token ids of the prompt determine all of it. Images, audio, video and files are
-// placeholders among the ids: all images of one size have the same ones, and a text can spell them. Messages that
-// can't be read are not plain text either.
+// Plain reports whether the prompt's token ids determine all of it. Images, audio, video and files are placeholders among
+// the ids: all images of one size have the same ones, and a text can spell them. Unreadable messages are not plain.
 func (p Prompt) Plain() bool {
 	switch p.api {
 	case Text:
@@ -81,21 +78,20 @@ func (p Prompt) Plain() bool {
 	return rawjson.IsNull(p.body.Get("mm_payload")) && f.addMessages(p.history) == ""
 }
 
-// A chain has a hash for each KiB of the beginning of a prompt, up to MaxChain: 128 KiB are some 32,000 tokens, and
-// take 15 µs to hash.
+// A chain has a hash for each KiB of the beginning of a prompt, up to MaxChain: 128 KiB are some 32,000 tokens, and take
+// 15 µs to hash.
 const (
 	MaxChain   = 128
 	ChainPiece = 1 << 10
 )
 
-// Chain returns one hash per full piece of the beginning of the client's prompt, each over everything up to the
-// piece's end: two requests with an equal hash begin alike up to there, and an engine that has computed one has the
-// other's beginning in its prefix cache. The model, the cache salt and the tools, which templates print before the
-// messages, belong to the beginning. The bytes of the request are hashed, so a client that writes the same JSON
-// differently is not recognised; the hashes help to pick an instance and prove nothing. The chain is nil for prompts
-// of less than a piece.
+// Chain returns one hash per full piece of the beginning of the client's prompt, each over everything up to the piece's
+// end. Two requests with an equal hash begin alike up to there, so an engine that computed one has the other's beginning
+// in its prefix cache. Model, cache salt and tools, which templates print first, belong to the beginning. Chain hashes the
+// bytes of the request, so JSON in another spelling is not recognised; the hashes help to pick an instance and prove
+// nothing. The chain is nil for prompts of less than a piece.
 //
-// The seed is random per process, so no client can make its prompts look like those of others.
+// The seed is random per process, so no client can make its prompts look like another's.
 func (p Prompt) Chain(seed maphash.Seed) []uint64 {
 	parts := p.parts()
 	n := min(p.Bytes()/ChainPiece, MaxChain)
@@ -132,8 +128,6 @@ func (p Prompt) Bytes() (n int) {
 	return n
 }
 
-// parts returns the tools, what stands before the history, and the history as the client wrote them; for a text
-// completion only the prompt.
 func (p Prompt) parts() (parts [3][]byte) {
 	parts[2] = p.body.Get(p.api.subject())
 	if p.api != Text {
@@ -151,8 +145,7 @@ func (p Prompt) parts() (parts [3][]byte) {
 // apart separates the parts of a chain: the byte occurs in no UTF-8.
 const apart = 0xff
 
-// textBudget is the max_tokens of a text completion without max_tokens, or with null (normalize_null_max_tokens,
-// completion/protocol.py, vLLM 0.32).
+// textBudget is the max_tokens of a text completion without it, or with null (normalize_null_max_tokens, completion/protocol.py, vLLM 0.32).
 const textBudget = 16
 
 // Budget returns the most and the least tokens of the answer, as get_max_tokens reads them (serve/utils/api_utils.py, vLLM
@@ -175,7 +168,7 @@ func (r *Request) Budget() (most, least int, ok bool) {
 	case r.api == Text:
 		most = textBudget
 	}
-	if raw := r.body.Get("min_tokens"); raw != nil && !r.api.Rendered() { // which may not be null
+	if raw := r.body.Get("min_tokens"); raw != nil && !r.api.Rendered() { // null is refused
 		if least, ok = rawjson.Integer(raw); !ok || least < 0 || most > 0 && least > most {
 			return 0, 0, false
 		}

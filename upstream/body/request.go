@@ -7,7 +7,7 @@ import (
 	"carryover/sse/rawjson"
 )
 
-// API is one of the endpoints that run as prefill and decode legs.
+// API is an endpoint that runs as prefill and decode legs.
 type API int
 
 // The APIs.
@@ -21,7 +21,7 @@ const (
 // APIs is the number of APIs.
 const APIs = 4
 
-// paths are the paths of the APIs, both on engines and towards clients.
+// paths are the APIs' paths on engines and towards clients.
 //
 //nolint:gochecknoglobals // immutable table
 var paths = [APIs]string{"/v1/chat/completions", "/v1/completions", "/v1/messages", "/v1/responses"}
@@ -30,16 +30,15 @@ var paths = [APIs]string{"/v1/chat/completions", "/v1/completions", "/v1/message
 func (a API) Path() string { return paths[a] }
 
 // Rendered reports whether only an engine's render endpoint can tell the ids of a prompt of this API. /tokenize does
-// not know these requests, and a translation into a chat has other ids (vLLM 0.32, because of the order of keys in a
-// tool call). The ids are then known before the first leg, and prefill computes them as a text completion.
+// not know these requests. A translation into a chat has other ids (vLLM 0.32, because of the order of keys in a tool
+// call). The ids are known before the first leg, and prefill computes them as a text completion.
 func (a API) Rendered() bool { return a == Messages || a == Responses }
 
-// ForwardsIDs reports whether a leg of this API carries the ids to compute in kv_transfer_params; else its prompt is
-// the ids.
+// ForwardsIDs reports whether a leg of this API carries its ids in kv_transfer_params; else its prompt is the ids.
 func (a API) ForwardsIDs() bool { return a != Text }
 
-// Request is a client's body, scanned once. It aliases the body, which must not change any more. Members are raw JSON
-// and are decoded only on demand.
+// Request is a client's body, scanned once. It aliases the body, which must not change. Members are raw JSON, decoded
+// only on demand.
 type Request struct {
 	api      API
 	body     rawjson.Object
@@ -50,11 +49,10 @@ type Request struct {
 	shape    shape
 }
 
-// ParseRequest scans a body and refuses what Carryover itself must refuse: text that two JSON parsers could read
-// differently; stream, n and model of a wrong type; and the client's own kv_transfer_params (also in
-// disagg_prefill_resp, which some backends accept), with which a client could make an engine connect to any host or
-// read another tenant's blocks. Everything else is left to vLLM, whose own 400 reaches the client through the prefill
-// leg. The error is a *BadRequestError.
+// ParseRequest scans a body and refuses, with a *BadRequestError, what Carryover itself must refuse: text that two JSON
+// parsers could read differently; stream, n and model of a wrong type; and the client's own kv_transfer_params (also
+// in disagg_prefill_resp, which some backends accept). With these a client could make an engine connect to any host or
+// read another tenant's blocks. For other faults vLLM's own 400 reaches the client through the prefill leg.
 func ParseRequest(api API, body []byte) (*Request, error) {
 	r := &Request{api: api, n: 1}
 	history := api.subject()
@@ -102,24 +100,22 @@ func ParseRequest(api API, body []byte) (*Request, error) {
 	return r, nil
 }
 
-// BadRequestError is a request that Carryover refuses itself, in the form of an OpenAI error body with status 400. It
-// repeats nothing of the body except the name of a member.
+// BadRequestError is a request that Carryover refuses, in the form of an OpenAI error body with status 400. It repeats
+// nothing of the body except the name of a member.
 type BadRequestError struct {
 	Message string
 	Param   string // the member at fault, "" for null
 	Code    string
 }
 
-// Error returns the message.
 func (e *BadRequestError) Error() string { return e.Message }
 
 func wrongType(name, want string) error {
 	return &BadRequestError{Message: name + " must be " + want, Param: name, Code: "invalid_type"}
 }
 
-// takeTransferParams removes the transfer params that a client sent, and returns the name of the first one that is not
-// empty. vLLM merges vllm_xargs and kv_transfer_params into one dict (to_sampling_params), so the names count there
-// too.
+// takeTransferParams removes the transfer params that a client sent, and returns the name of the first non-empty one.
+// vLLM merges vllm_xargs and kv_transfer_params into one dict (to_sampling_params), so the names count there too.
 func (r *Request) takeTransferParams() (name string, found bool) {
 	for _, owned := range []string{"kv_transfer_params", "ec_transfer_params", "disagg_prefill_resp"} {
 		if raw := r.body.Get(owned); !found && !rawjson.IsNull(raw) && (raw[0] != '{' || !rawjson.IsEmpty(raw)) {
@@ -164,7 +160,7 @@ func (r *Request) WantsTokenIDs() bool {
 	return string(r.body.Get("return_token_ids")) == "true"
 }
 
-// WantsUsage reports whether the client itself asked for the usage of a stream, or the API always sends it.
+// WantsUsage reports whether the client asked for the usage of a stream, or the API always sends it.
 func (r *Request) WantsUsage() bool {
 	if r.api.Rendered() {
 		return true
@@ -182,21 +178,21 @@ func (r *Request) Member(name string) (raw []byte, ok bool) {
 // Has reports whether a top-level member is present, null included.
 func (r *Request) Has(name string) bool { return r.body.Has(name) }
 
-// String returns the decoded value of a member that is a string. A string with
-// an unpaired surrogate has no UTF-8 form and is not ok.
+// String returns the decoded value of a member that is a string. A string with an unpaired surrogate has no UTF-8 form
+// and is not ok.
 func (r *Request) String(name string) (string, bool) { return rawjson.Text(r.body.Get(name)) }
 
 // Members yields names and raw values of the top-level members in the body's order.
 func (r *Request) Members() iter.Seq2[[]byte, []byte] { return r.body.Members() }
 
-// Remove removes a member from the request, for readers and for both legs.
+// Remove removes a member for readers and for both legs.
 func (r *Request) Remove(name string) {
 	r.body.Remove(name)
 	r.shape = shape{}
 }
 
-// Messages returns the messages of a chat or of Messages, or the input items of a response, as they were split when
-// the body was scanned; an empty list if there are none.
+// Messages returns the messages of a chat or of Messages, or the input items of a response, as the scan split them; an
+// empty list if there are none.
 func (r *Request) Messages() *rawjson.List { return &r.messages }
 
 // IndexBytes is the memory in bytes that a request uses besides its body.

@@ -8,8 +8,8 @@ import (
 
 // PrefillEdit says what the prefill leg adds to the client's body.
 type PrefillEdit struct {
-	Members        []Member // added or removed by the connector, kv_transfer_params first
-	ReturnTokenIDs bool     // ask for the ids of the prompt that prefill rendered
+	Members        []Member // the connector's changes, kv_transfer_params first
+	ReturnTokenIDs bool     // ask for the ids of the rendered prompt
 	CacheSalt      string   // replaces the client's cache_salt; "" keeps it
 	PromptIDs      []byte   // list of ids that replaces a text completion's prompt; nil keeps the client's prompt
 	AnswerID       string   // as in DecodeEdit, for a leg to the client's own endpoint
@@ -17,11 +17,11 @@ type PrefillEdit struct {
 
 // DecodeEdit says what the decode leg adds to the client's body.
 type DecodeEdit struct {
-	Members        []Member // added or removed by the connector, kv_transfer_params first
+	Members        []Member // the connector's changes, kv_transfer_params first
 	ReturnTokenIDs bool     // ask for the ids of prompt and output; false keeps the client's choice
 	Usage          bool     // ask for the usage at the end of the stream; false keeps the client's choice
-	CacheSalt      string   // replaces the client's cache_salt; "" keeps it. Decode reads prefill's blocks whatever their salt
-	PromptIDs      []byte   // list of ids that replaces a text completion's prompt, as on the prefill leg
+	CacheSalt      string   // as in PrefillEdit; decode reads prefill's blocks whatever their salt
+	PromptIDs      []byte   // as in PrefillEdit
 	AnswerID       string   // the id of a response, which engines do not take from a header; "" for other APIs
 }
 
@@ -32,11 +32,10 @@ type Member struct {
 }
 
 // PrefillBody returns the body of the prefill leg: one token, not streamed, because only whole answers have
-// kv_transfer_params, and without members that shape only the discarded answer. All that shapes the prompt stays
-// identical to the decode leg: vLLM transfers by position and asserts equal block counts inside the engine step
-// (nixl/pull_worker.py). With the ids of a rendered prompt the leg is a text completion, so that one path and one id
-// echo serve Messages and Responses. The render endpoint has by then refused what the request's own endpoint would
-// refuse.
+// kv_transfer_params, and without members that shape only the discarded answer. All that shapes the prompt is as in the
+// decode leg: vLLM transfers by position and asserts equal block counts inside the engine step (nixl/pull_worker.py). With
+// the ids of a rendered prompt the leg is a text completion, so one path and one id echo serve Messages and Responses; the
+// render endpoint has already refused what their own endpoints would refuse.
 func (r *Request) PrefillBody(e PrefillEdit) rawjson.Pieces {
 	changes := legEdits{make(rawjson.Edits, 0, 18), r.api}
 	if r.api.Rendered() && e.PromptIDs != nil {
@@ -49,8 +48,8 @@ func (r *Request) PrefillBody(e PrefillEdit) rawjson.Pieces {
 	} else {
 		// vLLM answers with the params of one child only, but pins the blocks of each (vllm#43509).
 		changes.ReplaceWord("n", "1")
-		// These shape only the answer (chat_completion/protocol.py, completion/protocol.py). logprobs do so too, and stay:
-		// prefill refuses too many before it computes anything.
+		// These shape only the answer (chat_completion/protocol.py, completion/protocol.py). So do logprobs, which stay:
+		// prefill refuses too many of them before it computes.
 		changes.Remove("echo", "return_prompt_text", "return_token_ids")
 	}
 	changes.answer(e.AnswerID, e.ReturnTokenIDs)
@@ -59,9 +58,9 @@ func (r *Request) PrefillBody(e PrefillEdit) rawjson.Pieces {
 	return r.body.Splice(changes.Edits)
 }
 
-// RescueBody returns the body of a decode leg of one token whose only purpose is that prefill's KV is read, and the API
-// that it goes to. With ids, or with a prompt among the members, it is a text completion, else what prefill has accepted:
-// nothing that an engine could refuse is the client's.
+// RescueBody returns the body and the API of a decode leg of one token that only reads prefill's KV. With ids, or with a
+// prompt among the members, it is a text completion, else the request that prefill has accepted: it has nothing of the
+// client's that an engine could refuse.
 func (r *Request) RescueBody(e PrefillEdit) (API, rawjson.Pieces) {
 	for _, m := range e.Members {
 		if m.Name == "prompt" {
@@ -75,8 +74,8 @@ func (r *Request) RescueBody(e PrefillEdit) (API, rawjson.Pieces) {
 	return Text, e.completion(&r.body, legEdits{make(rawjson.Edits, 0, 18), r.api})
 }
 
-// completion returns a text completion of one token with the ids of a prompt. It takes only the model, the salt and
-// the priority, which Messages ignores, from the client's body.
+// completion returns a text completion of one token with a prompt's ids. From the client's body it takes only the model,
+// the salt and the priority, which Messages ignores.
 func (e PrefillEdit) completion(client *rawjson.Object, changes legEdits) rawjson.Pieces {
 	completion, err := rawjson.ParseObject([]byte(`{"max_tokens":1,"stream":false}`))
 	if err != nil { // never
@@ -94,8 +93,8 @@ func (e PrefillEdit) completion(client *rawjson.Object, changes legEdits) rawjso
 	return completion.Splice(changes.Edits)
 }
 
-// DecodeBody returns the body of the decode leg: the client's, byte for byte, except the members that Carryover owns.
-// The ids of a rendered prompt are among e.Members.
+// DecodeBody returns the client's body, byte for byte, except the members that Carryover owns. e.Members has the ids of a
+// rendered prompt.
 func (r *Request) DecodeBody(e DecodeEdit) rawjson.Pieces {
 	changes := legEdits{make(rawjson.Edits, 0, 8), r.api}
 	if e.Usage && !r.api.Rendered() {
@@ -108,8 +107,7 @@ func (r *Request) DecodeBody(e DecodeEdit) rawjson.Pieces {
 	return r.body.Splice(changes.Edits)
 }
 
-// RenderBody returns the body for the render endpoint of the request's API, which takes what the API's own endpoint
-// takes.
+// RenderBody returns the body for the render endpoint of the request's API, which takes what the API's own endpoint takes.
 func (r *Request) RenderBody() []byte {
 	var changes rawjson.Edits
 	changes.Remove("stream", "stream_options")
@@ -119,16 +117,14 @@ func (r *Request) RenderBody() []byte {
 	return r.body.Rewrite(changes)
 }
 
-// legEdits are the edits of one leg's body. Each of its methods knows how the members are called in the API of the leg.
 type legEdits struct {
 	rawjson.Edits
 	api API
 }
 
-// oneToken makes a leg generate one token and answer in one piece, of a request that is streamed or not.
 func (e *legEdits) oneToken(stream bool) {
 	e.SetWord("stream", "false")
-	if stream { // without stream they are a 400, also of the client's own request (validate_stream_options, chat_completion/protocol.py)
+	if stream { // without stream they are a 400 (validate_stream_options, chat_completion/protocol.py)
 		e.Remove("stream_options")
 	}
 	// A minimum above max_tokens is a 400 (sampling_params.py).
@@ -146,9 +142,8 @@ func (e *legEdits) oneToken(stream bool) {
 	}
 }
 
-// answer asks for the ids of prompt and output, where an API can be asked. It sets the members of a Responses leg that
-// are ours whatever the client asked for: the id, which identifies the answer, and store, so that the engine stores
-// nothing.
+// answer asks for the ids of prompt and output, where the API can. In a Responses leg it sets our own members: the id,
+// which identifies the answer, and store, so that the engine stores nothing.
 func (e *legEdits) answer(id string, ids bool) {
 	switch {
 	case e.api == Responses:
@@ -164,16 +159,15 @@ func (e *legEdits) answer(id string, ids bool) {
 	}
 }
 
-// replacePrompt makes a text completion's leg compute exactly these ids; engines add no special tokens to ids. Chat
-// legs carry their ids in kv_transfer_params.
+// replacePrompt is for text completions: chat legs carry their ids in kv_transfer_params. Engines add no special tokens to ids.
 func (e *legEdits) replacePrompt(ids []byte) {
 	if e.api == Text && ids != nil {
 		e.Set("prompt", ids)
 	}
 }
 
-// own sets the members that do not belong to the client: the connector's, and the salt unless the connector has one.
-// ParseRequest has removed the client's kv_transfer_params and ec_transfer_params.
+// own sets the connector's members, and the salt unless the connector has one. ParseRequest has removed the client's
+// kv_transfer_params and ec_transfer_params.
 func (e *legEdits) own(members []Member, salt string) {
 	for _, m := range members {
 		if m.Name == "cache_salt" {
@@ -190,11 +184,10 @@ func (e *legEdits) own(members []Member, salt string) {
 	}
 }
 
-// TokenizeBody returns a body with which /tokenize renders what the completion endpoint would, as far as a body can
-// express that: TokenizeChatRequest and TokenizeCompletionRequest (serve/tokenize/protocol.py) have only some of the
-// members, and take three others under another name. Values keep their bytes. If the request is not comparable, ok is
-// false and why says why, see [Request.FeatureSet]. Prompts that are ids need no body. buffer is used if the body
-// fits.
+// TokenizeBody returns a body with which /tokenize renders what the completion endpoint would. TokenizeChatRequest and
+// TokenizeCompletionRequest (serve/tokenize/protocol.py) have only some of the members, and take three others under
+// another name. Values keep their bytes. why says why a request is not comparable, see [Request.FeatureSet]. Prompts that
+// are ids need no body. The body is in buffer if it fits.
 func (r *Request) TokenizeBody(buffer []byte) (body []byte, why string, ok bool) {
 	f := r.shape
 	if !f.known {
@@ -247,8 +240,8 @@ func (a API) tokenizes(name string) bool {
 }
 
 // templateKwargs returns the template arguments that the chat endpoint makes of chat_template_kwargs, documents and
-// reasoning_effort (build_chat_params, chat_completion/protocol.py): the latter two replace arguments of the same
-// name, and an effort turns thinking on unless the arguments set it. nil means none.
+// reasoning_effort (build_chat_params, chat_completion/protocol.py), nil for none. The latter two replace arguments of the
+// same name, and an effort turns thinking on unless the arguments set it.
 func templateKwargs(kwargs, documents, effort []byte) (merged []byte, ok bool) {
 	if rawjson.IsNull(kwargs) {
 		kwargs = nil

@@ -1,5 +1,5 @@
-// Package connector has the code that several vLLM KV connectors share, and one sub-package for each connector. The sub-package
-// knows which kv_transfer_params each leg carries and what to keep for the next turn.
+// Package connector has the code that several vLLM KV connectors share, and one sub-package for each connector. The
+// sub-package knows the kv_transfer_params of each leg, and what to keep for the next turn.
 //
 //	connector     prefill leg                   decode leg                             kept for the next turn
 //	nixl          null template, or the ticket  prefill's answer                       decode's answer
@@ -9,7 +9,7 @@
 //	mooncake      transfer id, ids              transfer id, ids, prefill's engine id  nothing
 //
 // A connector maps values to values (upstream.TicketOffer, upstream.TicketParams; the caller declares the interface, server.Connector).
-// It sends no leg, reads no clock and never sees an http.ResponseWriter. Mooncake's asks a bootstrap server when it plans.
+// It sends no leg and reads no clock. Mooncake's asks a bootstrap server when it plans.
 //
 // # What makes sure that decode uses the right KV
 //
@@ -22,13 +22,11 @@
 //	                                    of the attempt's own
 //	lmcache-storage   prefill first     chunks by the hash of their tokens                        nothing; what is missing is computed
 //
-// Only with NIXL does prefill read KV that decode holds. With the other connectors a conversation stays on its decode instance,
-// whose own prefix cache has it.
+// Only with NIXL does prefill read KV that decode holds. With the other connectors a conversation stays on its decode instance, whose
+// own prefix cache has it.
 //
-// A plan (upstream.Plan) says which legs run, each leg's endpoint, rank and members, how prefill's answer becomes a hand-over, and by
-// which leg decode takes a hand-over that no other leg takes. Where the engine needs it, the plan also has a wait between the legs, a
-// first piece of the answer from prefill, and a rewriting of decode's events. One runner in package turn executes all plans and knows no
-// connector. A plan may reserve something; it is closed once, after the last call of its functions.
+// One runner in package turn executes all plans (upstream.Plan) and knows no connector. A plan may reserve something; it is closed once,
+// after the last call of its functions.
 package connector
 
 import (
@@ -39,8 +37,8 @@ import (
 	"carryover/upstream"
 )
 
-// NoTickets is embedded by connectors with which prefill can't read KV that decode holds, so that no answer leaves a
-// ticket. Their Traits do not set Reuses.
+// NoTickets is embedded by connectors with which prefill can't read KV that decode holds, so no answer leaves a ticket. Their Traits do
+// not set Reuses.
 type NoTickets struct{}
 
 var errNoTickets = errors.New("the connector makes no tickets")
@@ -64,14 +62,13 @@ func (NoTickets) HandBack(upstream.TicketOffer, string, string) (upstream.Releas
 // (route_orchestrated_disaggregated_request) send them: the two flags have values, the rest is null.
 const NullParams = `{"do_remote_decode":true,"do_remote_prefill":false,"remote_engine_id":null,"remote_block_ids":null,"remote_host":null,"remote_port":null}`
 
-// MaxParams is the greatest size of an engine's kv_transfer_params in bytes, bounded because decode's request repeats them. 100 kB
-// is normal for a long context.
+// MaxParams bounds an engine's kv_transfer_params in bytes, because decode's request repeats them. 100 kB is normal for a long context.
 const MaxParams = 1 << 20
 
 var errTooLarge = errors.New("kv_transfer_params: larger than 1 MiB")
 
-// ParseParams parses the kv_transfer_params of an engine's answer: any JSON object of at most MaxParams bytes. The
-// result shares the memory of raw. Errors quote nothing of raw.
+// ParseParams parses the kv_transfer_params of an engine's answer: any JSON object of at most MaxParams bytes. The result shares the
+// memory of raw. Errors quote nothing of raw.
 func ParseParams(raw []byte) (rawjson.Object, error) {
 	if len(raw) > MaxParams {
 		return rawjson.Object{}, errTooLarge

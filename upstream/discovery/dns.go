@@ -18,22 +18,22 @@ import (
 	"carryover/upstream"
 )
 
-// DNS has the instances of one role behind a name that is looked up again and again. Create it with ParseDNS. All fields
-// have a default but Logger, and none is to be changed once Watch runs.
+// DNS has the instances of one role behind a name that it looks up periodically. Create it with ParseDNS.
+// All fields but Logger have a default. They must not change once Watch runs.
 //
-//   - http://name:port is one instance for each address of the name, A and AAAA. A name that has both for the same engine
-//     makes two instances of it; srv:// does not.
-//   - https://name:port is one instance whose URL keeps the name, because certificates are issued for the name, not for
-//     addresses. It is there while the name has an address. Several addresses of one family are several engines, which
-//     cannot be told apart behind one URL: a warning says so, and srvs:// is the way.
+//   - http://name:port is one instance for each address of the name, A and AAAA. An engine with an address of each family
+//     becomes two instances; srv:// avoids that.
+//   - https://name:port is one instance, as long as the name has an address. Its URL keeps the name, because certificates
+//     are issued for names. Several addresses of one family are several engines behind one URL: a warning recommends
+//     srvs://.
 //   - srv://name and srvs://name are one instance for each SRV record of the lowest priority, at target and port, over http
-//     and https. The target stays a host name, and so fits its certificate. Records of a higher priority stand by: they
-//     come in when DNS has none of the lower any more (RFC 2782 says to try them when the lower ones are not reachable;
-//     which instances are reachable is for the fleet to find out, not for DNS).
+//     and https. The target stays a host name, and so fits its certificate. Records of a higher priority come in when DNS
+//     has none of the lower any more. RFC 2782 tries them when the lower ones are not reachable; here the fleet finds out
+//     which instances are reachable.
 type DNS struct {
 	// Resolver does the look-ups; nil means the system's configuration.
 	Resolver *net.Resolver
-	// Logger is told when look-ups begin to fail, when they succeed again, and when no instance is left.
+	// Logger learns when look-ups begin to fail, when they succeed again, and when no instance is left.
 	Logger *slog.Logger
 
 	role   upstream.Role
@@ -46,14 +46,14 @@ type DNS struct {
 }
 
 const (
-	// dnsInterval is the time between two look-ups: a new address is used within 15 s, unless a cache on the way keeps the old answer.
+	// dnsInterval: a new address is used within 15 s, unless a cache on the way keeps the old answer.
 	dnsInterval = 10 * time.Second
 	// lookUpLimit is the time that Go's resolver and glibc's give one server by default.
 	lookUpLimit = 5 * time.Second
 )
 
-// ParseDNS reads the name behind which the instances of a role are: http://name:port, https://name:port, srv://name or
-// srvs://name. A dot at the end of the name keeps the system's search list from it. The error says what would be accepted.
+// ParseDNS reads http://name:port, https://name:port, srv://name or srvs://name. A dot at the end of the name keeps the system's
+// search list from it. The error says what would be accepted.
 func ParseDNS(role upstream.Role, raw string) (*DNS, error) {
 	refused := func(want string) (*DNS, error) { return nil, fmt.Errorf("name %q: want %s", raw, want) }
 	u, err := url.Parse(raw)
@@ -80,8 +80,8 @@ func ParseDNS(role upstream.Role, raw string) (*DNS, error) {
 	return d, nil
 }
 
-// Watch looks up every ten seconds and sets the list, again when it has changed, until ctx ends. It returns nil. A failed look-up
-// changes nothing, see question. The first list is empty if the first look-up fails, so that the program can start.
+// Watch looks up every ten seconds and sets the list when it has changed, until ctx ends; it returns nil. A failed look-up changes
+// nothing, see question. The first list is empty if the first look-up fails, so that the program can start.
 func (d *DNS) Watch(ctx context.Context, set func([]upstream.Instance)) error {
 	d.follow(ctx, d.questions(), set)
 	return nil
@@ -111,8 +111,7 @@ func (d *DNS) follow(ctx context.Context, questions []*question, set func([]upst
 	}
 }
 
-// ask puts all questions at the same time and returns the instances of all answers, each once, sorted by name, because
-// resolvers rotate their answers.
+// ask returns the instances of all answers, each once, sorted by name, because resolvers rotate their answers.
 func (d *DNS) ask(ctx context.Context, questions []*question) (all []upstream.Instance) {
 	ctx, cancel := context.WithTimeout(ctx, lookUpLimit)
 	defer cancel()
@@ -130,8 +129,8 @@ func (d *DNS) ask(ctx context.Context, questions []*question) (all []upstream.In
 	return slices.CompactFunc(all, func(a, b upstream.Instance) bool { return a.Name == b.Name })
 }
 
-// questions returns one question for SRV records, or one for each family of addresses. A broken resolver may answer A
-// and fail AAAA; that must not look like a name that has lost its addresses, nor like one that can't be looked up.
+// questions returns one question for SRV records, or one for each family of addresses: a broken resolver may answer A and fail AAAA,
+// which is neither a name without addresses nor a failed look-up.
 func (d *DNS) questions() []*question {
 	if d.srv {
 		return []*question{{kind: "SRV", ask: d.services}}
@@ -148,10 +147,10 @@ func (d *DNS) questions() []*question {
 
 // question is one look-up of a name, with its last answers.
 //
-// Names flap: a headless service has no records for a moment while its pods are replaced, and a resolver that restarts
-// answers NXDOMAIN or SERVFAIL. The fleet forgets all that it knows of engines that are dropped, so in doubt they are
-// kept: an answer without records counts when it is the third in a row, and a failure (SERVFAIL, REFUSED, a time-out)
-// never counts. Engines that are really gone do not answer their probes meanwhile.
+// Names flap: a headless service has no records for a moment while its pods are replaced, and a resolver that restarts answers
+// NXDOMAIN or SERVFAIL. The fleet forgets all that it knows of dropped engines, so in doubt they are kept: an answer without records
+// counts when it is the third in a row, and a failure (SERVFAIL, REFUSED, a time-out) never counts. Engines that are really gone fail
+// their probes meanwhile.
 type question struct {
 	kind    string // of the records
 	ask     func(context.Context, *net.Resolver) ([]upstream.Instance, error)
@@ -161,7 +160,6 @@ type question struct {
 	several bool                // the last answer had several addresses of one instance
 }
 
-// emptyAnswers is how many answers without records in a row count as such.
 const emptyAnswers = 3
 
 // put asks once. It logs when asking begins to fail, and when it succeeds again.
@@ -173,7 +171,7 @@ func (q *question) put(ctx context.Context, resolver *net.Resolver, logger *slog
 	if err != nil {
 		q.none = 0
 		if !q.failed {
-			logger.Warn("a look-up has no answer, the instances of the last one stay", "instances", len(q.answer), "error", err)
+			logger.Warn("a look-up failed, the last instances stay", "instances", len(q.answer), "error", err)
 		}
 		q.failed = true
 		return
@@ -196,9 +194,9 @@ func (q *question) put(ctx context.Context, resolver *net.Resolver, logger *slog
 	}
 }
 
-// insist asks a resolver whose failures must not be hidden. After a failure, Go's resolver goes on along the system's
-// search list and may return "no such host" for another name. If one name of the list always fails, the others would
-// never be asked. So after a failure the name is asked once more as it is, and the answer counts if it has records.
+// insist repeats a failed question for the exact name; the answer counts if it has records. After a failure, Go's resolver goes on
+// along the system's search list and may return "no such host" for another name. If one name of the list always fails, the others
+// would never be asked.
 func (q *question) insist(ctx context.Context, resolver *net.Resolver) ([]upstream.Instance, error) {
 	if resolver == nil {
 		resolver = net.DefaultResolver
@@ -214,15 +212,13 @@ func (q *question) insist(ctx context.Context, resolver *net.Resolver) ([]upstre
 	return nil, err
 }
 
-// isNotFound reports whether the name has no such records: NXDOMAIN, an answer without records, or addresses of the
-// other family only.
+// isNotFound reports whether the name has no such records: NXDOMAIN, an answer without records, or addresses of the other family only.
 func isNotFound(err error) bool {
 	var answered *net.DNSError
 	var family *net.AddrError
 	return errors.As(err, &answered) && answered.IsNotFound || errors.As(err, &family)
 }
 
-// addresses looks up the addresses of one family.
 func (d *DNS) addresses(ctx context.Context, resolver *net.Resolver, family string) (all []upstream.Instance, err error) {
 	found, err := resolver.LookupNetIP(ctx, family, d.name)
 	if err != nil {
@@ -245,14 +241,13 @@ func (d *DNS) addresses(ctx context.Context, resolver *net.Resolver, family stri
 	return all, nil
 }
 
-// services looks up the SRV records.
 func (d *DNS) services(ctx context.Context, resolver *net.Resolver) (all []upstream.Instance, err error) {
 	_, records, err := resolver.LookupSRV(ctx, "", "", d.name)
 	if err != nil && len(records) == 0 {
 		return nil, err
 	}
-	// Records come sorted by priority. Go has left out records whose target is no host name, and returned an error for
-	// them; the target "." means that there is no such service (RFC 2782).
+	// Records come sorted by priority. Go has left out records whose target is no host name, and returned an error for them; the
+	// target "." means that there is no such service (RFC 2782).
 	equal := true
 	for _, record := range records {
 		host := lower(strings.TrimSuffix(record.Target, "."))
@@ -266,15 +261,14 @@ func (d *DNS) services(ctx context.Context, resolver *net.Resolver) (all []upstr
 	}
 	for i := range all {
 		if equal {
-			// Equal weights are dropped. CoreDNS gives each of n pods the weight 100/n, which would change all
-			// instances whenever one pod comes or goes.
+			// Equal weights are dropped: CoreDNS gives each of n pods the weight 100/n, which would change all instances whenever one
+			// pod comes or goes.
 			all[i].Weight = 1
 		}
 	}
 	return all, nil
 }
 
-// instance returns the instance at host and port. cmd adds the other settings.
 func (d *DNS) instance(host, port string) upstream.Instance {
 	authority := net.JoinHostPort(host, port)
 	return upstream.Instance{Name: authority, BaseURL: d.scheme + "://" + authority, Role: d.role}

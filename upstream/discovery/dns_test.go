@@ -106,7 +106,7 @@ func TestDNS_AServerThatFailsChangesNothing(t *testing.T) {
 	w.want(t, "10.0.0.1:8000 [fd00::2]:8000") // one family fails, the other goes on
 	server.set("vllm.test.", typeA, addresses("10.0.0.3"))
 	w.want(t, "10.0.0.3:8000 [fd00::2]:8000")
-	if got := log.Lines("no answer"); len(got) != 1 || !strings.Contains(got[0], "type=A ") || !strings.Contains(got[0], "instances=1") {
+	if got := log.Lines("look-up failed"); len(got) != 1 || !strings.Contains(got[0], "type=A ") || !strings.Contains(got[0], "instances=1") {
 		t.Errorf("logged %q, want one line", got)
 	}
 	if got := log.Lines("answered again"); len(got) != 1 {
@@ -142,7 +142,7 @@ func TestDNS_TheFirstLookUpFails(t *testing.T) {
 	server.set("vllm.test.", typeA, servfail)
 	w := watch(t, parsed(t, server, log, "http://vllm.test.:8000"))
 	w.want(t, "")
-	if len(log.Lines("no answer")) != 1 || len(log.Lines("no instance behind a name")) != 1 {
+	if len(log.Lines("look-up failed")) != 1 || len(log.Lines("no instance behind a name")) != 1 {
 		t.Errorf("logged %q", log.Lines(""))
 	}
 	server.set("vllm.test.", typeA, addresses("10.0.0.1"))

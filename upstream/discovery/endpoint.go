@@ -11,22 +11,20 @@ import (
 	"carryover/upstream"
 )
 
-// endpoint is host and port as a request names them, in one canonical form: a name in lower case, or an address as
-// netip writes it. Bytes of a request that are not host or port must not reach a URL, and no endpoint may pass under a
-// second spelling.
+// endpoint is host and port of a request in one canonical form: a name in lower case, or an address as netip writes it. No other
+// bytes of a request may reach a URL, and no endpoint may pass under a second spelling.
 type endpoint struct {
 	host string
 	addr netip.Addr // valid if host is an address
 	port uint16
 }
 
-// String returns host:port, an IPv6 address in brackets.
 func (e endpoint) String() string { return net.JoinHostPort(e.host, strconv.Itoa(int(e.port))) }
 
 var errNoEndpoint = errors.New("want host:port, the host a name or an IP address, an IPv6 address in brackets")
 
-// parseEndpoint parses host:port. It accepts only the usual spelling, because a resolver or dialer that reads the host
-// later may read more as an address than we do: getaddrinfo reads 0x7f.1 and 017700000001 as 127.0.0.1.
+// parseEndpoint parses host:port. It accepts only the usual spelling, because a resolver or dialer may read more as an address than
+// we do: getaddrinfo reads 0x7f.1 and 017700000001 as 127.0.0.1.
 func parseEndpoint(text string) (endpoint, error) {
 	i := strings.LastIndexByte(text, ':')
 	if i < 0 {
@@ -44,7 +42,6 @@ func parseEndpoint(text string) (endpoint, error) {
 	return e, e.check()
 }
 
-// parseHost reads what stands before the port.
 func parseHost(text string) (endpoint, error) {
 	bare := text
 	if inner, bracketed := strings.CutPrefix(text, "["); bracketed {
@@ -62,9 +59,8 @@ func parseHost(text string) (endpoint, error) {
 	return endpoint{}, errNoEndpoint
 }
 
-// check refuses addresses that name no instance, or that are a second spelling of another one. The dialer takes
-// 0.0.0.0 and :: for this machine, and ::ffff:10.0.0.1 for 10.0.0.1. Clouds serve their metadata at link-local
-// addresses (169.254.169.254).
+// check refuses addresses that name no instance, or that are a second spelling of another one. The dialer takes 0.0.0.0 and :: for
+// this machine, and ::ffff:10.0.0.1 for 10.0.0.1. Clouds serve their metadata at link-local addresses (169.254.169.254).
 func (e endpoint) check() error {
 	switch {
 	case !e.addr.IsValid():
@@ -79,8 +75,8 @@ func (e endpoint) check() error {
 	return nil
 }
 
-// isDomain accepts host names in lower case, without a dot at the end, that nothing takes for an IPv4 address: the
-// last label is neither decimal nor hexadecimal (WHATWG URL, "ends in a number").
+// isDomain accepts host names in lower case, without a dot at the end, that nothing takes for an IPv4 address: the last label is
+// neither decimal nor hexadecimal (WHATWG URL, "ends in a number").
 func isDomain(host string) bool {
 	if _, err := netip.ParseAddr(host); err == nil || !upstream.IsHost(host) || host != lower(host) || strings.HasSuffix(host, ".") {
 		return false
@@ -90,7 +86,7 @@ func isDomain(host string) bool {
 	return !hex || strings.Trim(digits, "0123456789abcdef") != ""
 }
 
-// lower lowers ASCII letters only: strings.ToLower turns the Kelvin sign into a k.
+// lower changes ASCII letters only: strings.ToLower turns the Kelvin sign into a k.
 func lower(text string) string {
 	return strings.Map(func(r rune) rune {
 		if 'A' <= r && r <= 'Z' {
@@ -100,16 +96,14 @@ func lower(text string) string {
 	}, text)
 }
 
-// parsePort reads a port without sign and without leading zeros.
 func parsePort(text string) (uint16, bool) {
 	n, err := strconv.ParseUint(text, 10, 16)
 	return uint16(n), err == nil && n > 0 && text[0] != '0'
 }
 
-// Ranks returns the n data-parallel ranks behind one address as instances: name@0 to name@(n-1). vLLM's API server
-// sends a request to the rank that X-data-parallel-rank names, and each rank has its own KV cache. If n is 0, the result
-// is the instance itself. If the instance publishes KV events, its endpoint is rank 0's, and the other ranks have the next
-// ports (vllm/distributed/kv_events.py, offset_endpoint_port).
+// Ranks returns the n data-parallel ranks behind one address as instances: name@0 to name@(n-1); for n = 0 the instance itself.
+// vLLM's API server sends a request to the rank that X-data-parallel-rank names, and each rank has its own KV cache. The endpoint
+// of KV events is rank 0's; the other ranks have the next ports (vllm/distributed/kv_events.py, offset_endpoint_port).
 func Ranks(instance upstream.Instance, n int) []upstream.Instance {
 	if n <= 0 {
 		return []upstream.Instance{instance}
@@ -124,7 +118,6 @@ func Ranks(instance upstream.Instance, n int) []upstream.Instance {
 	return all
 }
 
-// portBehind returns the endpoint with more added to its port. Text that does not end in a number is returned unchanged.
 func portBehind(endpoint string, more int) string {
 	colon := strings.LastIndexByte(endpoint, ':')
 	port, err := strconv.Atoi(endpoint[colon+1:])
@@ -134,7 +127,7 @@ func portBehind(endpoint string, more int) string {
 	return endpoint[:colon+1] + strconv.Itoa(port+more)
 }
 
-// location is where an instance answers. Two instances of one role at one location are the same engine.
+// location is the address of an instance. Two instances of one role at one location are the same engine.
 type location struct {
 	role      upstream.Role
 	authority string
@@ -146,7 +139,6 @@ func locationOf(i upstream.Instance) location {
 	return location{i.Role, i.Authority(), i.Rank, i.Ranked}
 }
 
-// address returns the location as a name: host:port, followed by the rank if there is one.
 func (p location) address() string {
 	if p.ranked {
 		return p.authority + "@" + strconv.Itoa(p.rank)
@@ -154,8 +146,7 @@ func (p location) address() string {
 	return p.authority
 }
 
-// IsPublisher reports whether text is an endpoint at which an instance may publish its KV events: tcp://host:port, with a host that
-// others can connect to.
+// IsPublisher accepts tcp://host:port with a host that others can connect to, as an endpoint of KV events.
 func IsPublisher(text string) bool {
 	rest, tcp := strings.CutPrefix(text, "tcp://")
 	host, port, err := net.SplitHostPort(rest)

@@ -15,18 +15,17 @@ import (
 
 // File has the instances of a watched file, in YAML or JSON (parse.go).
 //
-// The file is read every two seconds and compared by content. File system notifications would miss changes: a
+// It reads the file every two seconds and compares the content. File system notifications would miss changes: a
 // ConfigMap is a symlink to a folder that is replaced as a whole, editors write a new file and rename it, and network
 // file systems send no notifications.
 type File struct {
 	Path   string
-	Logger *slog.Logger // is told why a file is not used, once for each content
+	Logger *slog.Logger // learns why a file is not used, once for each content
 }
 
 const (
 	fileInterval = 2 * time.Second
-	// settle is how long a new content must stay unchanged before it is used. A file that is being written may be
-	// valid YAML with half of its instances.
+	// settle is how long a new content must stay unchanged before it is used. A half-written file may be valid YAML.
 	settle = 100 * time.Millisecond
 	// maxFile is the largest size of a ConfigMap.
 	maxFile = 1 << 20
@@ -53,8 +52,8 @@ func (f File) load() ([]byte, error) {
 	return data, err
 }
 
-// Watch reads the file and sets its list, again when it has changed, until ctx ends. It fails if the file is missing
-// or wrong at first. Later the last good list stays, and the log says why.
+// Watch reads the file and sets its list when it has changed, until ctx ends. It fails if the file is missing or
+// wrong at first. Later the last good list stays, and the log says why.
 func (f File) Watch(ctx context.Context, set func([]upstream.Instance)) error {
 	used, err := f.load()
 	if err != nil {
@@ -67,7 +66,7 @@ func (f File) Watch(ctx context.Context, set func([]upstream.Instance)) error {
 	set(slices.Clone(last))
 	timer := time.NewTimer(fileInterval)
 	defer timer.Stop()
-	var settling []byte // differs from used, and may not be whole yet
+	var settling []byte // differs from used, and may be incomplete
 	unreadable := false // the last time
 	for {
 		select {

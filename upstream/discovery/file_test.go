@@ -77,7 +77,7 @@ func TestFile_ABadOneKeepsTheLastList(t *testing.T) {
 		}
 		f.write("")
 		pass(time.Minute)
-		if got := f.log.Lines("file of instances is wrong"); len(got) != 2 || !strings.Contains(got[1], "nothing is written") {
+		if got := f.log.Lines("file of instances is wrong"); len(got) != 2 || !strings.Contains(got[1], "has neither") {
 			t.Errorf("logged %q, want a second line", got)
 		}
 		w.quiet(t)

@@ -13,32 +13,30 @@ import (
 	"carryover/upstream"
 )
 
-// MaxNamed is how many prefill instances Named keeps. Each is probed, so requests that always name new ones must not
-// create more than a fleet has.
+// MaxNamed is how many prefill instances Named keeps. Each is probed, so requests must not create more than a fleet has.
 const MaxNamed = 256
 
 // Named has the prefill instances that requests name by host and port, as llm-d's endpoint picker does in
 // x-prefiller-host-port, if a pattern permits them. Create it with NewNamed. It is safe for concurrent use.
 //
-// It must be the only source of prefill instances, or the first one of Together: its instances are named by their
-// addresses, and must keep these names.
+// Its instances are named by their addresses and must keep these names: it must be the only source of prefill instances,
+// or the first one of Together.
 type Named struct {
 	allow []Pattern
 	list  list
 
-	mu   sync.Mutex           // taken before that of the list
+	mu   sync.Mutex           // taken before the list's mutex
 	used map[string]time.Time // when an instance of the list was last named
 }
 
-// namedIdle is how long an instance stays in the list without being named again.
 const namedIdle = 10 * time.Minute
 
-// NewNamed returns a source that is empty at first.
+// NewNamed returns a source without instances.
 func NewNamed(allow []Pattern) *Named { return &Named{allow: allow, used: map[string]time.Time{}} }
 
-// Admit returns the name of the prefill instance at hostPort, its canonical host:port. A new instance is added, and
-// every Watch has called set when Admit returns; if there are too many, the one unused for longest is dropped. A known
-// instance costs one map look-up. The error says why the instance is not permitted, and does not repeat the patterns.
+// Admit returns the name of the prefill instance at hostPort, its canonical host:port. It adds a new instance, and returns
+// when each Watch has called set; if there are too many, it drops the one unused for longest. A known instance costs one
+// map look-up. The error says why the instance is not permitted, and does not repeat the patterns.
 func (n *Named) Admit(hostPort string) (name string, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -77,7 +75,7 @@ func (n *Named) unusedForLongest() (name string) {
 	return name
 }
 
-// publish makes the list of the names in use, with added at its end. n.mu is held.
+// publish sets the list to the names in use, with added at its end. n.mu is held.
 func (n *Named) publish(added ...string) {
 	n.list.change(func(all []upstream.Instance) []upstream.Instance {
 		all = slices.DeleteFunc(slices.Clone(all), func(i upstream.Instance) bool {
@@ -91,8 +89,8 @@ func (n *Named) publish(added ...string) {
 	})
 }
 
-// Watch sets the list, again after each change, and drops instances that no request has named for namedIdle, until ctx
-// ends. It returns nil.
+// Watch sets the list after each change, and drops instances that no request has named for namedIdle, until ctx ends. It
+// returns nil.
 func (n *Named) Watch(ctx context.Context, set func([]upstream.Instance)) error {
 	var dropping sync.WaitGroup
 	dropping.Go(func() { n.dropUnused(ctx) })
@@ -127,7 +125,7 @@ func (n *Named) dropUnused(ctx context.Context) {
 type Pattern struct {
 	network  netip.Prefix // valid if the pattern is for addresses
 	name     string       // or the one permitted name
-	suffix   string       // or the end of the permitted names, which have at least one label before; it begins with a dot
+	suffix   string       // or the end of permitted names, which have at least one label before; it begins with a dot
 	from, to uint16
 }
 
@@ -159,7 +157,7 @@ func ParsePattern(text string) (Pattern, error) {
 	address, bits, network := strings.Cut(host, "/")
 	e, err := parseHost(address)
 	if err == nil && !network {
-		err = e.check() // skipped for a network, because its first address may be no address of a machine
+		err = e.check() // not for a network, whose first address may be no machine's
 	}
 	if err != nil {
 		return refused(err)
@@ -168,7 +166,7 @@ func ParsePattern(text string) (Pattern, error) {
 	case network:
 		p.network, err = netip.ParsePrefix(e.host + "/" + bits)
 		if err != nil || p.network.Masked() != p.network || e.addr.Is4In6() {
-			return refused(errors.New("want a network without bits behind its prefix, such as 10.0.0.0/8 or [fd00::]/8"))
+			return refused(errors.New("want a network whose bits after the prefix are 0, such as 10.0.0.0/8 or [fd00::]/8"))
 		}
 	case e.addr.IsValid():
 		p.network = netip.PrefixFrom(e.addr, e.addr.BitLen())

@@ -16,13 +16,13 @@ import (
 	"carryover/upstream"
 )
 
-// Bounds of what a file may ask for. The fleet is built for a thousand instances.
+// The fleet is built for a thousand instances.
 const (
 	maxInstances = 4096
 	maxRanks     = 64
 	maxWeight    = 1000
 	maxPort      = 65535
-	maxFaults    = 10 // that are told at once
+	maxFaults    = 10 // in one error
 	// minKVTTL is pins.MarginWithExpiry: a ticket ends this long before decode frees its blocks, so with a shorter TTL every
 	// ticket would end at once.
 	minKVTTL = 30 * time.Second
@@ -43,10 +43,10 @@ const (
 //	  - url: http://10.0.0.2:8000
 //	    kv_ttl: 480s     # of decode only; the setting store.decoder_kv_ttl unless given
 //
-// It is strict, because a typing error in a list of instances would show under load only: unknown and repeated keys are
-// faults, and so are names and addresses that two instances of one role share. A file without any role is taken for a file
-// that is being written, not for an empty list. JSON is read as YAML. The nodes are read by hand, so that all faults are
-// found with their lines, and so that an alias is followed once and never expanded.
+// It is strict, because a typing error would show under load only: unknown and repeated keys are faults, and so are names
+// and addresses that two instances of one role share. A file without any role is taken for a half-written file, not for an
+// empty list. JSON is read as YAML. The nodes are read by hand, so that all faults are found with their lines, and an alias
+// is followed once and never expanded.
 func parseFile(data []byte) ([]upstream.Instance, error) {
 	if json.Valid(data) {
 		// YAML 1.1 has all escapes of JSON but this one.
@@ -61,7 +61,7 @@ func parseFile(data []byte) ([]upstream.Instance, error) {
 		return nil, errors.New("want one YAML document")
 	}
 	if len(doc.Content) == 0 {
-		return nil, errors.New("want prefill and decode, each a list of instances; nothing is written")
+		return nil, errors.New("want prefill and decode, each a list of instances; the file has neither")
 	}
 	p := &parsing{lines: map[location]int{}, names: map[[2]string]int{}}
 	for _, role := range p.members(doc.Content[0], "file", "prefill", "decode") {
@@ -77,7 +77,6 @@ func parseFile(data []byte) ([]upstream.Instance, error) {
 	return p.all, nil
 }
 
-// parsing is a file that is being read.
 type parsing struct {
 	all    []upstream.Instance
 	lines  map[location]int
@@ -89,14 +88,12 @@ func (p *parsing) refuse(line int, key, want string) {
 	p.faults = append(p.faults, fmt.Sprintf("line %d: %s: want %s", line, key, want))
 }
 
-// member is a key of a mapping with its value.
 type member struct {
 	name  string
 	line  int
 	value *yaml.Node
 }
 
-// members returns the keys and values of a mapping. Any other key than these is a fault.
 func (p *parsing) members(n *yaml.Node, what string, keys ...string) (list []member) {
 	n = followed(n)
 	if n.Kind != yaml.MappingNode || len(n.Content) == 0 {
@@ -117,7 +114,6 @@ func (p *parsing) members(n *yaml.Node, what string, keys ...string) (list []mem
 	return list
 }
 
-// followed returns the node that an alias stands for. An alias never stands for another alias.
 func followed(n *yaml.Node) *yaml.Node {
 	if n.Kind == yaml.AliasNode {
 		return n.Alias
@@ -141,7 +137,6 @@ func (p *parsing) instances(list member) {
 	}
 }
 
-// instance adds the instances that one item of a list stands for: one, or one for each rank.
 func (p *parsing) instance(role upstream.Role, key string, item *yaml.Node, keys []string) {
 	faults := len(p.faults)
 	instance, ranks, line := upstream.Instance{}, 0, item.Line
@@ -199,7 +194,6 @@ func (p *parsing) instance(role upstream.Role, key string, item *yaml.Node, keys
 	}
 }
 
-// add adds an instance. It is a fault if another instance of the role has the same address or name.
 func (p *parsing) add(i upstream.Instance, line int, key string) {
 	at, called := locationOf(i), [2]string{i.Role.String(), i.Name}
 	if first, taken := p.lines[at]; taken {

@@ -59,8 +59,8 @@ func TestParseFile_MayBeOfOneRoleOrNone(t *testing.T) {
 
 func TestParseFile_Refuses(t *testing.T) {
 	for text, want := range map[string]string{
-		"":                                     "nothing is written",
-		"# nothing\n":                          "nothing is written",
+		"":                                     "has neither",
+		"# nothing\n":                          "has neither",
 		"{}":                                   "line 1: file: want a mapping with keys prefill, decode",
 		"null":                                 "line 1: file: want a mapping",
 		"[]":                                   "line 1: file: want a mapping",

@@ -65,7 +65,7 @@ func TestRegistry_Refuses(t *testing.T) {
 		"a path":                             {instance("x", "h/path"), "want http://host"},
 		"a name with a line feed":            {instance("x\n", "x"), "printable"},
 		"the address of another":             {instance("b", "h"), "registered under another name (a)"},
-		"a negative weight":                  {upstream.Instance{Name: "x", BaseURL: "http://x", Role: upstream.RoleDecode, Weight: -1}, "no negative"},
+		"a negative weight":                  {upstream.Instance{Name: "x", BaseURL: "http://x", Role: upstream.RoleDecode, Weight: -1}, "not be negative"},
 		"a rank of an unranked one":          {upstream.Instance{Name: "x", BaseURL: "http://x", Role: upstream.RoleDecode, Rank: 1}, "rank 1"},
 		"its own address, written otherwise": {instance("a", "h"), ""},
 	} {

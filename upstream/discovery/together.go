@@ -12,16 +12,16 @@ import (
 	"carryover/upstream"
 )
 
-// Together combines several sources. If two of them give the same name or the same address, the first of Sources
-// counts. All fields are required.
+// Together combines several sources. If two of them give the same name or address, the first of Sources counts. All fields
+// are required.
 type Together struct {
 	Sources []upstream.Source
 	Logger  *slog.Logger // for instances that do not count
 }
 
-// Watch waits for the first list of each source, and then sets the union, again whenever it changes, until ctx ends. If a
-// source fails, or ends before it has given a list, Watch ends the other sources and fails. set is called by one goroutine
-// at a time, and not after Watch has returned.
+// Watch waits for the first list of each source, and then sets the union whenever it changes, until ctx ends. If a source
+// fails, or ends before it has given a list, Watch ends the other sources and fails. set is called by one goroutine at a
+// time, and not after Watch has returned.
 func (t Together) Watch(ctx context.Context, set func([]upstream.Instance)) error {
 	group, ctx := errgroup.WithContext(ctx)
 	j := &joining{lists: make([][]upstream.Instance, len(t.Sources)), logger: t.Logger, set: set}
@@ -40,12 +40,11 @@ func (t Together) Watch(ctx context.Context, set func([]upstream.Instance)) erro
 	return group.Wait()
 }
 
-// joining is one Watch of Together.
 type joining struct {
 	mu      sync.Mutex            // held while set is called, so that the unions come in order
 	lists   [][]upstream.Instance // the last of each source, nil before its first
-	last    []upstream.Instance   // what was set, nil before the first time
-	clashes []clash               // in it; they are logged already
+	last    []upstream.Instance   // the last union, nil before the first
+	clashes []clash               // in last; they are logged already
 	logger  *slog.Logger
 	set     func([]upstream.Instance)
 }
@@ -56,7 +55,6 @@ func (j *joining) has(i int) bool {
 	return j.lists[i] != nil
 }
 
-// take keeps the list of source i, and sets the union once there is a list of each.
 func (j *joining) take(i int, all []upstream.Instance) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -79,17 +77,15 @@ func (j *joining) take(i int, all []upstream.Instance) {
 	j.set(slices.Clone(union))
 }
 
-// clash is an instance that is not used as its source gives it, because an earlier one of the same role has its name
-// or address.
+// clash is an instance that is not used as its source gives it: an earlier one of the role has its name or address.
 type clash struct {
 	role            upstream.Role
 	instance, first string // name and address
 	becomes         string // the name that the instance gets, "nothing" if it does not count
 }
 
-// unite returns the instances of all lists in order, each address and each name once within a role. Of equal addresses
-// the first counts. An instance whose name is taken by another address gets its address as its name. The union is
-// never nil.
+// unite returns the instances of all lists in order, each address and each name once within a role. Of equal addresses the
+// first counts. An instance whose name is taken by another address gets its address as its name. The union is never nil.
 func unite(lists [][]upstream.Instance) (union []upstream.Instance, clashes []clash) {
 	type named struct {
 		role upstream.Role
@@ -100,7 +96,7 @@ func unite(lists [][]upstream.Instance) (union []upstream.Instance, clashes []cl
 		total += len(list)
 	}
 	union = make([]upstream.Instance, 0, total)
-	locations, names := make(map[location]int, total), make(map[named]int, total) // the instance of the union
+	locations, names := make(map[location]int, total), make(map[named]int, total) // indexes into union
 	for _, list := range lists {
 		for _, instance := range list {
 			at := locationOf(instance)

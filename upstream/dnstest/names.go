@@ -1,4 +1,4 @@
-// Package dnstest stands in for the machine's name servers in tests of what resolves names.
+// Package dnstest replaces the machine's name servers in tests of code that resolves names.
 package dnstest
 
 import (
@@ -13,14 +13,14 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 )
 
-// Names is what names resolve to. It is safe for concurrent use.
+// Names is a DNS zone. It is safe for concurrent use.
 type Names struct {
 	mu   sync.Mutex // guards zone
 	zone map[string][]dnsmessage.ResourceBody
 }
 
-// Install puts names in the place of net.DefaultResolver's servers, since net.Dialer has no other way in. It is called before any test
-// runs, because dialling reads the resolver. What the machine's own file of hosts has, as localhost, stays.
+// Install replaces the servers of net.DefaultResolver, since net.Dialer has no other way in. It is called before any test runs,
+// because dialling reads the resolver. The machine's own hosts file, with localhost, stays in use.
 func Install() *Names {
 	n := &Names{zone: map[string][]dnsmessage.ResourceBody{}}
 	net.DefaultResolver = &net.Resolver{PreferGo: true, Dial: n.dial}
@@ -34,7 +34,7 @@ func (n *Names) Set(name string, records ...dnsmessage.ResourceBody) {
 	n.zone[name] = records
 }
 
-// Forget has a name not exist.
+// Forget removes a name.
 func (n *Names) Forget(name string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

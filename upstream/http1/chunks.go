@@ -1,6 +1,5 @@
 package http1
 
-// Bounds of the framing of chunks, beside the bytes of the body.
 const (
 	maxChunkDigits = 15      // hexadecimal: less than 2^60
 	maxChunkNote   = 256     // bytes of a chunk extension; no engine sends one
@@ -18,7 +17,7 @@ type chunks struct {
 
 type chunkState uint8
 
-// The states name the byte that comes next.
+// A state names the next byte.
 const (
 	chunkSize   chunkState = iota // a digit, or the end of the size
 	chunkNote                     // of the line with the size
@@ -56,7 +55,6 @@ func (c *chunks) decode(p []byte) (n int, rest []byte, err error) {
 	return n, nil, nil
 }
 
-// frame takes one byte of framing.
 func (c *chunks) frame(b byte) error {
 	switch c.state {
 	case chunkSize:
@@ -86,7 +84,6 @@ func (c *chunks) frame(b byte) error {
 	return nil
 }
 
-// size takes one byte of the line with the size.
 func (c *chunks) size(b byte) error {
 	digit := int64(0)
 	switch {
@@ -112,7 +109,6 @@ func (c *chunks) size(b byte) error {
 	return nil
 }
 
-// extension takes one byte of an extension.
 func (c *chunks) extension(b byte) error {
 	if b == '\r' {
 		c.state = chunkSizeLF
@@ -124,7 +120,6 @@ func (c *chunks) extension(b byte) error {
 	return nil
 }
 
-// trailer takes one byte of the trailer, which ends with an empty line.
 func (c *chunks) trailer(b byte) error {
 	if c.note++; c.note > maxTrailer {
 		return errTrailer

@@ -1,28 +1,26 @@
 // Package http1 is a client for HTTP/1.1 (RFC 9112) for legs to engines: it sends requests with a body of known length, reads answers as
 // they arrive, and keeps connections for the next request.
 //
-// net/http's Transport costs two goroutines, channels between them and two buffers per connection, because it has to
-// serve any use of HTTP. Here a request is written and its answer read by the goroutine that calls, straight from the
-// connection into the caller's buffer, so that an open answer holds no buffer of ours at all. A leg takes 0.4 of the CPU
-// time that it takes with net/http's client, and an open one 4 KB in place of 28.
+// net/http's Transport costs two goroutines, channels between them and two buffers per connection. Here the calling goroutine writes the
+// request and reads the answer straight from the connection into its own buffer, so an open answer holds none of ours. A leg takes 0.4 of
+// the CPU time that it takes with net/http's client, and an open one 4 KB in place of 28.
 //
 // It promises that
 //
 //   - it sends nothing twice: a request goes out on one connection, and the caller decides about retries
 //     ([Request].Connected tells whether a byte can have been sent);
-//   - it refuses an answer whose framing is ambiguous (head.go, chunks.go), and a connection serves another request only if its answer
+//   - it refuses an answer with ambiguous framing (head.go, chunks.go), and a connection serves another request only if its answer
 //     ended where the framing says and no byte followed (pool.go, [Conn].Quiet);
-//   - a read waits only while there is nothing to return, and leaves no byte of the answer behind in a buffer unless it
-//     has filled the caller's;
-//   - the end of a context ends every wait, at once, and its cause is the error, until an answer is detached from it
+//   - a read waits only while there is nothing to return, and leaves a byte of the answer in a buffer only if the caller's is full;
+//   - the end of a context ends every wait at once, with its cause as the error, until an answer is detached from it
 //     ([Response.Detach]);
-//   - no more than 16 KiB of a request's body are copied, and nothing refers to it when [Client.Do] has returned. A longer one
-//     is written on a goroutine, because the peer may answer before it has read that (exchange.go);
-//   - no goroutine outlives a call of [Client.Do], and idle connections have none: one timer closes those of all;
-//   - errors are texts of this package or errors of the connection, and never quote what a peer has sent.
+//   - it copies at most 16 KiB of a request's body, and nothing refers to the body when [Client.Do] has returned. A goroutine writes a
+//     longer one, because the peer may answer before it has read that (exchange.go);
+//   - no goroutine outlives a call of [Client.Do]; one timer closes all idle connections;
+//   - errors are texts of this package or errors of the connection, and never quote a peer.
 //
-// It does not follow redirects, know proxies or cookies, ask for codings, or speak HTTP/2; it does not dial and knows
-// nothing of TLS, which is the caller's (Config.Dial). Package upstream alone uses it.
+// It follows no redirect, knows no proxies, cookies or codings, and speaks no HTTP/2. The caller dials and does TLS (Config.Dial). Only
+// package upstream uses it.
 package http1
 
 import (
@@ -38,9 +36,8 @@ type Config struct {
 	Dial func(ctx context.Context, scheme, address string) (Conn, error)
 	// IdlePerHost is how many idle connections are kept per scheme and authority.
 	IdlePerHost int
-	// IdleFor is how long an idle connection is kept.
-	IdleFor time.Duration
-	// Lost is called for each idle connection that its peer has ended; nil is not called. It is called without a lock.
+	IdleFor     time.Duration
+	// Lost is called, without a lock, for each idle connection that its peer has ended; it may be nil.
 	Lost func(scheme, authority string)
 }
 
@@ -49,12 +46,12 @@ type Client struct {
 	dial func(ctx context.Context, scheme, address string) (Conn, error)
 	pool pool
 
-	requests sync.Pool // of *requestBuffer
-	answers  sync.Pool // of *answerBuffer
+	requests sync.Pool // *requestBuffer
+	answers  sync.Pool // *answerBuffer
 }
 
-// Buffers are borrowed from pools: a requestBuffer while a request is written, an answerBuffer until the caller has read the body bytes
-// that arrived with the header.
+// A request holds a requestBuffer while it is written, an answer an answerBuffer until the caller has read the body bytes that came with the
+// header.
 type (
 	requestBuffer struct {
 		bytes  [inline]byte
@@ -78,12 +75,12 @@ func (c *Client) Close() { c.pool.dropAll() }
 // CloseIdle closes the idle connections to a scheme and an authority.
 func (c *Client) CloseIdle(scheme, authority string) { c.pool.drop(peer{scheme, authority}) }
 
-// Check closes the idle connections to a scheme and an authority, and calls Lost, if the peer has closed the one that was used last. It does
-// not wait.
+// Check looks at the idle connection that was used last. If its peer has closed it, Check closes all idle connections to that peer and calls
+// Lost. It does not wait.
 func (c *Client) Check(scheme, authority string) { c.pool.check(peer{scheme, authority}) }
 
-// Do sends a request and returns when the header of its answer has arrived; the caller closes the Response. The end of
-// ctx ends the request, and the reading of the Response unless it is detached; the error is then context.Cause.
+// Do sends a request and returns when the header of its answer has arrived; the caller closes the Response. The end of ctx ends the request,
+// and the reading of the Response unless it is detached; the error is then context.Cause.
 func (c *Client) Do(ctx context.Context, q *Request) (*Response, error) {
 	if err := q.check(); err != nil {
 		return nil, err
@@ -108,7 +105,6 @@ func (c *Client) Do(ctx context.Context, q *Request) (*Response, error) {
 	return r, nil
 }
 
-// connect returns an idle connection, or a new one.
 func (c *Client) connect(ctx context.Context, q *Request) (conn Conn, err error) {
 	if ctx.Err() == nil {
 		if conn = c.pool.take(q.peer()); conn == nil {

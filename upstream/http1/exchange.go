@@ -7,12 +7,11 @@ import (
 	"time"
 )
 
-// inline is the size up to which a request is written before anything is read. It fits into the kernel's buffers even
-// if the peer reads nothing, so the write does not wait for a peer that answers without reading.
+// inline is the most bytes of a request that are written before anything is read. They fit into the kernel's buffers, so the write
+// does not wait for a peer that answers without reading.
 const inline = 16 << 10
 
-// exchange writes the request and reads the header of its answer. A peer may answer and close before it has read the request; then the
-// answer counts, not the error of the write.
+// exchange prefers the answer to the error of the write: a peer may answer and close before it has read the request.
 func (r *Response) exchange(q *Request) error {
 	buffer := r.client.requests.Get().(*requestBuffer)
 	pieces := buffer.fill(q)
@@ -30,7 +29,6 @@ func (r *Response) exchange(q *Request) error {
 	return nil
 }
 
-// fill returns the request in pieces that include those of its body; one piece unless the request is large.
 func (buffer *requestBuffer) fill(q *Request) [][]byte {
 	first := q.appendHead(buffer.bytes[:0])
 	pieces := append(buffer.pieces[:0], nil)
@@ -50,8 +48,8 @@ func (buffer *requestBuffer) back(to *Client) {
 	to.requests.Put(buffer)
 }
 
-// exchangeSlowly writes on a goroutine, which ends before it returns: a peer that refuses a large request may answer
-// and read nothing more. All pieces go out in one system call where the connection is TCP and takes them at once.
+// exchangeSlowly writes on a goroutine, which ends before it returns: a peer that refuses a large request may answer and read nothing
+// more. All pieces go out in one system call where the connection is TCP and takes them at once.
 func (r *Response) exchangeSlowly(buffer *requestBuffer, pieces [][]byte) error {
 	written := make(chan error, 1)
 	go func() {
@@ -70,10 +68,8 @@ func (r *Response) exchangeSlowly(buffer *requestBuffer, pieces [][]byte) error 
 	return err
 }
 
-// past is a deadline that ends every read and write that waits.
 func past() time.Time { return time.Unix(1, 0) }
 
-// readHead reads up to the body of the answer.
 func (r *Response) readHead() (err error) {
 	buffer := r.client.answers.Get().(*answerBuffer)
 	r.buffer = buffer
@@ -107,7 +103,7 @@ func (r *Response) readHead() (err error) {
 	return nil
 }
 
-// early returns the error for a connection that ended, or sent nothing more, before the end of an answer.
+// early returns the error for a connection that ends, or sends nothing more, before the end of an answer.
 func early(err error) error {
 	if err == nil {
 		return io.ErrNoProgress

@@ -5,16 +5,14 @@ import (
 	"strconv"
 )
 
-// Bounds of the header of an answer.
 const (
-	maxHead    = 64 << 10 // bytes, those of interim answers included
+	maxHead    = 64 << 10 // bytes, including interim answers
 	maxInterim = 5        // interim answers (100 to 199)
 )
 
-// head is the parsed header of an answer. It takes lines as they arrive.
 type head struct {
 	status  int
-	length  int64 // -1 where it is not told
+	length  int64 // -1 where unknown
 	chunked bool
 	last    bool // the connection ends with this answer
 	old     bool // HTTP/1.0, which knows no chunks
@@ -22,12 +20,11 @@ type head struct {
 	contentType, contentEncoding, retryAfter string
 	typed, delayed                           bool // these fields were there; the first of each name counts
 
-	begun   bool // the status line has been read
-	interim int  // interim answers that were skipped
+	begun   bool
+	interim int // interim answers that were skipped
 }
 
-// read parses the complete lines at the beginning of the bytes received so far, and returns their length. done reports that the header is
-// complete and the body follows.
+// read returns the length of the complete lines at the beginning of b. done reports that the body follows.
 func (h *head) read(b []byte) (n int, done bool, err error) {
 	for {
 		end := bytes.IndexByte(b[n:], '\n')
@@ -56,7 +53,7 @@ func (h *head) read(b []byte) (n int, done bool, err error) {
 	}
 }
 
-// statusLine parses the first line. The reason phrase is ignored; it may be missing together with the blank before it.
+// statusLine ignores the reason phrase, which may be missing together with the blank before it.
 func (h *head) statusLine(line []byte) error {
 	const version = "HTTP/1.x "
 	if len(line) < len(version)+3 || string(line[:7]) != version[:7] || line[7] != '0' && line[7] != '1' || line[8] != ' ' {
@@ -73,7 +70,7 @@ func (h *head) statusLine(line []byte) error {
 	return nil
 }
 
-// field reads one field. Those of interim answers are read too, because a wrong one shows that the peer speaks no HTTP.
+// field reads one field. Interim answers count too: a wrong field shows that the peer speaks no HTTP.
 func (h *head) field(line []byte) error {
 	if line[0] == ' ' || line[0] == '\t' {
 		return errFold
@@ -145,7 +142,7 @@ func (h *head) complete() (done bool, err error) {
 	return false, nil
 }
 
-// lists reports whether a list has an element; word is in lower case.
+// lists expects word in lower case.
 func lists(value []byte, word string) bool {
 	for element := range bytes.SplitSeq(value, []byte(",")) {
 		if same(trim(element), word) {
@@ -155,7 +152,7 @@ func lists(value []byte, word string) bool {
 	return false
 }
 
-// known returns a value as text. The values that engines send cost no allocation.
+// known returns a value as text. Usual values of engines cost no allocation.
 func known(value []byte) string {
 	for _, text := range [...]string{"application/json", "text/event-stream; charset=utf-8", "text/event-stream", "identity"} {
 		if string(value) == text {

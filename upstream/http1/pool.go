@@ -9,38 +9,34 @@ import (
 // Conn is a connection that may serve one request after another.
 type Conn interface {
 	net.Conn
-	// Quiet reports whether the peer has neither sent unread bytes nor closed the connection. It must not wait, and is
-	// called while nothing reads.
+	// Quiet reports whether the peer has neither sent unread bytes nor closed the connection. It must not wait, and is called while nothing
+	// reads.
 	Quiet() bool
 }
 
-// peer is the target of connections: scheme and authority.
 type peer struct{ scheme, authority string }
 
-// pool keeps idle connections. The one that was used last is used next, so that surplus ones grow old.
+// pool keeps idle connections. It takes the one that was used last, so that surplus ones grow old.
 type pool struct {
 	most int
 	keep time.Duration
-	lost func(scheme, authority string) // nil tells nobody
+	lost func(scheme, authority string) // may be nil
 
 	mu    sync.Mutex // guards the rest
 	idle  map[peer][]resting
 	timer *time.Timer // nil while nothing is kept
 }
 
-// resting is an idle connection.
 type resting struct {
 	conn  Conn
 	since time.Time
 }
 
-// expired reports whether a connection has been idle for too long, by either clock: the monotonic one stands still
-// while a machine is suspended.
+// expired uses both clocks: the monotonic one stands still while a machine is suspended.
 func (p *pool) expired(r resting, now time.Time) bool {
 	return now.Sub(r.since) >= p.keep || now.Round(0).Sub(r.since.Round(0)) >= p.keep
 }
 
-// put keeps a connection whose answer has ended, if there is room.
 func (p *pool) put(to peer, conn Conn) {
 	p.mu.Lock()
 	kept := len(p.idle[to]) < p.most
@@ -56,7 +52,6 @@ func (p *pool) put(to peer, conn Conn) {
 	}
 }
 
-// take returns an idle connection that seems usable, nil if there is none.
 func (p *pool) take(to peer) Conn {
 	for {
 		r, ok := p.pop(to)
@@ -74,7 +69,7 @@ func (p *pool) take(to peer) Conn {
 	}
 }
 
-// check drops the idle connections, and calls Lost, if the peer has ended the one that was used last and that has not expired.
+// check drops the idle connections, and calls Lost, if the peer has ended the last used one before it expired.
 func (p *pool) check(to peer) {
 	p.mu.Lock()
 	all := p.idle[to]
@@ -86,7 +81,6 @@ func (p *pool) check(to peer) {
 	}
 }
 
-// tell calls Lost for a connection that its peer has closed.
 func (p *pool) tell(to peer) {
 	if p.lost != nil {
 		p.lost(to.scheme, to.authority)
@@ -105,7 +99,6 @@ func (p *pool) pop(to peer) (last resting, ok bool) {
 	return last, true
 }
 
-// sweep closes connections that were idle for too long, and sets the timer for the next one.
 func (p *pool) sweep() {
 	p.mu.Lock()
 	var old []resting
@@ -137,7 +130,6 @@ func (p *pool) sweep() {
 	closeAll(old)
 }
 
-// drop closes the idle connections to a peer.
 func (p *pool) drop(to peer) {
 	p.mu.Lock()
 	dropped := p.idle[to]
@@ -146,7 +138,6 @@ func (p *pool) drop(to peer) {
 	closeAll(dropped)
 }
 
-// dropAll closes all idle connections.
 func (p *pool) dropAll() {
 	p.mu.Lock()
 	var dropped []resting
@@ -162,8 +153,7 @@ func (p *pool) dropAll() {
 	closeAll(dropped)
 }
 
-// closeAll closes connections. The lock of the pool must not be held: over TLS each says goodbye, for which its peer may let it wait for five
-// seconds (crypto/tls, Conn.Close).
+// closeAll runs without the pool's lock: over TLS each goodbye may wait five seconds for its peer (crypto/tls, Conn.Close).
 func closeAll(connections []resting) {
 	for _, r := range connections {
 		_ = r.conn.Close()

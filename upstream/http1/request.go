@@ -10,12 +10,11 @@ import (
 type Request struct {
 	Method string // GET or POST
 	Scheme string // http or https
-	// Authority is host, or host:port, an IPv6 address in brackets; it becomes the field Host as it is.
+	// Authority is host, or host:port, an IPv6 address in brackets; it becomes the field Host unchanged.
 	Authority string
 	Path      string // with the query, if any
 	Header    []Field
-	// Body is sent with its length, in pieces that are written one behind the other. Do forgets it as soon as it is written, and
-	// nothing refers to it when Do has returned.
+	// Body is sent with its length, one piece after the other. Nothing refers to it when Do has returned.
 	Body [][]byte
 	// Connected is called with the connection before anything is written; unless it was called, nothing was sent.
 	Connected func(net.Conn)
@@ -24,7 +23,7 @@ type Request struct {
 // Field is one line of a header.
 type Field struct{ Name, Value string }
 
-// check reports whether the request is well-formed, so that nothing in it can end a line or frame another request.
+// check refuses a request in which anything could end a line or frame another request.
 func (q *Request) check() error {
 	switch {
 	case q.Method != "GET" && q.Method != "POST":
@@ -49,7 +48,6 @@ func (q *Request) check() error {
 	return nil
 }
 
-// frames reports whether a header field is one that this package alone sends.
 func frames(name string) bool {
 	for _, ours := range [...]string{"Host", "Content-Length", "Transfer-Encoding", "Connection", "Trailer", "Upgrade", "Expect", "TE"} {
 		if strings.EqualFold(name, ours) {
@@ -59,7 +57,7 @@ func frames(name string) bool {
 	return false
 }
 
-// isAuthority reports whether text is host or host:port without a user. Dialling finds every other fault.
+// isAuthority reports whether text is host or host:port without a user. Dialling finds other faults.
 func isAuthority(text string) bool {
 	return text != "" && isVisible(text) && !strings.ContainsAny(text, `@/?#\"<>^{}|%`+"`")
 }
@@ -181,8 +179,8 @@ var tokenBytes = func() (is [256]bool) { //nolint:gochecknoglobals // a table th
 	return is
 }()
 
-// isValue reports whether text can be the value of a header field: no control character but the tabulator (RFC 9110,
-// 5.5). Bytes above ASCII are opaque.
+// isValue reports whether text can be the value of a header field: no control character but the tabulator (RFC 9110, 5.5). Bytes above
+// ASCII are opaque.
 func isValue[T string | []byte](text T) bool {
 	for i := range len(text) {
 		if b := text[i]; b < ' ' && b != '\t' || b == 0x7f {
@@ -197,7 +195,6 @@ func same(text []byte, word string) bool {
 	return len(text) == len(word) && strings.EqualFold(string(text), word)
 }
 
-// trim removes blanks and tabulators from both ends.
 func trim(text []byte) []byte {
 	for len(text) > 0 && (text[0] == ' ' || text[0] == '\t') {
 		text = text[1:]

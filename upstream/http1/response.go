@@ -8,12 +8,11 @@ import (
 	"sync/atomic"
 )
 
-// Response is an answer whose header has arrived. One goroutine at a time reads its body; Close may be called at any
-// time.
+// Response is an answer whose header has arrived. One goroutine at a time reads its body; Close may be called at any time.
 type Response struct {
 	Status int // 200 to 599
 	// ContentType and RetryAfter are the first fields of these names, ContentEncoding joins all fields of its name; "" where there is none.
-	// The other fields are not kept.
+	// Other fields are dropped.
 	ContentType, ContentEncoding, RetryAfter string
 
 	// The connection serves one request. When the answer ends, it returns to its pool or is closed.
@@ -24,18 +23,18 @@ type Response struct {
 	stop   func() bool     // stops watching ctx
 	cut    bool            // the request was not written completely
 	last   bool            // the connection ends with this answer
-	ended  atomic.Bool     // the connection belongs to the pool again, or is closed
+	ended  atomic.Bool     // the connection is in the pool again, or closed
 
 	reading sync.Mutex // guards the rest
 	framing framing
 	left    int64 // of a fixed length
 	chunks  chunks
 	buffer  *answerBuffer // holds rest; nil if rest has its own memory
-	rest    []byte        // body bytes that arrived with the header and that nobody has read yet
+	rest    []byte        // body bytes that arrived with the header and were not read yet
 	err     error         // the error of further reads
 }
 
-// framing is how the end of a body is found (RFC 9112, 6.3).
+// framing tells how a body ends (RFC 9112, 6.3).
 type framing uint8
 
 const (
@@ -44,7 +43,6 @@ const (
 	untilClose
 )
 
-// begin sets the framing that the header describes.
 func (r *Response) begin(h *head) {
 	r.Status, r.ContentType, r.ContentEncoding, r.RetryAfter = h.status, h.contentType, h.contentEncoding, h.retryAfter
 	r.last = h.last
@@ -66,8 +64,8 @@ func (r *Response) begin(h *head) {
 	}
 }
 
-// Detach makes the answer survive the end of the request's context. If the context has ended already, it returns the
-// cause. It is called before anything else.
+// Detach makes the answer survive the end of the request's context, and returns the cause if that has ended already. It is called before
+// anything else.
 func (r *Response) Detach() error {
 	if !r.ended.Load() && !r.stop() {
 		return context.Cause(r.ctx)
@@ -83,7 +81,7 @@ func (r *Response) Here() bool {
 	return r.framing == fixed && int64(len(r.rest)) == r.left
 }
 
-// Left returns the number of body bytes that are left, -1 if only the end of the body will tell.
+// Left returns the number of unread body bytes, -1 if only the end of the body will tell.
 func (r *Response) Left() int64 {
 	if r.framing != fixed {
 		return -1
@@ -91,9 +89,9 @@ func (r *Response) Left() int64 {
 	return r.left
 }
 
-// Read implements io.Reader. It returns the bytes that have arrived, and waits only if there are none. Unless p is filled, it
-// leaves no byte of the answer in a buffer. The error is io.EOF only at the end that the framing gives, and
-// io.ErrUnexpectedEOF if the connection ends before.
+// Read implements io.Reader. It returns bytes that have arrived, and waits only if there are none. Unless p is filled, no byte of the
+// answer is left in a buffer. The error is io.EOF only at the end that the framing gives, and io.ErrUnexpectedEOF if the connection ends
+// before.
 func (r *Response) Read(p []byte) (n int, err error) {
 	r.reading.Lock()
 	defer r.reading.Unlock()
@@ -125,7 +123,6 @@ func (r *Response) Read(p []byte) (n int, err error) {
 	return n, r.err
 }
 
-// unframe moves the body's bytes within p to its beginning and returns their number.
 func (r *Response) unframe(p []byte) int {
 	switch r.framing {
 	case fixed:
@@ -146,13 +143,11 @@ func (r *Response) unframe(p []byte) int {
 	return len(p)
 }
 
-// finish records how the answer has ended and releases its connection.
 func (r *Response) finish(err error) {
 	r.err = err
 	r.end(err == io.EOF) //nolint:errorlint // it is set here
 }
 
-// release returns the buffer with the bytes that arrived with the header to its pool.
 func (r *Response) release() {
 	if r.buffer != nil {
 		r.client.answers.Put(r.buffer)
@@ -160,7 +155,7 @@ func (r *Response) release() {
 	r.buffer, r.rest = nil, nil
 }
 
-// Close ends the answer. Its connection is closed unless all of it has been read.
+// Close ends the answer. Its connection is closed unless all of the answer has been read.
 func (r *Response) Close() error {
 	r.end(false)
 	r.reading.Lock()
@@ -172,7 +167,6 @@ func (r *Response) Close() error {
 	return nil
 }
 
-// why returns the reason for which the connection failed.
 func (r *Response) why(err error) error {
 	if r.ctx != nil && r.ctx.Err() != nil {
 		return context.Cause(r.ctx)
@@ -196,8 +190,8 @@ func (r *Response) end(complete bool) {
 	r.interrupt()
 }
 
-// interrupt ends every wait on the connection, and closes it. The deadline comes first because TLS sends a close
-// message, which may take a while.
+// interrupt ends every wait on the connection, and closes it. The deadline comes first because TLS sends a close message, which may take a
+// while.
 func (r *Response) interrupt() {
 	_ = r.conn.SetDeadline(past())
 	_ = r.conn.Close()

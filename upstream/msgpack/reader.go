@@ -1,17 +1,16 @@
-// Package msgpack reads MessagePack as engines send it: notifications of LMCache and
-// KV events of vLLM.
+// Package msgpack reads MessagePack as engines send it: notifications of LMCache and KV events of vLLM.
 //
 // It promises that
 //
-//   - reading allocates for the bytes that are present and never for a length that a message announces. A header that
-//     announces more than the message has bytes for is malformed (decoders of whole messages allocate gigabytes for five bytes);
+//   - it allocates for the bytes that are present, never for a length that a message announces. A header that announces more
+//     than the message has is malformed (decoders of whole messages allocate gigabytes for five bytes);
 //   - [MaxDepth] bounds nesting;
-//   - fields of newer engines do no harm: it skips unknown types (extensions, timestamps), keys that are not strings, and
-//     whatever a caller does not read of a map or an array;
+//   - it skips unknown types (extensions, timestamps), keys that are not strings, and unread values of maps and arrays, so fields of
+//     newer engines do no harm;
 //   - no input makes it panic.
 //
-// It knows the whole format (github.com/msgpack/msgpack, spec.md) and no schema. The bytes of single values are read by
-// github.com/tinylib/msgp. It imports no other package of this module.
+// It knows the whole format (github.com/msgpack/msgpack, spec.md) and no schema. github.com/tinylib/msgp reads the bytes of single
+// values. It imports no other package of this module.
 package msgpack
 
 import (
@@ -21,8 +20,8 @@ import (
 	"github.com/tinylib/msgp/msgp"
 )
 
-// MaxDepth is how deep maps and arrays may nest. Engines send four levels at most: the payload of a KV event, its list of
-// events, an event, and its lists.
+// MaxDepth bounds the nesting of maps and arrays. Engines send four levels at most: the payload of a KV event, its list of events, an
+// event, and its lists.
 const MaxDepth = 16
 
 // The kinds of values that readers look for.
@@ -32,8 +31,8 @@ const (
 	Array  = msgp.ArrayType
 )
 
-// The errors of a Reader. After ErrMalformed, and after an error of the function given to Map or Array, nothing more can be
-// read. After ErrKind the value is still unread: it can be read as another kind, or skipped.
+// After ErrMalformed, and after an error of the function given to Map or Array, nothing more can be read. After ErrKind the value is
+// still unread: it can be read as another kind, or skipped.
 var (
 	ErrMalformed = errors.New("malformed msgpack")
 	ErrKind      = errors.New("msgpack value of another kind")
@@ -41,8 +40,8 @@ var (
 
 // Reader reads one message, value by value. It isn't safe for concurrent use.
 type Reader struct {
-	b     []byte // bytes that are left
-	depth int    // depth of the map or array that is being read
+	b     []byte // unread
+	depth int    // of the current map or array
 	ended bool   // an error has ended the reading
 }
 
@@ -52,8 +51,7 @@ func NewReader(b []byte) *Reader { return &Reader{b: b} }
 // Len returns how many bytes are left.
 func (r *Reader) Len() int { return len(r.b) }
 
-// Kind returns the kind of the next value; all integers have one. msgp.InvalidType means that there is no value: the message has ended or
-// is malformed.
+// Kind returns the kind of the next value; all integers have one. msgp.InvalidType means that the message has ended or is malformed.
 func (r *Reader) Kind() msgp.Type {
 	v, err := r.next()
 	if err != nil {
@@ -62,16 +60,15 @@ func (r *Reader) Kind() msgp.Type {
 	return v.kind
 }
 
-// value is what the next bytes contain.
 type value struct {
 	kind msgp.Type
 	// values is how many values a map or an array has. Keys are values, too.
 	values uint64
-	// rest is what follows the value, or, of a map or an array, its head.
+	// rest is what follows the value, or the head of a map or an array.
 	rest []byte
 }
 
-// next returns the next value. All its bytes are present; of a map or an array, at least one byte for each value in it.
+// next returns the next value. All its bytes are present; a map or an array has at least one byte for each value in it.
 func (r *Reader) next() (value, error) {
 	if r.ended {
 		return value{}, ErrMalformed
@@ -98,7 +95,6 @@ func (r *Reader) next() (value, error) {
 	return v, nil
 }
 
-// want is next for a value of one of two kinds.
 func (r *Reader) want(kind, other msgp.Type) (value, error) {
 	v, err := r.next()
 	if err != nil {
@@ -110,7 +106,6 @@ func (r *Reader) want(kind, other msgp.Type) (value, error) {
 	return v, nil
 }
 
-// enter goes into a map or an array.
 func (r *Reader) enter(v value) error {
 	if r.depth == MaxDepth {
 		return r.end(ErrMalformed)
@@ -120,14 +115,13 @@ func (r *Reader) enter(v value) error {
 	return nil
 }
 
-// end ends the reading with an error.
 func (r *Reader) end(err error) error {
 	r.ended = true
 	return err
 }
 
-// The library's functions report whether bytes are missing or the kind is another one; want has excluded both. What errors
-// they have left is an integer that the result's type can't represent.
+// The library's functions report a missing byte or another kind, which want has excluded, or an integer that the result's type can't
+// represent.
 
 // Text reads a string. For a string that is not valid UTF-8 it returns ErrKind.
 func (r *Reader) Text() (string, error) {
@@ -158,13 +152,12 @@ func (r *Reader) Bytes() ([]byte, error) {
 	return raw[:len(raw):len(raw)], nil
 }
 
-// Int reads an integer. If the integer does not fit an int64, it returns ErrKind.
+// Int reads an integer; one that does not fit an int64 is ErrKind.
 func (r *Reader) Int() (int64, error) { return integer(r, msgp.ReadInt64Bytes) }
 
 // Uint reads an integer that is not negative.
 func (r *Reader) Uint() (uint64, error) { return integer(r, msgp.ReadUint64Bytes) }
 
-// integer reads an integer by a function of the library.
 func integer[T int64 | uint64](r *Reader, read func([]byte) (T, []byte, error)) (T, error) {
 	v, err := r.want(msgp.IntType, msgp.IntType)
 	if err != nil {
@@ -188,8 +181,8 @@ func (r *Reader) Nil() bool {
 	return true
 }
 
-// Map reads a map and calls each for every key. each must read or skip the value; what it leaves unread is skipped. Map skips keys
-// that are not strings, with their values. If a key occurs twice, each is called twice. An error of each ends the reading.
+// Map reads a map and calls each for every key, also for a repeated one. each may read the value; else Map skips it. Map skips keys that
+// are not strings, with their values. An error of each ends the reading.
 func (r *Reader) Map(each func(key string) error) error {
 	return r.nested(msgp.MapType, 2, func(int) error {
 		if r.Kind() != msgp.StrType {
@@ -206,15 +199,13 @@ func (r *Reader) Map(each func(key string) error) error {
 	})
 }
 
-// Array reads an array and calls each for every element. each must read or skip element i; what it leaves unread is skipped. An
-// error of each ends the reading.
+// Array reads an array and calls each for every element. each may read element i; else Array skips it. An error of each ends the reading.
 func (r *Reader) Array(each func(i int) error) error {
 	return r.nested(msgp.ArrayType, 1, func(i int) error {
 		return r.one(func() error { return each(i) })
 	})
 }
 
-// nested reads the entries of a map or an array, of so many values each.
 func (r *Reader) nested(kind msgp.Type, values uint64, entry func(i int) error) error {
 	v, err := r.want(kind, kind)
 	if err != nil {
@@ -232,7 +223,6 @@ func (r *Reader) nested(kind msgp.Type, values uint64, entry func(i int) error) 
 	return nil
 }
 
-// one lets read read a value, and skips the value if read does not.
 func (r *Reader) one(read func() error) error {
 	left := len(r.b)
 	if err := read(); err != nil {

@@ -6,12 +6,12 @@ import (
 	"carryover/upstream"
 )
 
-// home is the hash of a conversation's key. With it each instance gets a score, and the instance with the highest score is the
-// conversation's home (rendezvous hashing). When an instance goes, only the conversations at home there move. Every replica
-// must compute the same scores, so the hash has no random seed.
+// home is the hash of a conversation's key. It gives each instance a score, and the instance with the highest is the
+// conversation's home (rendezvous hashing). When an instance goes, only its conversations move. Every replica must compute the
+// same scores, so the hash has no random seed.
 type home uint64
 
-// Odd constants: mixA and mixB are from SplitMix64, mixC is the golden ratio.
+// mixA and mixB are from SplitMix64, mixC is the golden ratio; all are odd.
 const (
 	mixA = 0xbf58476d1ce4e5b9
 	mixB = 0x94d049bb133111eb
@@ -20,8 +20,8 @@ const (
 
 func newHome(key string) home { return home(fold(mixC, key)) }
 
-// score returns the score of an instance's name. It runs for every candidate of every pick: for a name of 20 bytes it takes 4 ns,
-// because it reads eight bytes at a time, and FNV takes 20 ns.
+// score returns an instance's score. It runs for every candidate of every pick: for a name of 20 bytes it takes 4 ns, because it
+// reads eight bytes at a time, and FNV takes 20 ns.
 func (h home) score(name string) uint64 {
 	x := fold(uint64(h), name)
 	x = (x ^ x>>30) * mixA
@@ -50,13 +50,12 @@ func word(text string) uint64 {
 		uint64(text[4])<<32 | uint64(text[5])<<40 | uint64(text[6])<<48 | uint64(text[7])<<56
 }
 
-// mix multiplies the hash and the word and combines both halves of the product, so that each bit of the inputs affects the result.
+// mix combines both halves of the product, so that each bit of the inputs affects the result.
 func mix(hash, word uint64) uint64 {
 	high, low := bits.Mul64(hash^mixA, word^mixB)
 	return high ^ low ^ hash
 }
 
-// find returns the index of the conversation's home among the candidates that the survey counts.
 func (h home) find(candidates []upstream.Candidate, s *survey) int {
 	best, most := -1, uint64(0)
 	for i := range candidates {

@@ -2,17 +2,16 @@ package routing
 
 import "carryover/upstream"
 
-// crowded is the share of a KV cache in use above which an engine will soon preempt requests or let them wait: vLLM hands out
-// blocks until none is left.
+// crowded is the share of a KV cache in use above which an engine will soon preempt requests or let them wait: vLLM gives out blocks until
+// none is left.
 const crowded = 0.9
 
-// Load returns how busy a candidate is. Only loads of the same pick may be compared: there all candidates have an expected delay,
-// or none has.
+// Load returns how busy a candidate is. Only loads of the same pick are comparable: all its candidates have an expected delay, or none has.
 //
-// With an expected delay, the load is this delay: the number of requests says little about prefill, where one request of 100,000
-// tokens outweighs a hundred others. Without a delay, the load is the number of requests, of this replica and of others. A waiting
-// request counts twice, because an engine lets requests wait only when it is full. A KV cache that is nearly full adds up to one
-// request, or up to the delay once more. The sum is divided by the instance's weight.
+// The load is the expected delay if there is one: the number of requests says little about prefill, where one request of 100,000 tokens
+// outweighs a hundred others. Without a delay, it is the number of requests, of this replica and of others. A waiting request counts twice,
+// because an engine lets requests wait only when it is full. A KV cache that is nearly full adds up to one request, or up to the delay once
+// more. The sum is divided by the instance's weight.
 func Load(c *upstream.Candidate) float64 {
 	load := c.Delay
 	if load == 0 {
@@ -29,20 +28,17 @@ func Load(c *upstream.Candidate) float64 {
 	return load
 }
 
-// idle reports whether a candidate has no requests, of this replica or of others.
 func idle(c *upstream.Candidate) bool { return c.InFlight+c.Others == 0 }
 
-// survey sums up all candidates of a pick. A policy needs it before it weighs one of them.
 type survey struct {
-	stopped bool    // all candidates are stopped; if false, stopped candidates do not count
-	mean    float64 // mean load of the candidates that count
+	stopped bool    // all candidates are stopped; else stopped candidates do not count
+	mean    float64 // load of the candidates that count
 	least   float64
 	equal   int  // how many candidates have the least load
 	holds   bool // a candidate holds KV of the conversation
 	prefix  bool // a candidate has computed a beginning of the prompt
 }
 
-// look returns the survey of the candidates.
 func look(candidates []upstream.Candidate) (s survey) {
 	s.stopped = true
 	for i := range candidates {
@@ -72,22 +68,21 @@ func look(candidates []upstream.Candidate) (s survey) {
 	return s
 }
 
-// counts reports whether a candidate may be picked: it is not stopped, or all candidates are.
+// counts is true for all candidates if all are stopped.
 func (s *survey) counts(c *upstream.Candidate) bool { return c.Stopped == s.stopped }
 
 // A favourite gives way when its load is above this many times the mean load of the candidates.
 const (
-	// prefixBound is the bound of consistent hashing with bounded loads (Mirrokni, Thorup, Zadimoghaddam 2016). Beyond it the
-	// wait costs what a cached prefix saves.
+	// prefixBound is the bound of consistent hashing with bounded loads (Mirrokni, Thorup, Zadimoghaddam 2016). Beyond it the wait costs what
+	// a cached prefix saves.
 	prefixBound = 1.25
-	// holderBound is higher, because a turn that leaves its holder loses its ticket. With two candidates no load is above twice
-	// the mean, so a holder never gives way there. A holder also keeps the turn while its load is at most one request.
+	// holderBound is higher, because a turn that leaves its holder loses its ticket. With two candidates no load is above twice the mean, so
+	// a holder never gives way there. A holder also keeps the turn while its load is at most one request.
 	holderBound = 2
 )
 
-// favourite returns the index of the candidate that has most KV for the turn, among the candidates that are not too busy: of the conversation
-// if holds is set, else of the prompt's beginning in its prefix cache. Of several it takes the least busy, and then the one with the highest
-// home score. It returns -1 if there is none.
+// favourite returns the index of the candidate with most KV for the turn that is not too busy: of the conversation if holds is set, else of
+// the prompt's beginning in its prefix cache. Among equals it takes the least busy, and then the highest home score. It returns -1 for none.
 func (s *survey) favourite(candidates []upstream.Candidate, home home, holds bool) int {
 	best, most, least, nearest := -1, 0, 0.0, uint64(0)
 	for i := range candidates {
@@ -111,11 +106,10 @@ func (s *survey) favourite(candidates []upstream.Candidate, home home, holds boo
 	return best
 }
 
-// affords reports whether a favourite with this load keeps the turn.
 func (s *survey) affords(load float64) bool { return load <= prefixBound*s.mean }
 
-// home returns the index of the conversation's home, or -1 if the home is too busy. An idle home can be too busy as well, if it is
-// expected to take longer for the prompt than others: its cache is not known to hold any of the prompt, so nothing makes up for that.
+// home returns the index of the conversation's home, or -1 if the home is too busy. An idle home is too busy if it is expected to take longer
+// for the prompt than others: no known cache makes up for that.
 func (s *survey) home(candidates []upstream.Candidate, home home) int {
 	at := home.find(candidates, s)
 	if c := &candidates[at]; !s.affords(Load(c)) && (c.Delay > 0 || !idle(c)) {

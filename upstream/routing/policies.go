@@ -1,14 +1,7 @@
-// Package routing holds the policies by which a fleet picks an instance. A policy
-// is a function of the candidates and of the conversation's key: it performs no
-// I/O and reads no clock. Given the same candidates, every replica of Carryover
-// finds the same favourite for a turn (home.go). Among equal
-// candidates a policy takes one after the other, or draws at random ([PowerOfTwo]).
-// All policies measure a candidate's load in the same way (load.go).
-//
-// The default, [Auto], takes the decode engine that holds most of the conversation, the prefill engine that has computed
-// most of the prompt's beginning or is the conversation's home, and the least loaded engine otherwise. A favourite gives
-// way when its load is above 1.25 times the mean. A holder gives way only above twice the mean, because a turn that leaves
-// its holder loses its ticket. Stopped candidates, through which no ticket can be used now, come last.
+// Package routing holds the policies by which a fleet picks an instance. A policy is a function of the candidates and the
+// conversation's key: it performs no I/O and reads no clock. Given the same candidates, every replica finds the same favourite for a
+// turn (home.go). Among equal candidates a policy takes one after the other, or draws at random ([PowerOfTwo]). All policies measure
+// load in the same way (load.go).
 package routing
 
 import (
@@ -18,10 +11,9 @@ import (
 	"carryover/upstream"
 )
 
-// Auto is the default policy: it looks for KV that can be reused first, and for the least load otherwise. For prefill it picks as
-// [Prefix] does. For decode it picks the instance that holds most KV of the conversation; a holder gives way if its load is above
-// twice the mean and above one request. If no holder is left, it picks the least loaded decode instance. Stopped candidates come
-// last. The zero value is ready.
+// Auto is the default policy. For prefill it picks as [Prefix] does. For decode it picks the instance that holds most KV of the
+// conversation, else the least loaded one. A holder gives way if its load is above twice the mean and above one request, because a turn
+// that leaves its holder loses its ticket. Stopped candidates come last. The zero value is ready.
 type Auto struct {
 	prefill Prefix
 	decode  LeastLoaded
@@ -41,10 +33,10 @@ func (a *Auto) Pick(candidates []upstream.Candidate, key string) int {
 	return a.decode.least(candidates, &s)
 }
 
-// Prefix picks the candidate that has the longest beginning of the prompt in its prefix cache, because it has computed it before or has
-// received it by a hand-back. If no candidate has any, it picks the conversation's home, and without a conversation the least loaded
-// candidate. A favourite whose load is above 1.25 times the mean gives way to the next in this order. An idle favourite keeps the turn,
-// except a home that is expected to take longer for the prompt. Stopped candidates come last. The zero value is ready.
+// Prefix picks the candidate with the longest beginning of the prompt in its prefix cache, which it has computed or received by a
+// hand-back. Without one it picks the conversation's home, and without a conversation the least loaded candidate. A favourite whose
+// load is above 1.25 times the mean gives way to the next in this order. An idle favourite keeps the turn, except a home that is
+// expected to take longer for the prompt. Stopped candidates come last. The zero value is ready.
 type Prefix struct {
 	otherwise LeastLoaded
 }
@@ -66,8 +58,8 @@ func (p *Prefix) Pick(candidates []upstream.Candidate, key string) int {
 	return p.otherwise.least(candidates, &s)
 }
 
-// LeastLoaded picks the candidate with the least [Load], and takes candidates of equal load in turn. Stopped candidates come last.
-// The zero value is ready.
+// LeastLoaded picks the candidate with the least [Load], and takes candidates of equal load in turn. Stopped candidates come last. The
+// zero value is ready.
 type LeastLoaded struct {
 	next atomic.Uint64
 }
@@ -78,7 +70,6 @@ func (l *LeastLoaded) Pick(candidates []upstream.Candidate, _ string) int {
 	return l.least(candidates, &s)
 }
 
-// least returns the index of the candidate with the least load. If several have it, they are taken in turn.
 func (l *LeastLoaded) least(candidates []upstream.Candidate, s *survey) int {
 	skip := (l.next.Add(1) - 1) % uint64(s.equal)
 	for i := range candidates {
@@ -94,12 +85,9 @@ func (l *LeastLoaded) least(candidates []upstream.Candidate, s *survey) int {
 	return 0
 }
 
-// Affinity keeps the turns of a conversation on one instance, whose own prefix
-// cache then holds most of the conversation's history. It uses rendezvous hashing:
-// when an instance goes, its conversations spread over the other instances, and no
-// other conversation moves. Two rules come before the hash: stopped candidates come
-// last, and among the others the one that holds most of the conversation's KV comes
-// first. Turns without a conversation go to Otherwise.
+// Affinity keeps the turns of a conversation on one instance, whose own prefix cache then holds most of its history. It uses rendezvous
+// hashing: when an instance goes, its conversations spread over the others, and no other conversation moves. Before the hash, stopped
+// candidates come last, and the one that holds most of the conversation's KV comes first. Turns without a conversation go to Otherwise.
 type Affinity struct {
 	Otherwise upstream.Policy
 }
@@ -121,7 +109,6 @@ func (a *Affinity) Pick(candidates []upstream.Candidate, key string) int {
 	return best
 }
 
-// better reports whether a comes before b.
 func better(a *upstream.Candidate, aScore uint64, b *upstream.Candidate, bScore uint64) bool {
 	switch {
 	case a.Stopped != b.Stopped:
@@ -132,8 +119,7 @@ func better(a *upstream.Candidate, aScore uint64, b *upstream.Candidate, bScore 
 	return aScore > bScore
 }
 
-// RoundRobin picks the candidates in turn. A candidate of weight n is picked n times in a row. Nothing else matters to it. The zero
-// value is ready.
+// RoundRobin picks the candidates in turn, one of weight n n times in a row. Nothing else matters to it. The zero value is ready.
 type RoundRobin struct {
 	next atomic.Uint64
 }
@@ -153,11 +139,11 @@ func (r *RoundRobin) Pick(candidates []upstream.Candidate, _ string) int {
 	return 0
 }
 
-// PowerOfTwo draws two candidates and picks the one with the lower [Load], or the first drawn if both loads are equal. The result
-// comes close to [LeastLoaded]. The load that other replicas cause is known a few seconds late; with PowerOfTwo the replicas do not
-// all pick the same instance meanwhile. Stopped candidates are drawn only if all candidates are stopped.
+// PowerOfTwo draws two candidates and picks the one with the lower [Load], or the first drawn if both are equal. The result comes close
+// to [LeastLoaded]. Loads from other replicas are known a few seconds late; with PowerOfTwo the replicas do not all pick the same
+// instance meanwhile. Stopped candidates are drawn only if all are stopped.
 type PowerOfTwo struct {
-	// Draw returns a random number from 0 to n-1. If it is nil, PowerOfTwo uses IntN of math/rand/v2.
+	// Draw returns a random number from 0 to n-1; nil means IntN of math/rand/v2.
 	Draw func(n int) int
 }
 
@@ -194,7 +180,6 @@ func (p *PowerOfTwo) Pick(candidates []upstream.Candidate, _ string) int {
 	return a
 }
 
-// nth returns the index of the nth candidate that counts.
 func (s *survey) nth(candidates []upstream.Candidate, n int) int {
 	for i := range candidates {
 		if s.counts(&candidates[i]) {

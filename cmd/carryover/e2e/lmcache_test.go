@@ -160,7 +160,7 @@ func TestLMCache_StaleNotificationsAfterARestart(t *testing.T) {
 	if !testrig.Eventually(func() bool { return r.atPrefill("notices") > 0 }) {
 		t.Fatal("the sender has notified nobody")
 	}
-	again := startRig(t, rigConfig{sharing: r, connector: r.connector, port: r.port, server: cut})
+	again := startRig(t, rigConfig{sharing: r, connector: r.connector, port: r.port})
 	for n := range 3 {
 		again.asAlone(t, n+4)
 	}

@@ -17,12 +17,12 @@ type Connector struct {
 	connector.NoTickets
 	// Expect begins to wait for count notifications that name the id. It is called before the prefill leg is sent.
 	Expect func(id string, count int) upstream.Arrival
-	// NewID returns an id that no other attempt has, neither of this process nor of another.
+	// NewID returns an id that no other attempt of any process has.
 	NewID func() string
 	// Receivers has the complete receivers of decode instances by upstream.Instance.Authority.
 	Receivers map[string]Receiver
-	// Notifications is how many notifications the KV of one prompt has. 0 means one for each rank, as many as there are init ports. With
-	// MLA models there is one.
+	// Notifications is how many notifications the KV of one prompt has. 0 means one for each init port, which is one for each rank. With MLA
+	// models there is one.
 	Notifications int
 	// MaxPromptTokens is max_num_batched_tokens of the prefill instances: LMCache 0.5.6 never announces the KV of a longer prompt
 	// (measured). 0 means no bound.
@@ -34,8 +34,8 @@ type Connector struct {
 // Traits says that legs carry token ids.
 func (*Connector) Traits() upstream.Traits { return upstream.Traits{IDs: true} }
 
-// Plan has prefill compute first, waits until the KV has arrived at decode, and has decode continue after the first token. A turn that
-// can't run so goes to decode alone.
+// Plan has prefill compute first, waits until the KV has arrived at decode, and has decode continue after the first token. A turn that can't
+// run so goes to decode alone.
 func (c *Connector) Plan(_ context.Context, t upstream.Transfer) (upstream.Plan, error) {
 	a := &attempt{Transfer: t, sent: t.PromptIDs}
 	to, why := c.admit(a)
@@ -54,8 +54,7 @@ func (c *Connector) Plan(_ context.Context, t upstream.Transfer) (upstream.Plan,
 	}, nil
 }
 
-// admit returns the receiver of an attempt's KV, and decides which tokens prefill computes. why is the reason if decode serves the turn
-// alone, else "".
+// admit returns the receiver of an attempt's KV, or why decode serves the turn alone, and decides which tokens prefill computes.
 func (c *Connector) admit(a *attempt) (to Receiver, why string) {
 	for _, name := range []string{body.WhyTruncate, body.WhyPromptLogprobs} {
 		// With truncation each leg would cut its prompt differently. Logprobs of the prompt need decode to compute all of it.
@@ -74,7 +73,7 @@ func (c *Connector) admit(a *attempt) (to Receiver, why string) {
 		return to, why
 	}
 	if a.begins = beginsAtDecode(a.Request); a.begins {
-		// Decode looks for all ids of its prompt except the last, and takes only whole chunks of them. So prefill sends only these.
+		// Decode looks for all ids of its prompt except the last, and takes only whole chunks. So prefill sends only these.
 		a.sent = a.sent[:max(0, len(a.sent)-1)/c.ChunkTokens*c.ChunkTokens]
 	}
 	switch n := len(a.sent); {
@@ -86,7 +85,6 @@ func (c *Connector) admit(a *attempt) (to Receiver, why string) {
 	return to, ""
 }
 
-// notices returns how many notifications the KV of one prompt has.
 func (c *Connector) notices(to Receiver) int {
 	if c.Notifications > 0 {
 		return c.Notifications
@@ -94,7 +92,6 @@ func (c *Connector) notices(to Receiver) int {
 	return len(to.InitPorts)
 }
 
-// ready waits until the KV has arrived.
 func ready(ctx context.Context, arrival upstream.Arrival) error {
 	err := arrival.Ready(ctx)
 	if errors.Is(err, upstream.ErrNotReady) {
@@ -105,9 +102,9 @@ func ready(ctx context.Context, arrival upstream.Arrival) error {
 	return err
 }
 
-// Receiver is the address at which the LMCache of a decode instance takes KV: pd_peer_host, pd_peer_init_port, pd_peer_alloc_port and
-// pd_peer_query_port of its configuration. Prefill's worker of tensor-parallel rank r uses the r-th port of each list. LMCache looks up
-// every value: a missing member or port raises KeyError or IndexError in the engine (vllm_v1_adapter.py, update_state_after_alloc).
+// Receiver is the address at which a decode instance's LMCache takes KV: pd_peer_host, pd_peer_init_port, pd_peer_alloc_port and
+// pd_peer_query_port of its configuration. Prefill's worker of tensor-parallel rank r uses the r-th port of each list. A missing member or
+// port raises KeyError or IndexError in the engine (vllm_v1_adapter.py, update_state_after_alloc).
 type Receiver struct {
 	Host       string `json:"receiver_host"`
 	InitPorts  []int  `json:"receiver_init_port"`
@@ -115,10 +112,10 @@ type Receiver struct {
 	QueryPorts []int  `json:"receiver_query_port,omitempty"` // with pd_bidirectional only, else nil
 }
 
-// params returns the kv_transfer_params of a prefill leg whose KV goes to the receiver. They never have ret_first_tok, which would make
-// LMCache name the first token's id in the answer's params: if a request with it is aborted before its first token, the engine ends (an
-// IndexError in request_finished, vllm_v1_adapter.py; measured on 0.5.6, sync and async: without it six such requests do no harm).
-// Requests can be aborted at any time, by clients that leave and by time limits. return_token_ids gives the same id.
+// params returns the kv_transfer_params of a prefill leg whose KV goes to the receiver. They never have ret_first_tok, by which LMCache
+// names the first token's id in the answer's params: if such a request is aborted before its first token, the engine ends (an IndexError in
+// request_finished, vllm_v1_adapter.py; measured on 0.5.6, sync and async: without it six such requests do no harm). Clients that leave and
+// time limits abort requests at any time. return_token_ids gives the same id.
 func (r Receiver) params(id string) []byte {
 	type spec struct {
 		ID string `json:"req_id"`
@@ -133,7 +130,7 @@ func (r Receiver) params(id string) []byte {
 
 // tagged returns the kv_transfer_params with which a leg finds the chunks of an attempt. The tag becomes part of the chunks' keys
 // (CacheEngineKey.tags in utils.py; measured on LMCache 0.5.6: with it decode loads 600 of 601 ids, with another tag or none it loads no id;
-// older versions ignore it). Only the legs of the attempt have the tag, so no other request finds its chunks. This matters because LMCache
-// registers chunks before their bytes have come, and if the prefill engine ends meanwhile, such chunks stay for ever. It also keeps tenants
-// apart, because LMCache ignores cache_salt.
+// older versions ignore it). Only the attempt's legs have the tag, so no other request finds its chunks: LMCache registers chunks before
+// their bytes have come, and if the prefill engine ends meanwhile, such chunks stay for ever. It also keeps tenants apart, because LMCache
+// ignores cache_salt.
 func tagged(id string) []byte { return fmt.Appendf(nil, `{"lmcache.tag.attempt":%q}`, id) }

@@ -12,7 +12,7 @@ import (
 	"carryover/upstream/body"
 )
 
-// continuation makes the client's answer from decode's answer, which continues after the first token. It belongs to one answer.
+// continuation makes the client's answer from decode's, which continues after the first token. It belongs to one answer.
 type continuation struct {
 	first
 	chat, stream   bool
@@ -20,11 +20,10 @@ type continuation struct {
 	created, model []byte
 	ids            []byte // ids of the prompt, nil unless the client wants ids
 	running        bool   // the stream has its usage in each event
-	prompt         int    // tokens of the prompt
-	top            int    // how many of the likeliest tokens a chat shows for each token, -1 for all
+	prompt         int    // in tokens
+	top            int    // how many likeliest tokens a chat shows for each token, -1 for all
 }
 
-// continuation returns the rewriting of the answer that prefill has begun.
 func (a *attempt) continuation(id string, f first) *continuation {
 	c := &continuation{
 		first: f, chat: a.Request.API() == body.Chat, stream: a.Request.Stream(), created: f.body.Get("created"), model: f.body.Get("model"),
@@ -82,7 +81,6 @@ func (c *continuation) head() []byte {
 	return event(chunk.end())
 }
 
-// role returns the first chunk of a chat, which has the role.
 func (c *continuation) role() []byte {
 	var chunk object
 	c.begin(&chunk, "chat.completion.chunk", []byte(`[{"index":0,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}]`))
@@ -92,7 +90,6 @@ func (c *continuation) role() []byte {
 	return chunk.end()
 }
 
-// begin writes the members that all chunks have.
 func (c *continuation) begin(chunk *object, kind string, choices []byte) {
 	chunk.add("id", c.id)
 	chunk.add("object", rawjson.Quote(kind))
@@ -101,14 +98,12 @@ func (c *continuation) begin(chunk *object, kind string, choices []byte) {
 	chunk.add("choices", choices)
 }
 
-// count writes the usage so far, if each chunk has it.
 func (c *continuation) count(chunk *object, completion int) {
 	if c.running {
 		chunk.add("usage", fmt.Appendf(nil, `{"prompt_tokens":%d,"total_tokens":%d,"completion_tokens":%d}`, c.prompt, c.prompt+completion, completion))
 	}
 }
 
-// tokenIDs returns a list with the id of the first token, or nil if the client wants no ids.
 func (c *continuation) tokenIDs() []byte {
 	if c.ids == nil {
 		return nil
@@ -116,14 +111,13 @@ func (c *continuation) tokenIDs() []byte {
 	return rawjson.AppendIDs(nil, []uint32{c.token})
 }
 
-// event returns the data as an event of a stream.
 func event(data []byte) []byte { return append(append([]byte("data: "), oneLine(data)...), "\n\n"...) }
 
-// errStreamed is for a whole answer where a stream was asked for: the first token, which the client has already, does not fit in.
-var errStreamed = errors.New("decode's answer to a stream is none")
+// errStreamed: decode answered a stream in one piece, which can't take in the first token that the client already has.
+var errStreamed = errors.New("decode did not answer with a stream")
 
-// unreadable replaces an event that is no chunk of a text completion. It has the form of vLLM's own errors inside of a stream
-// (serve/exception_handling). If the event were passed on as it is, the client would miss text without notice.
+// unreadable replaces an event that is no chunk of a text completion. It has the form of vLLM's own errors within a stream
+// (serve/exception_handling). If the event were passed on, the client would miss text without notice.
 const unreadable = `{"error":{"message":"an event of the engine can't be read","type":"InternalServerError","param":null,"code":500}}`
 
 // Event rewrites decode's chunk as a chunk after the first token. An event without choices, such as an error, keeps its content.
@@ -160,7 +154,6 @@ func (c *continuation) Body(body []byte) ([]byte, error) {
 	return out, nil
 }
 
-// chunk makes the client's chunk from a chunk of a text completion.
 func (c *continuation) chunk(chunk *rawjson.Object) (out []byte, ok bool) {
 	choices, ok := c.choices(chunk.Get("choices"))
 	if !ok {
@@ -173,7 +166,6 @@ func (c *continuation) chunk(chunk *rawjson.Object) (out []byte, ok bool) {
 	return oneLine(o.end()), true
 }
 
-// member returns the client's value of a member of decode's answer or chunk. chat is what a chat's object is called.
 func (c *continuation) member(name string, value []byte, chat string, choices []byte) []byte {
 	switch name {
 	case "id":
@@ -194,7 +186,6 @@ func (c *continuation) member(name string, value []byte, chat string, choices []
 	return value
 }
 
-// choices makes the client's choices from the choices of a chunk, which has none or one.
 func (c *continuation) choices(raw []byte) (out []byte, ok bool) {
 	if isList(raw) && rawjson.IsEmpty(raw) {
 		return raw, true
@@ -241,7 +232,6 @@ func usage(raw []byte) []byte {
 	return o.Rewrite(edits)
 }
 
-// answer makes the client's whole answer from the answer of a text completion.
 func (c *continuation) answer(answer *rawjson.Object) (out []byte, ok bool) {
 	choice, ok := onlyChoice(answer.Get("choices"))
 	if !ok {
@@ -260,7 +250,6 @@ func (c *continuation) answer(answer *rawjson.Object) (out []byte, ok bool) {
 	return o.end(), true
 }
 
-// choice makes the client's choice from the choice of a text completion.
 func (c *continuation) choice(choice *rawjson.Object) []byte {
 	var o object
 	for name, value := range choice.Members() {
@@ -297,4 +286,4 @@ func message(content []byte) []byte {
 	return fmt.Appendf(nil, `{"role":"assistant","content":%s,"refusal":null,"annotations":null,"audio":null,"function_call":null,"reasoning":null}`, content)
 }
 
-var errUnreadable = errors.New("the answer is not that of a text completion")
+var errUnreadable = errors.New("the answer is no text completion")

@@ -9,19 +9,19 @@ import (
 	"carryover/upstream"
 )
 
-// first is prefill's answer, which has the first token of the turn's answer. Values are raw JSON.
+// first is prefill's answer, with the first token of the turn's answer. Values are raw JSON.
 type first struct {
 	token  uint32
 	body   rawjson.Object
 	choice rawjson.Object // the only choice
-	text   string         // text of the token, decoded
-	ended  bool           // the token ended the answer, and not only the limit of one token
+	text   string
+	ended  bool // the token ended the answer, not only the limit of one token
 }
 
 // readFirst parses prefill's answer to a leg of prompt ids. The error says why decode can't continue the answer.
 func readFirst(answer upstream.PrefillAnswer, prompt int) (f first, err error) {
 	if answer.PromptTokens != 0 && answer.PromptTokens != prompt {
-		return f, fmt.Errorf("prefill has computed %d tokens, of a prompt of %d", answer.PromptTokens, prompt)
+		return f, fmt.Errorf("prefill has computed %d tokens of a prompt of %d", answer.PromptTokens, prompt)
 	}
 	var ok bool
 	if f.body, err = rawjson.ParseObject(answer.Body); err != nil {
@@ -46,14 +46,13 @@ func readFirst(answer upstream.PrefillAnswer, prompt int) (f first, err error) {
 	return f, nil
 }
 
-// onlyChoice returns the choice of a list with one choice. ok is false if there is another number, or if the choice has no text.
 func onlyChoice(choices []byte) (choice rawjson.Object, ok bool) {
 	only, more := rawjson.First(choices)
 	choice, err := rawjson.ParseObject(only)
 	return choice, !more && err == nil && isText(choice.Get("text"))
 }
 
-// end returns the offset in characters at which the first token ends, in the text that the logprobs refer to.
+// end returns the offset in characters at which the first token ends, in the text of the logprobs.
 func (f *first) end() int {
 	logprobs := f.choice.Get("logprobs")
 	tokens, offsets := elements(logprobs, tokensMember), elements(logprobs, offsetsMember)
@@ -65,7 +64,6 @@ func (f *first) end() int {
 	return offset + utf8.RuneCountInString(rawjson.GetText(tokens[last]))
 }
 
-// handOver reads prefill's answer and decides how decode continues it.
 func (a *attempt) handOver(answer upstream.PrefillAnswer) (*upstream.Handover, error) {
 	f, err := readFirst(answer, len(a.sent))
 	if err != nil {

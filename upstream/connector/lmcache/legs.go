@@ -8,16 +8,15 @@ import (
 	"carryover/upstream/body"
 )
 
-// attempt is one attempt with the decisions of its plan.
 type attempt struct {
 	upstream.Transfer
 	budget
 	begins bool     // decode gives the answer from its beginning
 	sent   []uint32 // the ids that prefill computes and whose KV it sends
-	// salt is decode's cache_salt, JSON, and no other attempt has it. A chunk that vLLM finds in its own prefix cache is not read from
-	// LMCache. The receiver frees a chunk only when it is read, and a full receiver stalls prefill (measured, 0.5.6: without the salt two
-	// chunks of the second turn of a conversation stay). With a fresh salt vLLM's prefix cache has nothing, so every chunk is read.
-	// Nothing is computed twice, because prefill sends the whole prompt at each turn. LMCache's keys do not contain the salt.
+	// salt is decode's cache_salt, JSON, and no other attempt has it. vLLM reads no chunk from LMCache that its own prefix cache has, the
+	// receiver frees a chunk only when it is read, and a full receiver stalls prefill (measured, 0.5.6: without the salt two chunks of a
+	// conversation's second turn stay). With a fresh salt every chunk is read. Nothing is computed twice, because prefill sends the whole
+	// prompt at each turn. LMCache's keys do not contain the salt.
 	salt   []byte
 	params []byte // kv_transfer_params of decode's legs
 }
@@ -54,9 +53,9 @@ func (a *attempt) onwardLeg(first uint32) upstream.LegPlan {
 	return upstream.LegPlan{API: body.Text, Members: m}
 }
 
-// rescue returns the members of a leg to decode whose only purpose is to read the KV. LMCache's receiver frees a chunk only when it is
-// read (remove_after_retrieve, cache_engine.py; pd_backend_async.py). The last chunk reaches up to the last id, so only a prompt with one
-// more id asks for it, which may be any.
+// rescue returns the members of a decode leg that only reads the KV, so that LMCache's receiver frees it (remove_after_retrieve,
+// cache_engine.py; pd_backend_async.py). The last chunk reaches up to the last id, so only a prompt with one more id, any one, asks for
+// it.
 func (a *attempt) rescue() []body.Member {
 	var m members
 	m.set("prompt", rawjson.AppendIDs(nil, withLast(a.sent, a.sent[len(a.sent)-1])))
@@ -64,12 +63,11 @@ func (a *attempt) rescue() []body.Member {
 	return m
 }
 
-// withLast returns the ids and one more.
 func withLast(ids []uint32, last uint32) []uint32 {
 	return append(append(make([]uint32, 0, len(ids)+1), ids...), last)
 }
 
-// ownLeg returns the client's own request with the attempt's salt. params are the attempt's, or nil if the leg must find no chunk.
+// ownLeg returns the client's own request. With nil params the leg finds no chunk.
 func (a *attempt) ownLeg(params []byte) upstream.LegPlan {
 	var m members
 	m.set("cache_salt", a.salt)
@@ -77,7 +75,6 @@ func (a *attempt) ownLeg(params []byte) upstream.LegPlan {
 	return upstream.LegPlan{API: a.Request.API(), Members: m}
 }
 
-// asText turns the client's request into a text completion of ids.
 func (a *attempt) asText(m *members, ids []uint32) {
 	if a.Request.API() == body.Chat {
 		for _, name := range notOfTexts() {
@@ -99,7 +96,6 @@ func notOfTexts() []string {
 	}
 }
 
-// logprobs asks a text completion for the logprobs that the client wants.
 func (a *attempt) logprobs(m *members) {
 	if ids, there := a.Request.Member("logprob_token_ids"); there {
 		m.set("logprob_token_ids", ids) // without logprobs the engine answers 400, and the client gets this error
@@ -116,14 +112,12 @@ func (a *attempt) logprobs(m *members) {
 	}
 }
 
-// top returns how many of the likeliest tokens a chat wants to see for each token.
 func (a *attempt) top() int {
 	raw, _ := a.Request.Member("top_logprobs")
 	n, _ := rawjson.Integer(raw)
 	return n
 }
 
-// members are the members that a leg sets in the client's request, or removes from it.
 type members []body.Member
 
 func (m *members) set(name string, value []byte) {

@@ -20,7 +20,6 @@ const (
 // unlikely is what vLLM writes for a logprob that it does not have (ChatCompletionLogProb, chat_completion/protocol.py).
 const unlikely = "-9999.0"
 
-// logprobs returns the logprobs of a whole answer: those of the first token, followed by raw, those of the text completion after it.
 func (c *continuation) logprobs(raw []byte) []byte {
 	before := c.first.choice.Get("logprobs")
 	if c.chat {
@@ -46,8 +45,8 @@ func (c *continuation) logprobs(raw []byte) []byte {
 	return o.end()
 }
 
-// shifted adds the length of the first token to the offsets in a text completion's logprobs. Offsets count characters from the
-// beginning of the answer (_create_completion_logprobs, completion/serving.py).
+// shifted adds the length of the first token to the offsets in a text completion's logprobs. Offsets count characters from the beginning
+// of the answer (_create_completion_logprobs, completion/serving.py).
 func (c *continuation) shifted(raw []byte) []byte {
 	o, err := rawjson.ParseObject(raw)
 	if err != nil || !isList(o.Get(offsetsMember)) {
@@ -66,7 +65,6 @@ func (c *continuation) shifted(raw []byte) []byte {
 	return o.Rewrite(edits)
 }
 
-// contents returns a list of tokens in the form of a chat's logprobs.
 func contents(content []byte) []byte {
 	if !isList(content) {
 		return nil
@@ -74,11 +72,10 @@ func contents(content []byte) []byte {
 	return withContent(content)
 }
 
-// withContent returns an object with this content.
 func withContent(content []byte) []byte { return fmt.Appendf(nil, `{"content":%s}`, content) }
 
-// content returns the list of tokens with their logprobs, nil if there are no logprobs. A text completion lists one token more than it was
-// asked for, with the sampled token first. A chat takes its number of tokens from the beginning of the same list.
+// content returns the list of tokens with their logprobs, nil for none. A text completion lists one token more than it was asked for, the
+// sampled one first. A chat takes its number of tokens from the beginning of the same list.
 func (c *continuation) content(raw []byte) []byte {
 	if rawjson.Kind(raw) != '{' {
 		return nil
@@ -100,12 +97,10 @@ func (c *continuation) content(raw []byte) []byte {
 	return list(content...)
 }
 
-// elements returns the elements of a list in logprobs.
 func elements(logprobs []byte, name string) [][]byte {
 	return slices.Collect(rawjson.Elements(rawjson.Get(logprobs, name)))
 }
 
-// likeliest returns the list of the likeliest tokens at one position.
 func (c *continuation) likeliest(top []byte) []byte {
 	var out [][]byte
 	for m, value := range rawjson.Members(top) {
@@ -118,7 +113,6 @@ func (c *continuation) likeliest(top []byte) []byte {
 	return list(out...)
 }
 
-// entry returns a token with its logprob and the bytes of its text.
 func entry(token, value []byte) (o object) {
 	if !isText(token) {
 		token = []byte(`""`)
@@ -132,7 +126,6 @@ func entry(token, value []byte) (o object) {
 	return o
 }
 
-// textBytes returns the list of the bytes of a JSON string, nil if the string has no UTF-8 form.
 func textBytes(raw []byte) []byte {
 	text, ok := rawjson.Text(raw)
 	if !ok {

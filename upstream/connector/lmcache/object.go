@@ -7,10 +7,8 @@ import (
 	"carryover/sse/rawjson"
 )
 
-// object is the text of a JSON object that is being written.
 type object struct{ text []byte }
 
-// add puts a member at the end. value is JSON, nil for null.
 func (o *object) add(name string, value []byte) {
 	if value == nil {
 		value = []byte("null")
@@ -22,7 +20,6 @@ func (o *object) add(name string, value []byte) {
 	o.text = append(append(append(append(o.text, separator), rawjson.Quote(name)...), ':'), value...)
 }
 
-// end returns the object.
 func (o *object) end() []byte {
 	if len(o.text) == 0 {
 		return []byte("{}")
@@ -30,12 +27,10 @@ func (o *object) end() []byte {
 	return append(o.text, '}')
 }
 
-// list returns the JSON list of the elements.
 func list(elements ...[]byte) []byte {
 	return slices.Concat([]byte{'['}, bytes.Join(elements, []byte{','}), []byte{']'})
 }
 
-// joined returns the JSON list with the elements of a and b, nil if neither is a list.
 func joined(a, b []byte) []byte {
 	if !isList(a) && !isList(b) {
 		return nil

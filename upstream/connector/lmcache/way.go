@@ -10,18 +10,16 @@ import (
 	"carryover/upstream/body"
 )
 
-// continues reports whether decode can continue an answer after prefill's first token, which has this text. Otherwise decode gives the
-// answer from its beginning.
+// continues is false if decode has to give the answer from its beginning. text is prefill's first token.
 func continues(r *body.Request, text string) bool {
-	// A token that ends inside of a character, or has no text: each engine makes text of its own tokens only, so decode would lose the
-	// rest of the character (measured: in 1 of 6 answers). A stop string that begins in the first token: decode takes this for a part of
-	// the prompt.
+	// A token may end inside a character, or have no text: each engine makes text of its own tokens only, so decode would lose the rest of
+	// the character (measured: in 1 of 6 answers). Decode would take a stop string that begins in the first token for a part of the prompt.
 	return text != "" && !strings.HasSuffix(text, "\uFFFD") && !endsInStop(text, stops(r))
 }
 
-// beginsAtDecode reports whether decode has to give the answer from its beginning, whatever the first token is. There are two reasons: a
-// member of the request counts from the beginning of the answer, and would count one token late if the first token were in the prompt; or
-// a chat needs parsers that text completions do not have.
+// beginsAtDecode reports whether decode has to give the answer from its beginning, whatever the first token is. Either a member of the
+// request counts from the beginning of the answer, and would count one token late; or a chat needs parsers that text completions do not
+// have.
 func beginsAtDecode(r *body.Request) bool {
 	chat := r.API() == body.Chat
 	for raw, value := range r.Members() {
@@ -32,11 +30,10 @@ func beginsAtDecode(r *body.Request) bool {
 	return false
 }
 
-// fromTheStart reports whether a member that both APIs know counts from the beginning of the answer.
 func fromTheStart(name string, value []byte) bool {
 	switch name {
 	case "presence_penalty", "frequency_penalty":
-		// These count the tokens of the output. repetition_penalty counts the tokens of the prompt too, so it may stay (apply_penalties,
+		// These count the tokens of the output. repetition_penalty counts the prompt's too, so it may stay (apply_penalties,
 		// model_executor/layers/utils.py).
 		return !off(value)
 	case "seed":
@@ -54,7 +51,6 @@ func fromTheStart(name string, value []byte) bool {
 	return strings.HasPrefix(name, "guided_") && !off(value) // structured_outputs of older engines
 }
 
-// ofChatsOnly reports whether a member asks for something that a text completion can't give.
 func ofChatsOnly(r *body.Request, name string, value []byte) bool {
 	switch name {
 	case "tools":
@@ -76,7 +72,6 @@ func ofChatsOnly(r *body.Request, name string, value []byte) bool {
 	return false
 }
 
-// off reports whether a member asks for nothing: it is null, false, zero, or empty.
 func off(value []byte) bool {
 	if rawjson.IsNull(value) || string(value) == "false" || string(value) == `""` {
 		return true
@@ -87,7 +82,6 @@ func off(value []byte) bool {
 	return (value[0] == '[' || value[0] == '{') && rawjson.IsEmpty(value)
 }
 
-// stops returns the stop strings, which end the answer.
 func stops(r *body.Request) (all []string) {
 	raw, _ := r.Member("stop")
 	if stop, ok := rawjson.Text(raw); ok {
@@ -99,8 +93,7 @@ func stops(r *body.Request) (all []string) {
 	return all
 }
 
-// endsInStop reports whether a text ends with a part of a stop string, from its beginning. After a whole stop string prefill has ended
-// the answer itself.
+// endsInStop looks for the beginning of a stop string at the end. After a whole one prefill has ended the answer itself.
 func endsInStop(text string, stops []string) bool {
 	for _, stop := range stops {
 		for n := 1; n < len(stop) && n <= len(text); n++ {
@@ -112,7 +105,7 @@ func endsInStop(text string, stops []string) bool {
 	return false
 }
 
-// Why decode serves a turn alone.
+// Decode serves a turn alone for these reasons.
 const (
 	whyRequest  = "connector"        // the connector can't move the request, or decode has to refuse it with its own error
 	whyReceiver = "no_receiver"      // the address at which the decode instance takes KV is not known
@@ -121,11 +114,9 @@ const (
 	whyContext  = "context_unknown"  // a chat may use up the context, and the context length is not known
 )
 
-// budget has the most and the least tokens of an answer: max_tokens and min_tokens.
 type budget struct{ most, least int }
 
-// budgetOf returns the budget of a request. why is the reason if the budget can't be split between the engines, else "": prefill's token is
-// one, and decode has to give another.
+// budgetOf returns why if the engines can't share the budget, else "": prefill gives one token, and decode has to give another.
 func budgetOf(t *upstream.Transfer) (b budget, why string) {
 	most, least, ok := t.Request.Budget()
 	left := t.ContextLength - len(t.PromptIDs)

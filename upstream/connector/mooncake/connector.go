@@ -1,13 +1,13 @@
-// Package mooncake speaks to vLLM's MooncakeConnector (mooncake_connector.py, 0.32). Both legs are sent at once and carry the same
-// transfer_id, and decode waits until prefill has pushed the KV of its prompt. No answer carries kv_transfer_params, and nothing is left
-// for a next turn: with both flags set an engine keeps nothing (measured). So later turns gain only from the instances' prefix caches.
+// Package mooncake speaks to vLLM's MooncakeConnector (mooncake_connector.py, 0.32). Both legs are sent at once with the same transfer_id, and
+// decode waits until prefill has pushed the KV of its prompt. No answer carries kv_transfer_params, and nothing is left for a next turn: with both
+// flags set an engine keeps nothing (measured). So later turns gain only from the instances' prefix caches.
 //
-// Decode takes blocks by position and compares nothing: a shorter prompt than prefill's gives a silently wrong answer (measured). Both
-// legs therefore compute the same ids (connector.go), and prefill's answer has to repeat them (check).
+// Decode takes blocks by position and compares nothing: a shorter prompt than prefill's gives a silently wrong answer (measured). Both legs
+// therefore compute the same ids (connector.go), and prefill's answer has to repeat them (check).
 //
-// Decode's leg names the prefill engine by an id that each incarnation of prefill draws anew; each attempt asks prefill's bootstrap
-// server for it (query.go). If the KV never comes, decode waits for VLLM_MOONCAKE_ABORT_REQUEST_TIMEOUT, 480 s by default, and then answers 500. So
-// each prefill leg must end by its length: an engine that ends a request by a stop token drops the KV, and check detects that.
+// Decode's leg names the prefill engine by an id that each incarnation of prefill draws anew; each attempt asks prefill's bootstrap server for it
+// (query.go). If the KV never comes, decode waits for VLLM_MOONCAKE_ABORT_REQUEST_TIMEOUT, 480 s by default, and then answers 500. So each prefill
+// leg must end by its length: an engine that ends a request by a stop token drops the KV, and check detects that.
 package mooncake
 
 import (
@@ -28,18 +28,18 @@ type Connector struct {
 	connector.NoTickets
 	// BootstrapPort is VLLM_MOONCAKE_BOOTSTRAP_PORT of prefill instances without a port of their own (upstream.Instance.KVPort).
 	BootstrapPort int
-	// Fetch gets an absolute URL of a bootstrap server and reads at most so many bytes.
+	// Fetch gets an absolute URL of a bootstrap server and reads at most that many bytes.
 	Fetch func(ctx context.Context, url string, most int64) (status int, body []byte, err error)
 
-	turns atomic.Uint32 // of the ranks behind one address
+	turns atomic.Uint32 // rotates the ranks behind one address
 }
 
 // Traits says that legs carry ids.
 func (*Connector) Traits() upstream.Traits { return upstream.Traits{IDs: true} }
 
-// Plan sends both legs at once, with a transfer id that no other attempt has: a second decode leg with the same id would wait until
-// its time limit and fail (measured, 0.32). It asks prefill's bootstrap server for the engine id that decode needs. The error of an
-// instance that does not tell it is a *upstream.LegError of a leg that was not sent.
+// Plan sends both legs at once, with a transfer id that no other attempt has: a second decode leg with the same id would wait until its time limit
+// and fail (measured, 0.32). It asks prefill's bootstrap server for the engine id that decode needs; if that fails, the error is a
+// *upstream.LegError of a leg that was not sent.
 func (c *Connector) Plan(ctx context.Context, t upstream.Transfer) (upstream.Plan, error) {
 	if len(t.PromptIDs) == 0 {
 		return upstream.Plan{}, errNoIDs
@@ -53,7 +53,7 @@ func (c *Connector) Plan(ctx context.Context, t upstream.Transfer) (upstream.Pla
 	prefill := `{"do_remote_decode":true,"do_remote_prefill":false,"transfer_id":` + transfer
 	decode := `{"do_remote_decode":false,"do_remote_prefill":true,"transfer_id":` + transfer + `,"remote_engine_id":` + quoted(id) +
 		`,"remote_bootstrap_addr":` + quoted(c.bootstrap(t.Prefill, t.Prefill.PeerHost()))
-	prompt := t.PromptIDs // so that Handover holds only the ids until prefill has answered, and not the request
+	prompt := t.PromptIDs // so that Handover holds only the ids, not the request
 	api, ids := t.Request.API(), rawjson.AppendIDs(nil, prompt)
 	handover := &upstream.Handover{
 		Cached: -1,
@@ -69,9 +69,8 @@ func (c *Connector) Plan(ctx context.Context, t upstream.Transfer) (upstream.Pla
 	}, nil
 }
 
-// carry returns the members of a leg that carries ids to compute. params is the text of the leg's kv_transfer_params without the closing
-// brace. A chat carries the ids in its params (vLLM 0.28; an older engine ignores them and renders the messages, as the other leg's engine
-// does), a text completion as its prompt.
+// carry returns the members of a leg that carries ids. params is the text of the leg's kv_transfer_params without the closing brace. A chat carries
+// the ids in its params (vLLM 0.28; an older engine renders the messages, on both legs), a text completion as its prompt.
 func carry(api body.API, params string, ids []byte) []body.Member {
 	if api == body.Text {
 		return []body.Member{{Name: "kv_transfer_params", Value: []byte(params + "}")}, {Name: "prompt", Value: ids}}
@@ -91,17 +90,17 @@ func lengthCapped() []body.Member {
 	}
 }
 
-// Why decode has no use for a prefill leg that has answered 200, or for the attempt at all.
+// Decode has no use for a prefill leg that has answered 200, or for the whole attempt, for these reasons.
 var (
-	errNotCapped = errors.New("prefill did not end by its length, so that it has thrown the KV away")
+	errNotCapped = errors.New("prefill dropped the KV, because the request did not end by its length")
 	errOtherIDs  = errors.New("prefill did not compute the ids that it was sent")
 	errNoIDs     = errors.New("mooncake: the prompt has no ids")
 )
 
-// check returns an error if decode must not use, or will not get, the KV of a prefill engine that has answered. If the answer repeats
-// other ids than prefill was sent, the KV belongs to another prompt, and decode takes blocks by position; an engine that repeats none is
-// too old to take ids, and renders the prompt as decode's engine does. If the request did not end by its length, prefill has thrown the
-// KV away, whatever the status of the answer (recordings 05 and 06).
+// check returns an error if decode must not use, or will not get, the KV of a prefill engine that has answered. If the answer repeats other ids
+// than it was sent, the KV belongs to another prompt, and decode takes blocks by position. An engine that repeats none is too old to take ids, and
+// renders the prompt as decode's engine does. If the request did not end by its length, prefill has thrown the KV away, whatever the status of the
+// answer (recordings 05 and 06).
 func check(answer upstream.PrefillAnswer, ids []uint32) error {
 	choice, _ := rawjson.First(rawjson.Get(answer.Body, "choices"))
 	switch {

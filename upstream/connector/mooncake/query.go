@@ -14,23 +14,21 @@ import (
 	"carryover/upstream"
 )
 
-// maxEngineID is the greatest length of an engine id. vLLM's id is a UUID, followed by the rank if there are several.
+// maxEngineID bounds an engine id. vLLM's is a UUID, followed by the rank if there are several.
 const maxEngineID = 256
 
-// The greatest size of an answer of a bootstrap server, and how long it may take.
 const (
 	maxQuery   = 1 << 20
 	queryLimit = 2 * time.Second
 )
 
-// engine is the engine of one data-parallel rank of a prefill instance.
 type engine struct {
 	rank int
 	id   string // remote_engine_id of decode legs
 }
 
-// query asks the bootstrap server of a prefill instance for the ids of its engines, which each process draws anew, and chooses the
-// engine for a leg: its id, and the rank that the leg has to name, "" if it need not name one. The server is up before /health answers 200 (measured, 0.32).
+// query asks the bootstrap server of a prefill instance for the ids of its engines, which each process draws anew. It returns the engine for a leg:
+// its id, and the rank that the leg has to name, "" for none. The server is up before /health answers 200 (measured, 0.32).
 func (c *Connector) query(ctx context.Context, instance *upstream.Instance) (id, rank string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, queryLimit)
 	defer cancel()
@@ -49,8 +47,7 @@ func (c *Connector) query(ctx context.Context, instance *upstream.Instance) (id,
 	return c.choose(found, instance)
 }
 
-// choose returns the engine for a leg to an instance. If the instance stands for one rank, it is the engine of this rank, else each engine
-// in turn.
+// choose returns the engine of the instance's rank; without a rank it takes each engine in turn.
 func (c *Connector) choose(found []engine, instance *upstream.Instance) (id, rank string, err error) {
 	switch {
 	case instance.Ranked:
@@ -66,7 +63,7 @@ func (c *Connector) choose(found []engine, instance *upstream.Instance) (id, ran
 	return one.id, strconv.Itoa(one.rank), nil
 }
 
-// bootstrap returns the base URL of a prefill instance's bootstrap server at a host. vLLM serves it without TLS.
+// bootstrap uses http: vLLM serves it without TLS.
 func (c *Connector) bootstrap(instance *upstream.Instance, host string) string {
 	port := instance.KVPort
 	if port == 0 {
@@ -81,9 +78,8 @@ var (
 	errEngine    = errors.New("an engine must be an object with an engine_id of at most 256 printable ASCII characters without spaces, and with worker_addr")
 )
 
-// parseQuery parses an answer of /query: an object that maps each rank to an object with engine_id and worker_addr
-// (mooncake_utils.py, EngineEntry). Other members are allowed, because engines add their own. The engines come by rising rank. Errors
-// repeat nothing of the body.
+// parseQuery parses an answer of /query: an object that maps each rank to an object with engine_id and worker_addr (mooncake_utils.py, EngineEntry).
+// Engines may add other members. The engines come by rising rank. Errors repeat nothing of the body.
 func parseQuery(body []byte) (found []engine, err error) {
 	all, err := rawjson.ParseObject(body)
 	if err != nil {

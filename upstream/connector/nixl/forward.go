@@ -8,24 +8,21 @@ import (
 	"carryover/sse/rawjson"
 )
 
-// edit says how params change on their way from one engine to the next.
 type edit struct {
 	// Host replaces remote_host; "" keeps the engine's.
 	Host string
-	// Release sets remote_num_tokens to 0: then prefill reads nothing of the ticket,
-	// and its notification makes decode free the blocks (pull_scheduler.py).
+	// Release sets remote_num_tokens to 0: prefill then reads nothing of the ticket, and its notification makes decode free the
+	// blocks (pull_scheduler.py).
 	Release bool
-	// PromptIDs is the id list that the engine computes instead of rendering the
-	// messages of a chat leg (prompt_token_ids, vLLM 0.28). With nil it renders them.
+	// PromptIDs is the id list that the engine computes instead of rendering the messages of a chat leg (prompt_token_ids, vLLM
+	// 0.28). With nil it renders them.
 	PromptIDs []byte
 }
 
-// forward returns the params for the leg that gets them, bit for bit except for the
-// edit and for two lists of token ids, which the parser has removed: output_token_ids
-// come from Carryover's plug-in and are for the proxy; prompt_token_ids of another
-// turn, which no engine sends back today, would make the next leg compute that turn's
-// prompt. The flags need no edit: the parsers accept only the right ones. The caller
-// must not change the result: without an edit it is the text that was parsed.
+// forward returns the params for the next leg, bit for bit except for the edit and for two lists of token ids, which the parser has
+// removed: output_token_ids come from Carryover's plug-in and are for the proxy; prompt_token_ids of another turn, which no engine
+// sends back today, would make the next leg compute that turn's prompt. The flags need no edit: the parsers accept only the right
+// ones. The caller must not change the result: without an edit it is the parsed text itself.
 func (p *kvParams) forward(e edit) []byte {
 	var buffer [3]replacement
 	changes := buffer[:0]
@@ -65,26 +62,22 @@ func (p *kvParams) forward(e edit) []byte {
 	return append(out, p.raw[at.end:]...)
 }
 
-// replacement is new text for a part of the params.
 type replacement struct {
 	of span
 	by []byte
 }
 
-// cut is the part of the block list that is left out of a shortened ticket.
 type cut struct {
 	of      span   // from behind the last id that stays to the end of the list
 	closing string // replaces the part
 }
 
-// shorten returns the params of a ticket for its first tokens only, rounded down
-// to whole blocks: remote_num_tokens becomes their number, and remote_block_ids is
-// cut to as many blocks. All other bytes stay. If tokens is the ticket's number of
-// tokens, it returns p itself, with the partial last block.
+// shorten returns a ticket's params for its first tokens only, rounded down to whole blocks: remote_num_tokens becomes their number,
+// and remote_block_ids is cut to as many blocks. All other bytes stay. With all of the ticket's tokens it returns p itself, with the
+// partial last block.
 //
-// Blocks are matched by position, so a cut needs a list in the order of the
-// sequence: exactly one KV cache group, with as many blocks as the tokens fill.
-// Else the error is a *paramsError, and the ticket is used whole or not at all.
+// Blocks are matched by position, so a cut needs a list in the order of the sequence: exactly one KV cache group, with as many blocks
+// as the tokens fill. Else the error is a *paramsError, and the ticket is used whole or not at all.
 func (p *kvParams) shorten(tokens, blockSize int) (*kvParams, error) {
 	if tokens == p.tokens {
 		return p, nil
@@ -106,8 +99,7 @@ func (p *kvParams) shorten(tokens, blockSize int) (*kvParams, error) {
 	return &short, nil
 }
 
-// cutBlocks returns the cut that keeps the first n ids of a list. The list is flat, or the only list inside another list. It has been
-// parsed and has more than n ids.
+// cutBlocks keeps the first n ids of a list, flat or the only one inside another, that was parsed and has more.
 func cutBlocks(raw []byte, list span, n int) cut {
 	ids := raw[list.from:list.to]
 	s := rawjson.Scanner{Data: ids}

@@ -9,18 +9,18 @@ import (
 	"carryover/upstream/body"
 )
 
-// Why a ticket is not handed back.
+// A ticket is not handed back for these reasons.
 var (
-	errAmong    = errors.New("not measured with other connectors beside")
+	errAmong    = errors.New("not measured with NixlConnector among other connectors")
 	errNoTicket = errors.New("there is nothing to read")
 	errGroups   = errors.New("ticket: has several block groups")
-	errNotWhole = errors.New("ticket: has another number of tokens than are to be read")
+	errNotWhole = errors.New("ticket: must be read whole")
 	errIDs      = errors.New("ids: must be a list of one for each token of the ticket")
 )
 
-// handBackMembers are members of each hand-back leg, as measured on vLLM 0.32. The caller drops the connection at the first event, and
-// prefill aborts the request then. A request with one token or with an early stop would end by itself, and would keep prefill's blocks
-// for their lease of 30 s even if the caller dropped it. The first event has the ids of the prompt and its usage.
+// handBackMembers were measured on vLLM 0.32. The caller drops the connection at the first event, and prefill aborts the request. A
+// request with one token or an early stop would end by itself, and keep prefill's blocks for their lease of 30 s although the caller
+// dropped it. The first event has the ids of the prompt and its usage.
 const handBackMembers = `,"stream":true,"stream_options":{"include_usage":true,"continuous_usage_stats":true},"max_tokens":64,"ignore_eos":true,` +
 	`"temperature":0,"return_token_ids":true`
 
@@ -29,10 +29,10 @@ const handBackMembers = `,"stream":true,"stream_options":{"include_usage":true,"
 // Measured on vLLM 0.32: the blocks are free 0.02 to 0.15 s after the first event, also where prefill lacks less than
 // kv_recompute_threshold and computes the rest instead.
 //
-// Other requests read what prefill has filed, so HandBack cuts and repairs nothing. It returns an error if the ticket can't be parsed,
-// is not offered whole or is to be released; if it has several block groups, or another number of blocks than its tokens fill (checked
-// if the offer has the block size); if there is not exactly one id for each of its tokens; or if Among is set. Prefill refuses a prompt
-// that leaves no space for an answer with 400.
+// Other requests read what prefill has filed, so HandBack cuts and repairs nothing. It returns an error if Among is set; if the ticket
+// can't be parsed, is not offered whole or is to be released; if it has several block groups, or another number of blocks than its
+// tokens fill (checked if the offer has the block size); or if its ids are not one for each token. Prefill refuses a prompt that leaves
+// no space for an answer with 400.
 func (c Connector) HandBack(offer upstream.TicketOffer, model, salt string) (upstream.ReleaseLeg, error) {
 	if c.Among {
 		return upstream.ReleaseLeg{}, fmt.Errorf("hand-back: %w", errAmong)
@@ -49,8 +49,7 @@ func (c Connector) HandBack(offer upstream.TicketOffer, model, salt string) (ups
 	return upstream.ReleaseLeg{API: body.Text, Body: raw}, nil
 }
 
-// wholeParams returns the kv_transfer_params with which prefill reads all of the ticket. They have no ids, because the leg's prompt is
-// the ids.
+// wholeParams makes prefill read all of the ticket. It adds no ids, because the leg's prompt is the ids.
 func wholeParams(offer upstream.TicketOffer) ([]byte, error) {
 	if offer.Ticket == nil || offer.Release {
 		return nil, errNoTicket
@@ -72,7 +71,6 @@ func wholeParams(offer upstream.TicketOffer) ([]byte, error) {
 	return prefillParams(offer)
 }
 
-// countIDs returns how many ids a JSON list has, or 0 if raw is not a list of ids.
 func countIDs(raw []byte) int {
 	s := rawjson.Scanner{Data: raw}
 	s.Space()

@@ -8,7 +8,6 @@ import (
 	"carryover/sse/rawjson"
 )
 
-// member is a member of kv_transfer_params that this package reads or removes.
 type member int
 
 // The members, in the order in which vLLM sends them.
@@ -40,14 +39,12 @@ var names = [known]string{ //nolint:gochecknoglobals // a table that nothing cha
 	"output_token_ids", "prompt_token_ids",
 }
 
-// members is one reading of an object. It has the place of the value of each known member.
 type members struct {
 	raw []byte
 	at  [known]span
 	end int // one past the last member
 }
 
-// get returns the raw value of a member, nil if there is none.
 func (m *members) get(k member) []byte {
 	if m.at[k].to == 0 {
 		return nil
@@ -55,8 +52,8 @@ func (m *members) get(k member) []byte {
 	return m.raw[m.at[k].from:m.at[k].to]
 }
 
-// read reads an object in one pass, and counts the blocks that it names: the list of blocks is most of the object. It accepts the objects that
-// rawjson.ParseObject accepts, which reads what is not in the form that engines send.
+// read reads an object in one pass, and counts its blocks: their list is most of the object. It accepts what rawjson.ParseObject accepts,
+// which reads objects that are not in the engines' usual form.
 func (m *members) read(p *kvParams) error {
 	s, odd := rawjson.Scanner{Data: m.raw}, false
 	strange := make([][]byte, 0, 8) // names that are not known
@@ -82,7 +79,7 @@ func (m *members) read(p *kvParams) error {
 	return err
 }
 
-// value reads the value of the member k, which is negative for one that is not known.
+// value gets a negative k for an unknown member.
 func (m *members) value(p *kvParams, s *rawjson.Scanner, k int) (err error) {
 	from := s.Pos
 	if k == int(blockIDs) {
@@ -96,8 +93,7 @@ func (m *members) value(p *kvParams, s *rawjson.Scanner, k int) (err error) {
 	return err
 }
 
-// readBlockIDs reads remote_block_ids in one pass: a list of ids for each KV cache
-// group, or one flat list.
+// readBlockIDs reads remote_block_ids in one pass: a list of ids for each KV cache group, or one flat list.
 func readBlockIDs(s *rawjson.Scanner) (groups, blocks int, err error) {
 	more, err := s.Open('[')
 	switch {

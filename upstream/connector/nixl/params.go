@@ -10,21 +10,19 @@ import (
 	"carryover/upstream/connector"
 )
 
-// maxParams is the greatest size of a kv_transfer_params object in bytes. A block id
-// takes two bytes at least, so the bound also keeps the number of ids below 2^19.
+// maxParams bounds a kv_transfer_params object in bytes. A block id takes two bytes at least, so the bound also keeps the number of ids
+// below 2^19.
 const maxParams = connector.MaxParams
 
 // maxTokens is above any model's context. A greater number is a fault of the engine.
 const maxTokens = 16 << 20
 
-// paramsError says which member of an engine's kv_transfer_params is wrong, and why.
-// It never repeats a value.
+// paramsError names the wrong member of an engine's kv_transfer_params, and never its value.
 type paramsError struct {
 	Member string // "" for the object as a whole
 	Reason string
 }
 
-// Error names the member and the fault.
 func (e *paramsError) Error() string {
 	if e.Member == "" {
 		return "kv_transfer_params: " + e.Reason
@@ -32,29 +30,25 @@ func (e *paramsError) Error() string {
 	return "kv_transfer_params." + e.Member + ": " + e.Reason
 }
 
-// kvParams is a kv_transfer_params object as an engine sent it: opaque, kept bit
-// for bit, with a few members checked and readable. What the members mean is in
-// vLLM's kv_connector/v1/nixl/base_scheduler.py and pull_scheduler.py; members
-// not named here are forwarded whatever they hold, because engines add their own.
-//
-// It is made once from an engine's answer, and never changes. As upstream.TicketParams.Reading, beside the text of a ticket, it has no text
-// of its own.
+// kvParams is a kv_transfer_params object as an engine sent it: kept bit for bit, with a few members checked and readable. Their meaning is
+// in vLLM's kv_connector/v1/nixl/base_scheduler.py and pull_scheduler.py. It never changes. As upstream.TicketParams.Reading, beside the
+// text of a ticket, it has no text of its own.
 type kvParams struct {
-	raw []byte // without the two lists of token ids; if there were none, the parsed text itself, not a copy
-	// The engine that holds the blocks, and the request there that they belong to.
+	raw []byte // without the two lists of token ids; if there were none, the parsed text itself
+	// The engine that holds the blocks, and its request that they belong to.
 	engineID, requestID, host string
 	port                      int
-	// generation is remote_registration_generation, 0 before vLLM 0.33. The engine compares it as a number; a value of another type
-	// would end the engine.
+	// generation is remote_registration_generation, 0 before vLLM 0.33. The engine compares it as a number; a value of another type would
+	// end the engine.
 	generation int
 
 	tokens int
 	groups int
 	blocks int
 	size   int    // length of raw, where raw is left out
-	cached int    // remote_prefill_cached_tokens (vLLM 0.31): prompt tokens that prefill did not compute, -1 if the engine does not tell
+	cached int    // remote_prefill_cached_tokens (vLLM 0.31): prompt tokens that prefill did not compute, -1 if absent
 	output []byte // output_token_ids
-	ticket bool   // the params are decode's, and were checked as a ticket
+	ticket bool   // the params are decode's, checked as a ticket
 	expiry bool   // the params say when the blocks expire, so that prefill declines them by itself when it is too late (vllm#47021)
 	at     spans
 	cut    cut
@@ -69,9 +63,8 @@ type spans struct {
 // span is a range of bytes. maxParams is below 4 GiB.
 type span struct{ from, to uint32 }
 
-// parseHandover parses the params of prefill's answer, which go to decode. Params
-// without blocks are legal, and need no other members then. The result shares raw.
-// The error is a *paramsError.
+// parseHandover parses the params of prefill's answer, which go to decode. Params without blocks are legal, and need no other members then.
+// The result shares raw. The error is a *paramsError.
 func parseHandover(raw []byte) (*kvParams, error) {
 	var m members
 	p, err := m.parse(raw)
@@ -87,8 +80,7 @@ func parseHandover(raw []byte) (*kvParams, error) {
 	return p, nil
 }
 
-// parseTicket parses the params of decode's answer, which the next turn's prefill
-// may get. The result shares raw. The error is a *paramsError.
+// parseTicket parses the params of decode's answer, for the next turn's prefill; otherwise as parseHandover.
 func parseTicket(raw []byte) (*kvParams, error) {
 	var m members
 	p, err := m.parse(raw)
@@ -112,7 +104,6 @@ func parseTicket(raw []byte) (*kvParams, error) {
 	return p, nil
 }
 
-// parse does what parseHandover and parseTicket have in common.
 func (m *members) parse(raw []byte) (*kvParams, error) {
 	if len(raw) > maxParams {
 		return nil, &paramsError{"", "larger than 1 MiB"}
@@ -150,9 +141,8 @@ func (m *members) parse(raw []byte) (*kvParams, error) {
 	return p, nil
 }
 
-// direction checks the two flags. The engine has set them for the leg that gets the
-// params next: prefill's answer has do_remote_prefill, decode's do_remote_decode.
-// forward relies on it.
+// direction checks the two flags, which the engine sets for the leg that gets the params next: prefill's answer has do_remote_prefill,
+// decode's do_remote_decode. forward relies on it.
 func (m *members) direction(on, off member) error {
 	if string(m.get(on)) != "true" {
 		return &paramsError{names[on], "must be true"}
@@ -163,9 +153,8 @@ func (m *members) direction(on, off member) error {
 	return nil
 }
 
-// complete checks that four members are there: if one is missing, vLLM logs a
-// warning and skips the read. The host may be an empty string, because resolveHost
-// replaces it.
+// complete checks that four members are there: if one is missing, vLLM logs a warning and skips the read. The host may be empty, because
+// host replaces it.
 func (m *members) complete() error {
 	for _, needed := range [...]member{remoteEngineID, remoteRequestID, remoteHost, remotePort} {
 		if rawjson.IsNull(m.get(needed)) {
@@ -231,8 +220,7 @@ func (p *kvParams) readNumbers(m *members) error {
 	if n, ok := rawjson.Integer(m.get(prefillCachedTokens)); ok && n >= 0 {
 		p.cached = n
 	}
-	// A deadline on the owner's perf_counter(), which the proxy can't interpret.
-	// It is forwarded unchanged, because prefill declines expired reads by it.
+	// A deadline on the owner's perf_counter(), which the proxy can't interpret. Prefill declines expired reads by it.
 	raw := m.get(blocksExpiryTime)
 	p.expiry = !rawjson.IsNull(raw)
 	if p.expiry && raw[0] != '-' && (raw[0] < '0' || raw[0] > '9') {
@@ -248,7 +236,7 @@ func (p *kvParams) withoutText() *kvParams {
 	return &bare
 }
 
-// of returns the parsed params with their text, or nil if raw is another text. A ticket carries both, so of only checks for two mixed-up
+// of returns the parsed params with their text, or nil if raw is another text. A ticket carries both, so of only guards against mixed-up
 // tickets: it compares the length and the number of tokens, and checks that the list of blocks is where the spans say.
 func (p *kvParams) of(raw []byte) *kvParams {
 	if len(raw) != p.size {

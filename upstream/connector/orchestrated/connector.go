@@ -1,7 +1,7 @@
 // Package orchestrated speaks to backends whose connector answers with kv_transfer_params of its own, such as AWS Neuron's NxDI. It does
-// what production-stack's disaggregated_prefill_orchestrated does: prefill gets the null template and answers with params, and decode gets
-// these params unchanged except for remote_host. This becomes the prefill instance's host, because backends send a name of their own there,
-// such as the address of a container. All other members are opaque.
+// what production-stack's disaggregated_prefill_orchestrated does: prefill gets the null template, and decode gets the params of its
+// answer. Only remote_host becomes the prefill instance's host, because backends send a name of their own there, such as the address of a
+// container.
 //
 // An earlier form of the same contract sends decode prefill's whole answer as disagg_prefill_resp instead.
 //
@@ -25,11 +25,11 @@ type Connector struct {
 	Response bool
 }
 
-// Traits says that nothing is kept, that engines tokenise by themselves, and that requests of every API may carry kv_transfer_params,
-// as in vLLM 0.32. disagg_prefill_resp is known to work on the completion endpoints only.
+// Traits says that nothing is kept, and that requests of every API may carry kv_transfer_params, as in vLLM 0.32. disagg_prefill_resp is
+// known to work on the completion endpoints only.
 func (c Connector) Traits() upstream.Traits { return upstream.Traits{Agents: !c.Response} }
 
-// Plan has prefill compute first, and decode read the KV that prefill holds.
+// Plan has prefill compute first, and decode read prefill's KV.
 func (c Connector) Plan(_ context.Context, t upstream.Transfer) (upstream.Plan, error) {
 	api, host := t.Request.API(), t.Prefill.PeerHost()
 	return upstream.Plan{
@@ -50,7 +50,6 @@ func (c Connector) Plan(_ context.Context, t upstream.Transfer) (upstream.Plan, 
 	}, nil
 }
 
-// handover returns a hand-over that adds one member to decode's leg.
 func handover(api body.API, name string, value []byte) *upstream.Handover {
 	read := leg(api, name, value)
 	return &upstream.Handover{
@@ -60,13 +59,11 @@ func handover(api body.API, name string, value []byte) *upstream.Handover {
 	}
 }
 
-// leg returns a leg with one member that the connector adds.
 func leg(api body.API, name string, value []byte) upstream.LegPlan {
 	return upstream.LegPlan{API: api, Members: []body.Member{{Name: name, Value: value}}}
 }
 
-// withHost returns an engine's params, any JSON object, with remote_host set to host. All other bytes stay. It neither changes nor keeps
-// raw, and errors repeat nothing of it.
+// withHost replaces remote_host in any JSON object. It neither changes nor keeps raw, and errors repeat nothing of it.
 func withHost(raw []byte, host string) ([]byte, error) {
 	params, err := connector.ParseParams(raw)
 	if err != nil {

@@ -18,8 +18,7 @@ import (
 // Connector is LMCache with storage that prefill and decode share.
 type Connector struct{ connector.NoTickets }
 
-// Traits says that engines tokenise by themselves, that there are no tickets, and that requests of any API will do: nothing is added to
-// them.
+// Traits says that there are no tickets, and that requests of any API will do: nothing is added to them.
 func (Connector) Traits() upstream.Traits { return upstream.Traits{Agents: true} }
 
 // Plan has prefill compute the prompt first. Decode's request is the client's own, and any decode instance may get it.

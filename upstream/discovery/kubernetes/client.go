@@ -18,7 +18,7 @@ import (
 	"time"
 )
 
-// The bounds of a request. The API server answers a watch's header at once.
+// The API server answers a watch's header at once.
 const (
 	dialLimit   = 10 * time.Second
 	headerLimit = 30 * time.Second
@@ -27,7 +27,7 @@ const (
 	maxCA       = 4 << 20
 )
 
-// client sends requests as the service account. It is used by one goroutine.
+// client sends requests as the service account, from one goroutine.
 type client struct {
 	cfg  Config
 	base string       // scheme, authority and path of the pods
@@ -41,8 +41,7 @@ func newClient(cfg Config, namespace string) *client {
 	}
 }
 
-// get sends a request and returns the answer if its status is 200; the caller closes its body. Any other answer is a *refusal.
-// verb is the API server's word for the request, for errors.
+// get returns answers with status 200, which the caller closes; others are a *refusal. verb is the API server's word, for errors.
 func (c *client) get(ctx context.Context, verb string, query url.Values) (*http.Response, error) {
 	token, err := readSmall(c.cfg.TokenFile, maxToken)
 	if err != nil {
@@ -78,7 +77,7 @@ func (c *client) get(ctx context.Context, verb string, query url.Values) (*http.
 	return res, nil
 }
 
-// connect reads the CA file. HTTP/1.1 is enough for one stream at a time, and TCP keep-alive finds a connection that is dead.
+// connect reads the CA file. HTTP/1.1 is enough for one stream at a time, and TCP keep-alive finds a dead connection.
 func (c *client) connect() (*http.Client, error) {
 	pem, err := readSmall(c.cfg.CAFile, maxCA)
 	if err != nil {
@@ -114,8 +113,7 @@ func (c *client) close() {
 	}
 }
 
-// readRefusal makes a refusal from an answer that is not 200. The answer may come from a proxy in front of the API server, so missing
-// fields are tolerated.
+// readRefusal reads an answer that is not 200. It tolerates missing fields: a proxy in front of the API server may have answered.
 func readRefusal(verb string, res *http.Response) *refusal {
 	var told refusal
 	text, _ := io.ReadAll(io.LimitReader(res.Body, maxStatus)) // a part of the text is better than nothing
@@ -130,7 +128,6 @@ func readRefusal(verb string, res *http.Response) *refusal {
 	return &told
 }
 
-// readSmall reads a file, which must have between one and most bytes.
 func readSmall(path string, most int64) ([]byte, error) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -151,13 +148,13 @@ var (
 	errNameless  = errors.New("an object has no name")
 	errTooMany   = errors.New("more than 10,000 match; narrow the label selector")
 	errPageLarge = errors.New("a page of the list has more than 16 MiB")
-	// errBrief is for a watch that ended at once without an event, as behind a proxy that does not pass streams on.
+	// errBrief: the watch ended at once without an event, as behind a proxy that does not pass streams on.
 	errBrief = errors.New("the watch ended at once")
-	// errUnreadable is for an event that came whole and cannot be parsed. A watch from the same version would bring it again.
+	// errUnreadable: an event is complete and cannot be parsed. A watch from the same version would bring it again.
 	errUnreadable = errors.New("an event cannot be read")
 )
 
-// refusal is an answer other than 200, or an ERROR event: the fields of the API server's metav1.Status that are needed.
+// refusal is an answer other than 200, or an ERROR event: some fields of the API server's metav1.Status.
 type refusal struct {
 	verb    string // list or watch
 	Code    int
@@ -171,7 +168,6 @@ func (r *refusal) Error() string {
 	return fmt.Sprintf("%d %s: %.300s", r.Code, r.Reason, r.Message)
 }
 
-// codeOf returns the status of a refusal, -1 for another error.
 func codeOf(err error) int {
 	if r, ok := errors.AsType[*refusal](err); ok {
 		return r.Code
@@ -179,12 +175,11 @@ func codeOf(err error) int {
 	return -1
 }
 
-// forgotten reports whether the API server no longer has the requested version, or the requested page of a list.
 func forgotten(err error) bool { return codeOf(err) == http.StatusGone }
 
-// resumable reports whether a watch may go on from its version after err: the network broke, or the API server was busy or did
-// not accept the token. After any other error the version itself may be at fault, and a list is needed. If a watch is forbidden,
-// this means list after list, which keeps instances up to date where the account may only list.
+// resumable reports whether a watch may go on from its version after err: the network broke, or the API server was busy or did not
+// accept the token. After any other error the version itself may be at fault, and a list is needed. If watches are forbidden, lists
+// alone keep the instances up to date.
 func resumable(err error) bool {
 	switch codeOf(err) {
 	case -1:

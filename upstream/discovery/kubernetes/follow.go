@@ -24,11 +24,10 @@ const (
 )
 
 // silence is how long a watch may bring no event before its version is doubted. The API server sends a bookmark every minute if
-// anything of the pods has changed. But if the version is ahead of the server's own (its store was restored from a backup), the
-// server accepts the watch and sends nothing until its store has reached that version.
+// any pod has changed. But the version may be ahead of the server's own (its store was restored from a backup). Then the server
+// accepts the watch, and sends nothing until its store has reached that version.
 const silence = 2 * time.Minute
 
-// follower keeps a roster up to date with the API server.
 type follower struct {
 	client  *client
 	reader  reader
@@ -37,9 +36,9 @@ type follower struct {
 	version string // a watch goes on from here; empty: list first
 }
 
-// Watch calls set with the instances of the cluster, with the first list and then whenever they change, until ctx ends, and
-// returns nil then. It fails at once if the namespace is neither configured nor in the pod's namespace file. All other errors are
-// logged, and the request is repeated.
+// Watch calls set with the first list of instances and then whenever they change, until ctx ends; it returns nil then. It fails
+// at once if the namespace is neither configured nor in the pod's namespace file. All other errors are logged, and the request is
+// repeated.
 func (s *Source) Watch(ctx context.Context, set func([]upstream.Instance)) error {
 	namespace, err := s.cfg.namespace()
 	if err != nil {
@@ -68,7 +67,6 @@ func (s *Source) Watch(ctx context.Context, set func([]upstream.Instance)) error
 	}
 }
 
-// step lists, or watches until the watch ends.
 func (f *follower) step(ctx context.Context) error {
 	if f.version == "" {
 		objects, version, err := list(ctx, f.client, f.reader)
@@ -85,7 +83,6 @@ func (f *follower) step(ctx context.Context) error {
 	return err
 }
 
-// watch follows the events since the version that is known, until the stream ends.
 func (f *follower) watch(ctx context.Context) error {
 	duration := shortestWatch + rand.N(shortestWatch)
 	ctx, cancel := context.WithTimeout(ctx, duration+watchGrace)
@@ -123,7 +120,6 @@ func (f *follower) watch(ctx context.Context) error {
 	}
 }
 
-// apply applies an event to the roster, and keeps its version for the next watch.
 func (f *follower) apply(e event) error {
 	switch e.Type {
 	case added, modified, deleted:
@@ -154,18 +150,17 @@ func (s *Source) complain(err error, namespace string, wait time.Duration) {
 		log.Error("the service account may not follow the instances", "needs_verb", r.verb, "needs_resource", "pods", "needs_api_group", "")
 		return
 	}
-	log.Warn("the API server does not tell the instances; the last ones stay")
+	log.Warn("can't read the instances from the API server; the last ones stay")
 }
 
-// The waits between requests that fail: 1 s, 2 s, 4 s … 30 s, each shortened at random by up to a half, so that replicas do not
-// retry together. A wait that the API server asks for (Retry-After) is kept up to two minutes.
+// Failed requests are repeated after 1 s, 2 s, 4 s … 30 s. Each wait is shortened at random by up to a half, so that replicas do
+// not retry together. A wait that the API server asks for (Retry-After) is kept up to two minutes.
 const (
 	firstWait     = time.Second
 	longestWait   = 30 * time.Second
 	longestAskFor = 120 // seconds
 )
 
-// backoff counts failures in a row, until an event comes.
 type backoff struct {
 	failures int
 	relisted bool // a list has followed a forgotten version without a wait

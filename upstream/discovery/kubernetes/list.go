@@ -18,7 +18,6 @@ const (
 	pageLimit = time.Minute // for one page
 )
 
-// page are the fields of a PodList that are needed.
 type page struct {
 	Metadata struct {
 		ResourceVersion string
@@ -27,8 +26,7 @@ type page struct {
 	Items []json.RawMessage
 }
 
-// list reads all objects, page by page, and returns them by name, with their version. All pages have the same version, and a watch
-// goes on from there.
+// list reads all objects, page by page, and returns them by name. All pages have the same version, and a watch goes on from there.
 func list(ctx context.Context, c *client, r reader) (_ map[string]object, version string, _ error) {
 	objects := map[string]object{}
 	next := ""
@@ -86,8 +84,7 @@ func readPage(ctx context.Context, c *client, next string) (page, error) {
 	return p, nil
 }
 
-// maxEvent is the greatest size of a watch event. An object in the API server's store has 1.5 MiB at most (etcd's
-// --max-request-bytes).
+// maxEvent bounds a watch event. An object in the API server's store has 1.5 MiB at most (etcd's --max-request-bytes).
 const maxEvent = 2 << 20
 
 // Kinds of events (metav1.WatchEvent). An object that no longer matches the selector comes as deleted.
@@ -105,7 +102,6 @@ type event struct {
 	Object json.RawMessage
 }
 
-// events reads the JSON values of a watch one by one.
 type events struct {
 	source  io.Reader
 	decoder *json.Decoder
@@ -118,7 +114,7 @@ func newEvents(source io.Reader) *events {
 	return e
 }
 
-// Read hands the decoder at most as many bytes as the current event may still have.
+// Read gives the decoder at most as many bytes as the current event may still have.
 func (e *events) Read(p []byte) (int, error) {
 	left := e.decoder.InputOffset() + maxEvent - e.read
 	if left <= 0 {
@@ -129,8 +125,8 @@ func (e *events) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// next returns the next event. The error is io.EOF at the end of the stream, io.ErrUnexpectedEOF or the connection's if the stream
-// breaks, and wraps errUnreadable if the event can't be parsed.
+// next returns io.EOF at the end of the stream, io.ErrUnexpectedEOF or the connection's error if it breaks, and wraps
+// errUnreadable.
 func (e *events) next() (event, error) {
 	var next event
 	err := e.decoder.Decode(&next)
@@ -142,7 +138,6 @@ func (e *events) next() (event, error) {
 	return next, err
 }
 
-// version returns the version in a bookmark.
 func (e event) version() (string, error) {
 	var mark pod
 	if err := json.Unmarshal(e.Object, &mark); err != nil {
@@ -151,7 +146,6 @@ func (e event) version() (string, error) {
 	return mark.Metadata.ResourceVersion, nil
 }
 
-// refusal returns the refusal in an ERROR event.
 func (e event) refusal() *refusal {
 	told := refusal{verb: "watch", Message: "the event is no Status object"}
 	if err := json.Unmarshal(e.Object, &told); err != nil {

@@ -11,13 +11,11 @@ import (
 	"carryover/upstream"
 )
 
-// weightAnnotation gives a pod's share of the load, compared with others of its role (upstream.Instance).
 const weightAnnotation = "carryover.dev/weight"
 
-// maxWeight bounds weightAnnotation: one mistyped pod must not get everything.
+// maxWeight: one mistyped pod must not get everything.
 const maxWeight = 1000
 
-// pod are the fields of a core/v1 Pod that are needed.
 type pod struct {
 	Metadata struct {
 		Name              string
@@ -48,21 +46,18 @@ type container struct {
 	}
 }
 
-// object is what a pod is to the roster.
 type object struct {
 	name      string
-	version   string // opaque; version of the event in which the pod came
+	version   string // opaque; of the event that brought the pod
 	instances []upstream.Instance
-	problem   string // why it has no instances although its labels ask for some; empty if all is well
+	problem   string // why it has no instances although its labels ask for some; else ""
 }
 
-// reader makes an instance of each pod that is ready.
 type reader struct {
 	port            string
 	prefill, decode []string // the values of roleLabel
 }
 
-// read fails if data is no pod.
 func (r reader) read(data []byte) (object, error) {
 	var p pod
 	if err := json.Unmarshal(data, &p); err != nil {
@@ -96,10 +91,9 @@ func (r reader) read(data []byte) (object, error) {
 	return found, nil
 }
 
-// roleLabel is the label whose value tells the role, as vLLM's production stack has it.
+// roleLabel's value tells the role, as in vLLM's production stack.
 const roleLabel = "model"
 
-// roles returns the roles of a pod with these labels: none, one or both.
 func (r reader) roles(labels map[string]string) (found []upstream.Role) {
 	value, ok := labels[roleLabel]
 	if ok && slices.Contains(r.prefill, value) {
@@ -111,8 +105,7 @@ func (r reader) roles(labels map[string]string) (found []upstream.Role) {
 	return found
 }
 
-// serves reports whether the pod takes requests, as a service would decide. A pod that is being deleted stays ready until its
-// containers have ended, so the deletion is checked too.
+// serves decides as a service would. A pod that is being deleted stays ready until its containers have ended.
 func (p pod) serves() bool {
 	if p.Metadata.DeletionTimestamp != nil || p.Status.Phase != "Running" || p.Status.PodIP == "" {
 		return false
@@ -125,8 +118,8 @@ func (p pod) serves() bool {
 	return false
 }
 
-// port returns the number of a port that is given by number or name; 0 if no container has a port of that name. As for services,
-// init containers that keep running (sidecars) count.
+// port returns 0 if no container has a port of that name. As for services, init containers that keep running (sidecars)
+// count.
 func (p pod) port(given string) int {
 	if number := portNumber(given); number > 0 {
 		return number

@@ -8,20 +8,18 @@ import (
 	"carryover/upstream"
 )
 
-// maxObjects is the most pods that a list may have. A fleet has some thousand at most; a selector that matches a whole cluster is
-// a mistake.
+// maxObjects bounds a list of pods. A fleet has some thousand at most; a selector that matches a whole cluster is a mistake.
 const maxObjects = 10_000
 
-// roster holds the pods that the API server has sent, and reports the instances whenever they change.
 type roster struct {
 	set     func([]upstream.Instance)
 	logger  *slog.Logger
-	objects map[string]object // that have instances or a problem, by name
+	objects map[string]object // by name, only those with instances or a problem
 	told    []upstream.Instance
-	ever    bool // a list was told
+	ever    bool // a list was set
 }
 
-// replace replaces all objects by a complete list. A problem that was known already is not logged again.
+// replace replaces all objects by a complete list. It does not log a known problem again.
 func (r *roster) replace(objects map[string]object) error {
 	former := r.objects
 	r.objects = make(map[string]object, len(objects))
@@ -31,7 +29,6 @@ func (r *roster) replace(objects map[string]object) error {
 	return r.tell()
 }
 
-// put takes an object that is new or has changed.
 func (r *roster) put(o object) error {
 	former := r.objects[o.name].problem
 	delete(r.objects, o.name)
@@ -39,7 +36,6 @@ func (r *roster) put(o object) error {
 	return r.tell()
 }
 
-// drop forgets an object.
 func (r *roster) drop(name string) error {
 	delete(r.objects, name)
 	return r.tell()
@@ -54,7 +50,7 @@ func (r *roster) keep(o object, formerProblem string) {
 	}
 }
 
-// tell calls set if the instances have changed, or never were told. It fails, and tells nothing, if there are too many pods.
+// tell calls set if the instances have changed, or were never set. It fails, and sets nothing, if there are too many pods.
 func (r *roster) tell() error {
 	if len(r.objects) > maxObjects {
 		return errTooMany
@@ -68,7 +64,6 @@ func (r *roster) tell() error {
 	return nil
 }
 
-// instances returns the instances in the order of roles and names.
 func (r *roster) instances() []upstream.Instance {
 	var all []upstream.Instance
 	for _, o := range r.objects {

@@ -1,6 +1,5 @@
-// Package kubernetes takes the instances from the API server of the cluster that Carryover runs in: pods, by a
-// label selector. It speaks HTTPS with net/http, as the pod's service account, and needs no client library: two
-// verbs of one resource, list and watch.
+// Package kubernetes takes the instances from the API server of the cluster that Carryover runs in: pods, by a label selector. It
+// speaks HTTPS with net/http, as the pod's service account, and needs no client library: two verbs of one resource, list and watch.
 //
 // The package promises:
 //
@@ -10,11 +9,10 @@
 //     API server has forgotten (410), or may never have had, makes it list again (follow.go).
 //   - Roles are labels: the value of the label model is among PrefillLabels, or DecodeLabels, or both (vLLM's kv_both); any other pod
 //     is skipped (pod.go). A pod is an instance while it runs, is ready and is not being deleted.
-//   - The token is read anew for every request, because the kubelet replaces it (after 80 % of an hour), and is sent to the API
-//     server only: redirects are not followed, the environment's proxies are not used, and the server's certificate must be
-//     signed by a CA of the CA file (client.go). No log line contains the token.
-//   - The input is bounded: a page of a list has at most 16 MiB, an event 2 MiB, and all together 10,000 pods (list.go,
-//     roster.go).
+//   - The token is read for every request, because the kubelet replaces it (after 80 % of an hour), and is sent to the API server
+//     only: no redirects, no proxies of the environment, and the server's certificate must be signed by a CA of the CA file
+//     (client.go). No log line contains the token.
+//   - A page of a list has at most 16 MiB, an event 2 MiB, and all together 10,000 pods (list.go, roster.go).
 package kubernetes
 
 import (
@@ -29,7 +27,7 @@ import (
 	"strings"
 )
 
-// Where the kubelet mounts the files of a service account.
+// The kubelet mounts the files of a service account here.
 const (
 	defaultTokenFile     = "/var/run/secrets/kubernetes.io/serviceaccount/token"
 	defaultCAFile        = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt"
@@ -38,8 +36,7 @@ const (
 
 // Config says where the API server is and which of its pods are instances.
 type Config struct {
-	// APIHost and APIPort are the API server's, as every container has them in KUBERNETES_SERVICE_HOST and
-	// KUBERNETES_SERVICE_PORT.
+	// APIHost and APIPort are the API server's, as every container has them in KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT.
 	APIHost string
 	APIPort string
 	// TokenFile, CAFile and NamespaceFile are the files that the kubelet mounts for the service account; empty: its default paths.
@@ -48,9 +45,9 @@ type Config struct {
 	NamespaceFile string
 	// Namespace is where the instances are; empty: the pod's own, from NamespaceFile.
 	Namespace string
-	// LabelSelector selects pods, in the words of kubectl get -l; the API server reads it. Empty: all in the namespace.
+	// LabelSelector selects pods, in the syntax of kubectl get -l; the API server reads it. Empty: all in the namespace.
 	LabelSelector string
-	// Port is the port that vLLM serves HTTP on: its number, or its name in the pod.
+	// Port is vLLM's HTTP port: its number, or its name in the pod.
 	Port string
 	// PrefillLabels and DecodeLabels are the values of the label model for each role. A value may be in both.
 	PrefillLabels []string
@@ -91,7 +88,6 @@ func (c Config) validate() error {
 	return errors.Join(faults...)
 }
 
-// namespace returns the configured namespace, else the pod's namespace.
 func (c Config) namespace() (string, error) {
 	if c.Namespace != "" {
 		return c.Namespace, nil
@@ -102,12 +98,11 @@ func (c Config) namespace() (string, error) {
 	}
 	name := strings.TrimSpace(string(text))
 	if !isNamespace(name) {
-		return "", fmt.Errorf("namespace of this pod: %s has no name of one", c.NamespaceFile)
+		return "", fmt.Errorf("namespace of this pod: %s has no valid name", c.NamespaceFile)
 	}
 	return name, nil
 }
 
-// portNumber returns the port that text gives in digits, else 0.
 func portNumber(text string) int {
 	n, err := strconv.ParseUint(text, 10, 16)
 	if err != nil {

@@ -10,17 +10,14 @@ import (
 	"carryover/upstream/msgpack"
 )
 
-// The names of events.
 const (
 	nameStored  = "BlockStored"
 	nameRemoved = "BlockRemoved"
 	nameCleared = "AllBlocksCleared"
 )
 
-// errBatch is returned for a batch that can't be parsed.
 var errBatch = errors.New("malformed batch of KV events")
 
-// event is one event. Its lists are reused for the next one.
 type event struct {
 	name     string
 	blocks   Blocks
@@ -40,13 +37,13 @@ type decoder struct {
 	event event
 }
 
-// batch hands the events of a batch to a sink. After an error the sink may have some of them.
+// batch passes the events of a batch to a sink. After an error the sink may have some of them.
 func (d *decoder) batch(payload []byte, sink Sink) error {
 	d.r = msgpack.NewReader(payload)
 	events := false
 	err := d.r.Array(func(i int) error {
 		if i != 1 {
-			return nil // when it was published, and by which rank
+			return nil // when and by which rank it was published
 		}
 		events = true
 		return d.r.Array(func(int) error {
@@ -114,7 +111,6 @@ func (d *decoder) member(name string) (err error) {
 	return err
 }
 
-// hash reads the hash of a block.
 func (d *decoder) hash() (hash uint64, err error) {
 	if d.r.Kind() == msgpack.Int {
 		return d.r.Uint()
@@ -173,8 +169,8 @@ const mediumGPU = "GPU"
 // localityRemote is the locality of blocks that another engine stores.
 const localityRemote = "REMOTE"
 
-// tell hands the event to a sink if it concerns the engine's own cache. Of a model with several groups of layers the
-// first group stands for all: each group has its own blocks and events.
+// tell passes the event to a sink if it concerns the engine's own cache. In a model with several groups of layers
+// the first group stands for all: each has its own blocks and events.
 func (e *event) tell(sink Sink) {
 	if e.name == nameCleared {
 		sink.Started()

@@ -7,15 +7,15 @@ import (
 	"time"
 )
 
-// replay asks for the batches from a number on and calls each for every batch. An error of each ends the replay.
+// replay requests the batches from a number on and calls each for every batch. An error of each ends the replay.
 type replay func(from uint64, each func(seq uint64, payload []byte) error) error
 
-// retryReplay is how long a replay endpoint that failed is not asked again, unless the connection breaks before.
+// retryReplay is how long a failed replay endpoint is not asked again, unless the connection breaks before.
 const retryReplay = 30 * time.Second
 
 var (
 	errGap   = errors.New("the replay does not reach back far enough")
-	errOther = errors.New("the publisher is another one than before")
+	errOther = errors.New("the publisher has changed")
 )
 
 // follower puts the batches of one publisher in order. It belongs to one goroutine.
@@ -28,17 +28,17 @@ type follower struct {
 	decoder decoder
 	seed    maphash.Seed
 
-	known bool   // next is known
+	known bool   // next is valid
 	next  uint64 // number of the next batch
 	last  uint64 // hash of the batch before
 
 	heard      bool      // the connection has brought a batch
 	latest     uint64    // number of the last batch on the connection
 	failed     time.Time // when a replay failed, zero if the last one did not
-	unreadable bool      // the log has reported an unreadable batch
+	unreadable bool      // an unreadable batch was logged
 }
 
-// up begins a connection. Batches that were published before the publisher had read the subscription do not come on it.
+// up begins a connection. It does not bring batches that were published before the publisher had read the subscription.
 func (f *follower) up() {
 	f.heard, f.failed = false, time.Time{}
 	switch {
@@ -74,7 +74,6 @@ func (f *follower) resume() error {
 	return err
 }
 
-// begin replays from the first batch, if that is possible.
 func (f *follower) begin() {
 	f.known = false
 	err := f.ask(0, func(seq uint64, payload []byte) error {
@@ -92,7 +91,6 @@ func (f *follower) begin() {
 	}
 }
 
-// join begins to follow at a number.
 func (f *follower) join(seq uint64) {
 	f.known, f.next = true, seq
 	if seq == 0 {
@@ -102,7 +100,6 @@ func (f *follower) join(seq uint64) {
 	}
 }
 
-// follow takes a batch of a replay, which must be the next one.
 func (f *follower) follow(seq uint64, payload []byte) error {
 	if seq != f.next {
 		return errGap
@@ -111,7 +108,6 @@ func (f *follower) follow(seq uint64, payload []byte) error {
 	return nil
 }
 
-// batch handles a live batch.
 func (f *follower) batch(seq uint64, payload []byte) {
 	if f.heard && seq <= f.latest {
 		f.lose("the publisher counts anew")
@@ -140,7 +136,6 @@ func (f *follower) batch(seq uint64, payload []byte) {
 	}
 }
 
-// fill replays the batches that are missing before a number.
 func (f *follower) fill(seq uint64) {
 	if !f.mayAsk() {
 		return
@@ -150,12 +145,11 @@ func (f *follower) fill(seq uint64) {
 	}
 }
 
-// take hands over the events of the next batch.
 func (f *follower) take(seq uint64, payload []byte) {
 	f.next, f.last = seq+1, f.hash(payload)
 	if err := f.decoder.batch(payload, f.sink); err != nil {
 		if !f.unreadable {
-			f.log.Warn("KV events can't be read; what the engine holds is not known", "number", seq, "bytes", len(payload), "error", err)
+			f.log.Warn("KV events can't be read; the content of the engine's prefix cache is not known", "number", seq, "bytes", len(payload), "error", err)
 		}
 		f.unreadable = true
 		f.sink.Lost()
@@ -164,7 +158,6 @@ func (f *follower) take(seq uint64, payload []byte) {
 
 func (f *follower) hash(payload []byte) uint64 { return maphash.Bytes(f.seed, payload) }
 
-// mayAsk reports whether there is a replay endpoint that has not failed within the last 30 s.
 func (f *follower) mayAsk() bool {
 	return f.replay != nil && (f.failed.IsZero() || f.now().Sub(f.failed) >= retryReplay)
 }
@@ -179,6 +172,6 @@ func (f *follower) ask(from uint64, each func(uint64, []byte) error) error {
 }
 
 func (f *follower) lose(why string) {
-	f.log.Debug("KV events are missing; what the engine holds is not known", "why", why)
+	f.log.Debug("KV events are missing; the content of the engine's prefix cache is not known", "why", why)
 	f.sink.Lost()
 }

@@ -1,23 +1,18 @@
-// Package kvevents follows the events that engines publish about their KV caches: which blocks they store, which they remove, and when
-// they clear the cache (vLLM, distributed/kv_events.py: ZmqEventPublisher; --kv-events-config).
+// Package kvevents follows the events that engines publish about their KV caches: stored blocks, removed blocks, cleared caches (vLLM,
+// distributed/kv_events.py: ZmqEventPublisher; --kv-events-config). Events of a prefill engine show which beginnings of prompts its
+// prefix cache has now (package prefixindex).
 //
 // An engine publishes batches with sequence numbers from 0 on, on one PUB socket for each data-parallel rank. It may have a replay
-// endpoint, which sends old batches again. A [Subscription] hands each event to its [Sink] once, in order, and promises that
+// endpoint, which sends old batches again. A [Subscription] passes each event to its [Sink] once, in order, and promises that
 //
-//   - no event is missing between [Sink.Started] and [Sink.Lost]: the replay endpoint closes a gap, or the sink is
-//     told Lost;
+//   - no event is missing between [Sink.Started] and [Sink.Lost]: the replay endpoint closes a gap, or the subscription calls Lost;
 //   - events of different engine processes are never joined: after each break of the connection the replay endpoint has to show the
-//     batch that was heard last, else the sink is told Lost;
-//   - after a batch that can't be parsed the sink is told Lost; unknown members and events are skipped;
+//     last received batch, else the subscription calls Lost;
+//   - it calls Lost after a batch that can't be parsed; it skips unknown members and events;
 //   - it remembers only one sequence number and the hash of one batch, and frames have 16 MiB at most.
 //
-// It reads events as maps with the member type (vLLM 0.24 and newer); hashes as integers, and as bytes, of which the last eight are
-// the integer (v1/core/kv_cache_utils.py, maybe_convert_block_hash).
-//
-// # What events are for
-//
-// With the events of a prefill engine, Carryover knows which beginnings of prompts are in its prefix cache now, including
-// evictions and prompts of other clients, and sends a prompt where its beginning is (package prefixindex).
+// It reads events as maps with the member type (vLLM 0.24 and newer); hashes as integers, and as bytes, whose last eight are the
+// integer (v1/core/kv_cache_utils.py, maybe_convert_block_hash).
 package kvevents
 
 import (
@@ -33,26 +28,25 @@ import (
 	"carryover/upstream/zmq/zmtp"
 )
 
-// maxFrame is the greatest size of a batch in bytes. A block of 16 tokens takes some 60 bytes, so a batch may have the blocks of four
-// million tokens.
+// maxFrame bounds a batch in bytes. A block of 16 tokens takes some 60 bytes, so a batch may have the blocks of four million tokens.
 const maxFrame = 16 << 20
 
-// replayLimit is how long a replay may take. It has up to 10,000 batches, unless the engine keeps more (buffer_steps).
+// replayLimit bounds a replay. It has up to 10,000 batches, unless the engine keeps more (buffer_steps).
 const replayLimit = 30 * time.Second
 
 // endOfReplay is the number behind the last batch of a replay: -1.
 const endOfReplay = math.MaxUint64
 
-// Subscription follows the events of one engine. Of a server with several data-parallel ranks, it follows one rank.
+// Subscription follows the events of one engine, or of one data-parallel rank of a server.
 type Subscription struct {
-	Endpoint string       // tcp://host:port where the engine publishes events
-	Replay   string       // tcp://host:port where the engine sends old batches again, "" for none
-	Sink     Sink         // receives the events
+	Endpoint string // tcp://host:port where the engine publishes events
+	Replay   string // tcp://host:port where the engine sends old batches again, "" for none
+	Sink     Sink
 	Logger   *slog.Logger // nil discards
 }
 
-// Run follows the events until ctx ends, and returns the cause then. It dials until the engine answers. For an invalid endpoint it
-// returns an error at once. Before it returns, it tells the sink Lost.
+// Run follows the events until ctx ends, and returns the cause then. It dials until the engine answers; an invalid endpoint is an
+// error at once. Before it returns, it calls Lost.
 func (s *Subscription) Run(ctx context.Context) error {
 	f := s.follower(ctx)
 	defer s.Sink.Lost()
@@ -78,7 +72,6 @@ func (s *Subscription) follower(ctx context.Context) *follower {
 	return f
 }
 
-// ask asks the engine for the batches from a number on. Each answer has one batch.
 func (s *Subscription) ask(ctx context.Context, from uint64, each func(seq uint64, payload []byte) error) error {
 	ctx, cancel := context.WithTimeout(ctx, replayLimit)
 	defer cancel()
@@ -99,7 +92,6 @@ func (s *Subscription) ask(ctx context.Context, from uint64, each func(seq uint6
 	return nil
 }
 
-// split returns the number and the payload of a message, which come after the topic.
 func split(frames [][]byte) (seq uint64, payload []byte, ok bool) {
 	if len(frames) != 3 || len(frames[1]) != 8 {
 		return 0, nil, false
@@ -113,9 +105,9 @@ func limits() zmtp.Limits { return zmtp.Limits{MaxFrame: maxFrame, MaxParts: 4} 
 type Sink interface {
 	// Started says that the cache is empty, because the engine has started or has cleared it, and that no later event will be missing.
 	Started()
-	// Stored says that blocks were added to the prefix cache.
+	// Stored says that the prefix cache has new blocks.
 	Stored(Blocks)
-	// Removed says that blocks were removed from it.
+	// Removed says that the prefix cache has dropped blocks.
 	Removed(hashes []uint64)
 	// Lost says that events may be missing: the content of the cache is not known.
 	Lost()
@@ -124,12 +116,12 @@ type Sink interface {
 // Blocks are consecutive blocks of a prompt or its answer in the prefix cache.
 type Blocks struct {
 	Parent  uint64   // hash of the block before the first
-	Root    bool     // there is no block before the first: the blocks begin a prompt
+	Root    bool     // the blocks begin a prompt
 	Hashes  []uint64 // one for each block
-	Tokens  []uint32 // the tokens of all blocks, Size for each
+	Tokens  []uint32 // of all blocks, Size for each
 	Size    int
 	Adapter string // the LoRA adapter that computed them, "" for none
-	// Extra has for each block, as text, what else its hash depends on: the cache salt in a prompt's first block, and images.
-	// It is nil if the hashes depend on nothing else.
+	// Extra has for each block, as text, what else its hash depends on: the cache salt in a prompt's first block, and images. It is
+	// nil if the hashes depend on nothing else.
 	Extra []string
 }

@@ -6,21 +6,19 @@ import (
 	"carryover/upstream/msgpack"
 )
 
-// maxID is the greatest length of a request id in bytes. Carryover's ids have 36 bytes.
+// maxID bounds a request id in bytes. Carryover's have 36.
 const maxID = 256
 
-// meaning is the kind of message that a frame contains.
 type meaning int
 
 const (
 	malformed meaning = iota // not a message of LMCache
 	ignored                  // a message that is not for the proxy
-	arrived                  // one worker has handed over the KV of the request
+	arrived                  // one worker has moved the KV of the request to decode
 	ranked                   // as arrived, and the note names the worker's rank
 	failed                   // the KV of the request will not arrive
 )
 
-// note is the content of one frame, which is about one request.
 type note struct {
 	meaning meaning
 	id      string
@@ -28,13 +26,13 @@ type note struct {
 	state   string // of failed: FAILED or CANCELLED
 }
 
-// read reads a frame. A frame is a map, and its member type names the class of the message:
+// read reads a frame: a map whose member type names the class of the message:
 //
 //   - ProxyNotif (LMCache since September 2025, pd_backend.py), NixlProxyNotif (before, nixl_connector_v3.py) and no type: arrived;
 //   - StoragePDStatus, which no release up to 0.5.6 has: ranked or failed, by its state;
 //   - any other type: ignored. One of these is CancelNotif, which tells decode that the KV it waits for will not come.
 //
-// Members with other names are skipped.
+// It skips other members.
 func read(frame []byte) note {
 	var n note
 	class, state := "", ""
@@ -75,7 +73,7 @@ func read(frame []byte) note {
 	return n
 }
 
-// textOr reads a string. For a value of another kind it returns "" and leaves the value to be skipped.
+// textOr returns "" for a value of another kind, and leaves it to be skipped.
 func textOr(r *msgpack.Reader) (string, error) {
 	if r.Kind() != msgpack.String {
 		return "", nil
@@ -95,7 +93,6 @@ func (n note) message() string {
 	return n.id
 }
 
-// statusOf returns the beginning of a StoragePDStatus with that number of members.
 func statusOf(members uint32, id, state string) []byte {
 	b := msgp.AppendMapHeader(nil, members)
 	for _, text := range [...]string{"type", "StoragePDStatus", "req_id", id, "state", state} {

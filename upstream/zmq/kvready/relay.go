@@ -8,20 +8,19 @@ import (
 // Relay passes notifications that are not expected here to the replicas that share it. LMCache knows one address (pd_proxy_host);
 // if that is a name for several replicas, a worker is connected to any one of them.
 type Relay interface {
-	// Publish hands a message to Waits.Relayed of the other replicas; this replica may get it too. Only the goroutine of Waits.Run
-	// calls Publish. Publish must not repeat a message that may have been sent: a message that is delivered twice counts as the
+	// Publish sends a message to Waits.Relayed of the other replicas; this replica may get it too. Only the goroutine of Waits.Run
+	// calls Publish. Publish must not repeat a message that may have been sent: a message that arrives twice counts as the
 	// notifications of two workers, and decode may begin too early.
 	Publish(ctx context.Context, message string) error
 }
 
-// unpublishedAtMost is how many messages may wait to be published. Redis takes 10,000 a second from one connection, so a full queue
-// takes 0.1 s. Further messages are dropped; a replica that needs one of them waits until its own time limit.
+// unpublishedAtMost is the length of the queue. Redis takes 10,000 messages a second from one connection, so a full queue takes 0.1
+// s. Further messages are dropped; a replica that needs one waits until its own time limit.
 const unpublishedAtMost = 1024
 
-// publishTimeout is how long publishing one message may take. A later message is of no use to a wait.
+// publishTimeout bounds the publishing of one message. A later message is of no use to a wait.
 const publishTimeout = time.Second
 
-// publish queues a note for the relay, or drops it.
 func (w *Waits) publish(n note) {
 	if w.cfg.Relay == nil {
 		return
@@ -33,7 +32,6 @@ func (w *Waits) publish(n note) {
 	}
 }
 
-// lost counts a message that is not published.
 func (w *Waits) lost() {
 	w.counts.unpublished.Add(1)
 	if w.unpublished.Due() {
@@ -41,7 +39,7 @@ func (w *Waits) lost() {
 	}
 }
 
-// Run publishes the notifications that are not expected here. It runs until ctx ends, and returns the cause.
+// Run publishes the notifications that are not expected here, until ctx ends; it returns the cause.
 func (w *Waits) Run(ctx context.Context) error {
 	for {
 		select {
@@ -58,7 +56,6 @@ func (w *Waits) Run(ctx context.Context) error {
 	}
 }
 
-// send publishes one message.
 func (w *Waits) send(ctx context.Context, message string) error {
 	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()

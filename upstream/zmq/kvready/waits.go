@@ -1,22 +1,19 @@
-// Package kvready waits for the notifications that KV has arrived at decode. The prefill workers of LMCache send them over
-// ZeroMQ to pd_proxy_host:pd_proxy_port of their configuration; this package is the listener there.
+// Package kvready waits for the notifications that KV has arrived at decode. LMCache's prefill workers send them over ZeroMQ to
+// pd_proxy_host:pd_proxy_port of their configuration, where this package listens.
 //
 // It promises that
 //
-//   - a notification is a hint: it can end a wait, and it does nothing else. It creates no state. A wait begins before its
-//     prefill leg is sent, so a notification whose id is not expected is dropped (waits.go): its id is stale (after a restart of
-//     Carryover libzmq delivers what it has kept), or belongs to another replica, or is foreign. The number of waits bounds the
-//     memory, whatever peers send;
-//   - a wait is over when the expected number of notifications has come, one from each prefill worker. The workers can't be
-//     told apart (LMCache 0.5.6, pd_backend.py: a notification has only the type and the request id). Notifications may come
-//     before the call of Ready or after it (measured: from 182 ms before prefill's answer to 1,000 ms after it);
+//   - a notification can end a wait, and does nothing else. A wait begins before its prefill leg is sent, so a notification whose id
+//     is not expected is dropped (waits.go): it is stale (after a restart of Carryover libzmq delivers what it has kept), foreign, or
+//     belongs to another replica. The number of waits bounds the memory, whatever peers send;
+//   - a wait is over after the expected number of notifications, one from each prefill worker. The workers can't be told apart
+//     (LMCache 0.5.6, pd_backend.py: a notification has only the type and the request id). Notifications may come before the call of
+//     Ready or after it (measured: from 182 ms before prefill's answer to 1,000 ms after it);
 //   - no message of a peer causes a panic or blocks, and no peer disturbs another (note.go, package zmtp);
-//   - a notification that is not expected here is handed at most once to a Relay, where replicas share one (relay.go).
+//   - it passes an unexpected notification at most once to a Relay, where replicas share one (relay.go).
 //
-// It ignores any message that is not a notification: LMCache's CancelNotif has a request id too, and says the opposite.
-//
-// An engine that fails to move the KV sends nothing, so each wait needs a time limit: the context of Ready has it. Connectors
-// call Expect; cmd runs Serve and Run.
+// It ignores any message that is not a notification: LMCache's CancelNotif has a request id too, and says the opposite. An engine
+// that fails to move the KV sends nothing, so the context of Ready limits each wait.
 package kvready
 
 import (
@@ -41,8 +38,8 @@ const (
 
 // Config configures Waits. The zero value is for a single replica.
 type Config struct {
-	Relay  Relay        // nil if replicas share none
-	Logger *slog.Logger // nil discards
+	Relay  Relay // nil if replicas share none
+	Logger *slog.Logger
 }
 
 // Waits has the expected arrivals. All methods are safe for concurrent use.
@@ -63,9 +60,9 @@ func New(cfg Config) *Waits {
 	return &Waits{cfg: cfg, queue: make(chan string, unpublishedAtMost), byID: map[string]*wait{}}
 }
 
-// Expect begins to wait for count notifications of id, or for one if count is less. Each id is used once. The caller calls Expect
-// before it sends the prefill leg with the id: so no notification can come too early, and notifications of other ids can be dropped.
-// The arrival fails at once if the id is empty, has more than 256 bytes or is waited for already, or if 65,536 are open.
+// Expect begins to wait for count notifications of id, at least one. Each id is used once. The caller calls Expect before it sends
+// the prefill leg with the id, so no notification can come too early. The arrival fails at once if the id is empty, has more than
+// 256 bytes or is waited for already, or if 65,536 are open.
 func (w *Waits) Expect(id string, count int) upstream.Arrival {
 	arrival := &wait{waits: w, id: id, left: max(count, 1), done: make(chan struct{})}
 	w.mu.Lock()
@@ -83,9 +80,9 @@ func (w *Waits) Expect(id string, count int) upstream.Arrival {
 	return arrival
 }
 
-// Serve listens to prefill workers on l until ctx ends or l is closed. When ctx ends it returns the cause. It closes l. A worker
-// is a PUSH socket that connects when it starts and sends a message of one frame for each request. If a message has more frames,
-// each is read as a notification.
+// Serve listens to prefill workers on l until ctx ends (it then returns the cause) or l is closed. It closes l. A worker is a PUSH
+// socket that connects when it starts and sends a message of one frame for each request. If a message has more frames, each is read
+// as a notification.
 func (w *Waits) Serve(ctx context.Context, l net.Listener) error {
 	server := zmtp.Server{
 		Limits: zmtp.Limits{MaxPeers: maxPeers}, Logger: w.cfg.Logger,
@@ -116,7 +113,7 @@ func (w *Waits) take(n note, mayPublish bool) {
 	case malformed:
 		w.counts.malformed.Add(1)
 		if w.garbled.Due() {
-			w.cfg.Logger.Warn("what came where prefill workers of LMCache say that KV has arrived is none of their messages")
+			w.cfg.Logger.Warn("a message at the port for LMCache's notifications is not a notification")
 		}
 		return
 	case ignored:
@@ -134,7 +131,7 @@ func (w *Waits) take(n note, mayPublish bool) {
 	case arrival == nil && mayPublish:
 		w.publish(n)
 	case counter == &w.counts.surplus && n.meaning == arrived && w.surplus.Due():
-		w.cfg.Logger.Warn("more prefill workers say that the KV of a request has arrived than were expected to, so decode may begin too early")
+		w.cfg.Logger.Warn("more notifications than expected for the KV of one request; decode may begin too early")
 	}
 }
 
@@ -142,13 +139,13 @@ func (w *Waits) take(n note, mayPublish bool) {
 type wait struct {
 	waits *Waits
 	id    string
-	left  int     // notifications that are still to come
-	ranks []int64 // counted so far, from notes that name a rank
+	left  int     // missing notifications
+	ranks []int64 // from notes that name a rank
 	err   error
-	done  chan struct{} // closed when the wait is over
+	done  chan struct{}
 }
 
-// Why an arrival fails, apart from a failure that prefill reports.
+// An arrival also fails when prefill reports a failure.
 var (
 	errBadID  = errors.New("wait for KV: no id, or one that is too long")
 	errTwice  = errors.New("wait for KV: the id is waited for already")
@@ -156,7 +153,7 @@ var (
 	errClosed = errors.New("wait for KV: given up")
 )
 
-// apply applies a note, and returns what counts such notes. The caller holds Waits.mu.
+// apply needs the lock of Waits. It returns the note's counter.
 func (a *wait) apply(n note) *atomic.Uint64 {
 	if a.over() || n.meaning == ranked && slices.Contains(a.ranks, n.rank) {
 		return &a.waits.counts.surplus
@@ -174,7 +171,6 @@ func (a *wait) apply(n note) *atomic.Uint64 {
 	return &a.waits.counts.counted
 }
 
-// over reports whether the wait has ended.
 func (a *wait) over() bool {
 	select {
 	case <-a.done:
@@ -184,14 +180,14 @@ func (a *wait) over() bool {
 	}
 }
 
-// end ends the wait. The caller holds Waits.mu.
+// end needs the lock of Waits.
 func (a *wait) end(err error) {
 	a.err = err
 	close(a.done)
 }
 
-// Ready returns nil when all notifications have come, an error when prefill gives up, the cause of ctx when ctx ends
-// first, and an error after Close. It may be called again, and by several goroutines at once.
+// Ready returns nil when all notifications have come, an error when prefill gives up, the cause of ctx when ctx ends first, and an
+// error after Close. Several goroutines may call it, also repeatedly.
 func (a *wait) Ready(ctx context.Context) error {
 	select {
 	case <-a.done:
@@ -230,22 +226,21 @@ type Stats struct {
 	Surplus   uint64 // came for a wait that was over but not closed, or came again from the same rank
 	Unknown   uint64 // have an id that is not expected here
 	Ignored   uint64 // LMCache messages that are not for the proxy
-	Malformed uint64 // not messages of LMCache
+	Malformed uint64
 
 	Relayed     uint64 // the part of Received that came from replicas
 	Published   uint64 // handed to the Relay
-	Unpublished uint64 // not handed to the Relay, because the queue was full or the Relay failed
+	Unpublished uint64 // the queue was full or the Relay failed
 
-	Waiting int // arrivals that are open now
+	Waiting int // open arrivals
 }
 
-// counts has the running counters behind Stats.
 type counts struct {
 	received, counted, failed, surplus, unknown, ignored, malformed atomic.Uint64
 	relayed, published, unpublished                                 atomic.Uint64
 }
 
-// Stats returns the counts. They are read one by one, so the equation may be off by the notes that come meanwhile.
+// Stats reads the counts one by one, so the equation may be off by the notes that come meanwhile.
 func (w *Waits) Stats() Stats {
 	w.mu.Lock()
 	waiting := len(w.byID)

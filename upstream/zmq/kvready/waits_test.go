@@ -109,7 +109,7 @@ func TestWaits_RefusesEverythingElse(t *testing.T) {
 				wantReady(t, a, false)
 				wantStats(t, w, want)
 				w.Notify(frame)
-				if got := log.Count("none of their messages"); got != int(want.Malformed) {
+				if got := log.Count("is not a notification"); got != int(want.Malformed) {
 					t.Errorf("got %d lines, want %d, and 1 a minute", got, want.Malformed)
 				}
 			})

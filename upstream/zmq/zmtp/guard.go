@@ -9,7 +9,6 @@ import (
 	"time"
 )
 
-// Sizes on the wire.
 const (
 	greetingSize = 64
 	shortHeader  = 2
@@ -18,17 +17,15 @@ const (
 	readBuffer   = 4 << 10 // some 60 notifications of LMCache
 )
 
-// The flags of a frame.
 const (
 	flagMore    = 1 << 0
 	flagLong    = 1 << 1
 	flagCommand = 1 << 2
 )
 
-// Errors of a peer that the guard detects.
 var (
 	errFlags   = errors.New("frame with flags that the protocol doesn't have")
-	errCommand = errors.New("command in the midst of a message, or with more frames")
+	errCommand = errors.New("command within a message, or of several frames")
 )
 
 // guard is a connection whose peer can't announce more than the limits allow. It follows the frames in the bytes that are read. In
@@ -41,11 +38,11 @@ type guard struct {
 	buffered *bufio.Reader
 	limits   Limits
 
-	greeting int              // bytes of the greeting that are still to come
-	header   [longHeader]byte // header of the next frame
-	have     int              // bytes of the header that have been read
-	body     uint64           // bytes of the frame's body that are still to come
-	parts    int              // frames of the current message that have been read
+	greeting int              // missing bytes of the greeting
+	header   [longHeader]byte // of the next frame
+	have     int              // received bytes of the header
+	body     uint64           // missing bytes of the frame's body
+	parts    int              // received frames of the current message
 	err      error            // the first error
 }
 
@@ -74,7 +71,6 @@ func (g *guard) Write(p []byte) (int, error) {
 	return g.Conn.Write(p)
 }
 
-// follow checks bytes that have been read.
 func (g *guard) follow(p []byte) error {
 	for len(p) > 0 {
 		switch {
@@ -98,7 +94,7 @@ func (g *guard) follow(p []byte) error {
 	return nil
 }
 
-// frame checks the bytes read so far of a header, and begins the frame once the header is complete.
+// frame checks the received bytes of a header, and begins the frame once the header is complete.
 func (g *guard) frame() error {
 	flags := g.header[0]
 	if flags&^(flagMore|flagLong|flagCommand) != 0 {
@@ -121,7 +117,7 @@ func (g *guard) frame() error {
 		return nil
 	}
 	if size > most {
-		return fmt.Errorf("frame of %d bytes; %d are the most", size, most)
+		return fmt.Errorf("frame of %d bytes; the limit is %d", size, most)
 	}
 	if g.parts++; g.parts > g.limits.MaxParts {
 		return fmt.Errorf("message of more than %d frames", g.limits.MaxParts)

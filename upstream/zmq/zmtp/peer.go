@@ -16,8 +16,8 @@ type peer struct {
 	conn *zmq4.Conn
 }
 
-// introduce exchanges greetings and introductions, within the time limit. Our greeting goes out first: libzmq sends 10
-// bytes of its own and waits for ours.
+// introduce exchanges greetings and introductions, within the time limit. Our greeting goes out first: libzmq sends 10 bytes of its
+// own and waits for ours.
 func introduce(conn net.Conn, socket zmq4.SocketType, limits Limits) (p *peer, err error) {
 	defer recovered(&err)
 	if err := conn.SetDeadline(time.Now().Add(limits.Handshake)); err != nil {
@@ -44,7 +44,6 @@ func (p *peer) receive() (frames [][]byte, err error) {
 	}
 }
 
-// send sends a message.
 func (p *peer) send(frames ...[]byte) error {
 	return p.conn.SendMsg(zmq4.NewMsgFrom(frames...))
 }
@@ -57,8 +56,8 @@ func recovered(err *error) {
 	}
 }
 
-// with connects to an endpoint and runs talk with the peer until talk returns or ctx ends. If ctx has ended, the error is the
-// cause of ctx.
+// with connects to an endpoint and runs talk with the peer until talk returns or ctx ends. If ctx has ended, the error is the cause
+// of ctx.
 func with(ctx context.Context, endpoint string, socket zmq4.SocketType, limits Limits, talk func(*peer) error) (err error) {
 	defer func() {
 		if err != nil && ctx.Err() != nil {

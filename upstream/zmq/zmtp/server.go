@@ -14,7 +14,7 @@ import (
 	"github.com/go-zeromq/zmq4"
 )
 
-// The pauses after a failed accept, for example when file descriptors run out. Connections wait in the kernel meanwhile.
+// An accept fails, for example, when file descriptors run out. Connections wait in the kernel during the pause.
 const (
 	firstPause = 5 * time.Millisecond
 	mostPause  = 500 * time.Millisecond
@@ -23,13 +23,12 @@ const (
 // Server receives messages from PUSH sockets that connect to it.
 type Server struct {
 	Limits Limits
-	// Handle gets each message, valid during the call: those of one peer in order, those of several at once. While it runs, its peer
-	// waits. If it panics, the peer loses its connection.
+	// Handle gets each message, valid during the call: one peer's in order, several peers' at once. While it runs, its peer waits.
+	// If it panics, the peer loses its connection.
 	Handle func(frames [][]byte)
-	Logger *slog.Logger // nil discards
+	Logger *slog.Logger
 }
 
-// serving is one call of Serve.
 type serving struct {
 	*Server
 	limits  Limits
@@ -41,7 +40,7 @@ type serving struct {
 }
 
 // Serve accepts peers on l until ctx ends (it then returns the cause of ctx) or until l is closed. It closes l. When it returns, all
-// goroutines that it has started have ended.
+// its goroutines have ended.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	v := &serving{Server: s, limits: s.Limits.withDefaults(), log: orDiscard(s.Logger)}
 	v.door.most = v.limits.MaxPeers
@@ -65,7 +64,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 			return fmt.Errorf("accept zeromq peers: %w", err)
 		default:
 			if v.refused.Due() {
-				v.log.Warn("can't accept zeromq peers; this is tried again", "error", err)
+				v.log.Warn("can't accept zeromq peers; retrying", "error", err)
 			}
 			wait(ctx, pause)
 			pause = min(2*pause, mostPause)
@@ -73,7 +72,6 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	}
 }
 
-// serve handles one connection.
 func (v *serving) serve(ctx context.Context, conn net.Conn) {
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
@@ -91,11 +89,10 @@ func (v *serving) serve(ctx context.Context, conn net.Conn) {
 	}
 	v.log.Debug("a zeromq peer has come", "peer", conn.RemoteAddr().String())
 	err = v.receive(p)
-	v.door.leave() // leave the place before the log line appears
+	v.door.leave() // before the log line appears
 	v.left(ctx, conn, err)
 }
 
-// receive passes the messages of a peer to Handle until the connection ends.
 func (v *serving) receive(p *peer) error {
 	for {
 		frames, err := p.receive()
@@ -108,7 +105,6 @@ func (v *serving) receive(p *peer) error {
 	}
 }
 
-// left logs why a connection has ended.
 func (v *serving) left(ctx context.Context, conn net.Conn, err error) {
 	if ctx.Err() != nil {
 		return
@@ -125,16 +121,13 @@ func (v *serving) left(ctx context.Context, conn net.Conn, err error) {
 	}
 }
 
-// panicError is the panic of a Handle function.
 type panicError struct {
 	reason any
 	stack  []byte
 }
 
-// Error returns the value that the handler panicked with.
 func (e *panicError) Error() string { return fmt.Sprintf("handler panics: %v", e.reason) }
 
-// handled passes a message to handle and turns a panic into an error.
 func handled(handle func(frames [][]byte), frames [][]byte) (err error) {
 	defer func() {
 		if reason := recover(); reason != nil {
@@ -155,7 +148,6 @@ type door struct {
 	peers  int
 }
 
-// enter records a connection that has not introduced itself yet.
 func (d *door) enter(conn net.Conn) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -177,14 +169,12 @@ func (d *door) admit(conn net.Conn) bool {
 	return true
 }
 
-// turnAway forgets a connection that has not introduced itself.
 func (d *door) turnAway(conn net.Conn) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.remove(conn)
 }
 
-// leave gives back a place.
 func (d *door) leave() {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -9,26 +9,25 @@ import (
 	"github.com/go-zeromq/zmq4"
 )
 
-// The pauses between attempts to reach a publisher.
 const (
 	firstRedial = 200 * time.Millisecond
 	mostRedial  = 3 * time.Second
 )
 
-// Subscriber receives messages from one publisher to which it connects.
+// Subscriber connects to one publisher and receives its messages.
 type Subscriber struct {
 	Endpoint string // tcp://host:port
 	Limits   Limits
 	// Handle gets each message, whatever its topic, valid during the call. The goroutine of Run calls Handle and Up.
 	Handle func(frames [][]byte)
-	// Up is called after each subscription. Messages that the publisher sends before it has read the subscription
-	// are lost, so the first message may come later than Up, and messages may be missing before it.
+	// Up is called after each subscription. Messages that the publisher sends before it has read the subscription are lost, so messages
+	// may be missing between Up and the first one.
 	Up     func()
-	Logger *slog.Logger // nil discards
+	Logger *slog.Logger
 }
 
 // Run subscribes until ctx ends, and returns the cause of ctx. Whatever ends a connection, Run dials the publisher again: after 200 ms,
-// and after growing pauses of up to 3 s as long as it can't be reached. If Endpoint is malformed, Run returns the error at once.
+// and after growing pauses of up to 3 s as long as it can't be reached. A malformed Endpoint is an error at once.
 func (s *Subscriber) Run(ctx context.Context) error {
 	if _, err := ParseEndpoint(s.Endpoint); err != nil {
 		return err
@@ -56,7 +55,6 @@ func (s *Subscriber) Run(ctx context.Context) error {
 	}
 }
 
-// receive passes messages to Handle until the connection ends.
 func (s *Subscriber) receive(p *peer) error {
 	s.Up()
 	for {
@@ -70,7 +68,6 @@ func (s *Subscriber) receive(p *peer) error {
 	}
 }
 
-// errNoDelimiter is the error for an answer whose first frame is not empty.
 var errNoDelimiter = errors.New("zeromq answer without an empty first frame")
 
 // Ask sends a question to a ROUTER socket as a REQ socket does, and passes each message that comes back to answer, until answer returns

@@ -1,11 +1,10 @@
-// Package zmtp speaks ZeroMQ's wire protocol with engines: ZMTP 3.0 with the NULL mechanism (https://rfc.zeromq.org/spec/23/). It
-// listens to their notifications ([Server]), subscribes to their KV events ([Subscriber]) and asks for
-// missed events ([Ask]).
+// Package zmtp speaks ZeroMQ's wire protocol with engines: ZMTP 3.0 with the NULL mechanism (https://rfc.zeromq.org/spec/23/). It listens
+// to their notifications ([Server]), subscribes to their KV events ([Subscriber]) and asks for missed events ([Ask]).
 //
-// It uses only the protocol of zmq4 v0.17.0, one connection at a time (peer.go). Before zmq4, a guard reads the headers of
-// frames (guard.go), because zmq4 allocates as many bytes as a header announces and panics if that is too much. The package does
-// not use zmq4's sockets: they greet one peer at a time, so a silent peer keeps all others out; they answer no heartbeats; and they
-// give up publishers that are away for more than a few seconds.
+// It uses only the protocol of zmq4 v0.17.0, one connection at a time (peer.go). A guard reads the headers of frames before zmq4
+// (guard.go), because zmq4 allocates as many bytes as a header announces and panics if that is too much. The package does not use zmq4's
+// sockets: they greet one peer at a time, so a silent peer keeps all others out; they answer no heartbeats; and they give up publishers
+// that are away for more than a few seconds.
 //
 // It promises that
 //
@@ -17,8 +16,8 @@
 //   - a publisher that is away, restarts or moves is dialled again for ever (subscriber.go);
 //   - everything that Serve, Run and Ask have started is over when they return.
 //
-// There is no authentication: whoever reaches the port may send anything. There is no delivery confirmation either: messages under
-// way are lost when a connection ends, as with libzmq.
+// There is no authentication: whoever reaches the port may send anything. There is no delivery confirmation either: messages under way are
+// lost when a connection ends, as with libzmq.
 //
 // The package imports no other package of this module. Its sub-package zmqtest runs libzmq's side of tests.
 package zmtp
@@ -48,7 +47,6 @@ type Limits struct {
 	Handshake time.Duration
 }
 
-// withDefaults returns the limits without zero values.
 func (l Limits) withDefaults() Limits {
 	return Limits{
 		MaxFrame: cmp.Or(l.MaxFrame, 64<<10), MaxParts: cmp.Or(l.MaxParts, 8), MaxPeers: cmp.Or(l.MaxPeers, 64),
@@ -75,18 +73,15 @@ func (s *Seldom) Due() bool {
 	return now-last >= 60 && s.last.CompareAndSwap(last, now)
 }
 
-// hungUp reports whether a connection ended because the other side or the network ended it.
 func hungUp(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) ||
 		errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ETIMEDOUT)
 }
 
-// orDiscard returns logger, or one that discards everything if logger is nil.
 func orDiscard(logger *slog.Logger) *slog.Logger {
 	return cmp.Or(logger, slog.New(slog.DiscardHandler))
 }
 
-// wait returns after d, or earlier if ctx ends.
 func wait(ctx context.Context, d time.Duration) {
 	select {
 	case <-time.After(d):

@@ -9,16 +9,15 @@ import (
 	"time"
 )
 
-// conn is one end of a connection in memory. Its writes don't wait for a reader, as those of a socket: with both ends writing, as
-// when a TLS client refuses a certificate, the ends of a net.Pipe stand still.
+// conn is one end of a connection in memory. Like a socket's, its writes don't wait for a reader. With a net.Pipe both ends may
+// write and wait for ever, as when a TLS client refuses a certificate.
 type conn struct{ in, out *flow }
 
-// flow is what goes one way.
 type flow struct {
-	mu       sync.Mutex // guards everything below
+	mu       sync.Mutex // guards the rest
 	pending  []byte
-	ended    bool          // nothing comes any more
-	left     bool          // nothing is read any more
+	ended    bool          // by the writer
+	left     bool          // by the reader
 	deadline time.Time     // of reads
 	news     chan struct{} // closed and replaced with each change
 }
@@ -36,7 +35,8 @@ func (f *flow) change(what func()) {
 	f.news = make(chan struct{})
 }
 
-// read takes what there is. wait is closed when it is worth trying again; it is nil where n and err are the answer.
+// read returns the bytes that are there. If there are none, a retry makes sense when wait is closed; a nil wait means that n and
+// err are the answer.
 func (f *flow) read(p []byte) (n int, wait <-chan struct{}, deadline time.Time, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -55,7 +55,6 @@ func (f *flow) read(p []byte) (n int, wait <-chan struct{}, deadline time.Time, 
 	return 0, f.news, f.deadline, nil
 }
 
-// Read waits for what the other end writes.
 func (c *conn) Read(p []byte) (int, error) {
 	for {
 		n, wait, deadline, err := c.in.read(p)
@@ -92,14 +91,13 @@ func (c *conn) Write(p []byte) (n int, err error) {
 	return n, err
 }
 
-// Close ends both ways; the other end still reads what was written.
+// Close ends both directions; the other end still reads what was written.
 func (c *conn) Close() error {
 	c.out.change(func() { c.out.ended = true })
 	c.in.change(func() { c.in.left = true })
 	return nil
 }
 
-// SetReadDeadline ends reads that wait beyond t.
 func (c *conn) SetReadDeadline(t time.Time) error {
 	c.in.change(func() { c.in.deadline = t })
 	return nil
@@ -108,13 +106,10 @@ func (c *conn) SetReadDeadline(t time.Time) error {
 // SetWriteDeadline does nothing: writes don't wait.
 func (c *conn) SetWriteDeadline(time.Time) error { return nil }
 
-// SetDeadline is that of reads.
 func (c *conn) SetDeadline(t time.Time) error { return c.SetReadDeadline(t) }
 
-// LocalAddr and RemoteAddr are of no use but to be some.
 func (c *conn) LocalAddr() net.Addr { return &net.UnixAddr{Name: "kubetest", Net: "pipe"} }
 
-// RemoteAddr is as LocalAddr.
 func (c *conn) RemoteAddr() net.Addr { return c.LocalAddr() }
 
 // Pipe is a listener whose connections are in memory, so that a test can run in a bubble of testing/synctest.
@@ -124,14 +119,14 @@ type Pipe struct {
 	close  func()
 }
 
-// NewPipe returns one that is open.
+// NewPipe returns an open pipe.
 func NewPipe() *Pipe {
 	p := &Pipe{conns: make(chan net.Conn), closed: make(chan struct{})}
 	p.close = sync.OnceFunc(func() { close(p.closed) })
 	return p
 }
 
-// Dial connects, whatever the address. It fails like a port where nothing listens once the pipe is closed.
+// Dial connects, whatever the address. On a closed pipe it fails like a port where nothing listens.
 func (p *Pipe) Dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	ours, theirs := connect()
 	select {
@@ -160,5 +155,5 @@ func (p *Pipe) Close() error {
 	return nil
 }
 
-// Addr is of no use but to be one.
+// Addr returns a constant, for net.Listener.
 func (p *Pipe) Addr() net.Addr { return &net.UnixAddr{Name: "kubetest", Net: "pipe"} }

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// ServeHTTP answers a request in the order of the API server: the account, its rights, what it asks for.
+// ServeHTTP checks in the order of the API server: the account, its rights, then the request.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
 	verb := "list"
@@ -64,7 +64,7 @@ func (s *Server) admit(r *http.Request, verb string) (_ Refusal, ok bool) {
 	return Refusal{}, true
 }
 
-// expired is what is said of a version whose history is gone. The reason is not "Gone".
+// expired is the answer for a version whose history is gone. The reason is not "Gone".
 func expired() Refusal {
 	return Refusal{Status: http.StatusGone, Reason: "Expired", Message: "too old resource version"}
 }

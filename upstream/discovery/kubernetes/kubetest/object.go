@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Pod is a core/v1 Pod. The zero value of what is not set is a pod that runs and is ready.
+// Pod is a core/v1 Pod. The zero value runs and is ready.
 type Pod struct {
 	Name        string
 	Labels      map[string]string
@@ -67,7 +67,6 @@ func containerPorts(byName map[string]int) []map[string]any {
 	return ports
 }
 
-// render is the pod as it is at a version.
 func (p Pod) render(version int) map[string]any {
 	meta := p.meta()
 	meta["name"], meta["namespace"], meta["uid"] = p.Name, Namespace, "u-"+p.Name
@@ -78,7 +77,6 @@ func (p Pod) render(version int) map[string]any {
 	return fields
 }
 
-// selector is a label selector: all of its requirements hold.
 type selector []requirement
 
 type requirement struct {
@@ -103,7 +101,6 @@ func parseSelector(text string) (selector, error) {
 	return all, nil
 }
 
-// cutRequirement splits at the first comma that is not inside parentheses.
 func cutRequirement(text string) (part, rest string) {
 	inside := false
 	for i, c := range text {

@@ -1,11 +1,10 @@
-// Package kubetest is a fake of the Kubernetes API server, as far as lists and watches of pods go: for tests of
-// the source that reads them, and of the whole program.
+// Package kubetest is a fake of the Kubernetes API server for tests: it serves lists and watches of pods.
 //
 // It answers over TLS by a CA of its own, checks the bearer token and the verbs that a role grants, reads label selectors, and
-// numbers every change as etcd does. Lists come in pages of one version; watches replay what came after theirs, send an object
-// that no longer matches as DELETED, and end when they were asked to. The store forgets history when told to (410 Expired, as an
-// ERROR event in a watch, as an answer in a page), tokens rotate, connections break, also within an event. What it does is what
-// Kubernetes 1.34 does (staging/src/k8s.io/apiserver/pkg/storage/cacher, pkg/endpoints/handlers/watch.go).
+// numbers every change as etcd does. All pages of a list have one version. Watches replay later changes, send an object that no
+// longer matches as DELETED, and end when they were asked to. Tests can make the store forget history (410 Expired, as an ERROR
+// event in a watch, as an answer in a page), replace tokens, and break connections, also within an event. The model is
+// Kubernetes 1.34 (staging/src/k8s.io/apiserver/pkg/storage/cacher, pkg/endpoints/handlers/watch.go).
 //
 // It imports nothing of ours, so that it cannot share our mistakes.
 package kubetest
@@ -31,12 +30,12 @@ import (
 	"time"
 )
 
-// Namespace is the only one that the server has.
+// Namespace is the server's only namespace.
 const Namespace = "serving"
 
 // Server is an API server that listens until its test ends.
 type Server struct {
-	// Folder has what the kubelet mounts for a service account: token, ca.crt, namespace.
+	// Folder has the files that the kubelet mounts for a service account: token, ca.crt, namespace.
 	Folder string
 
 	openWatches
@@ -45,7 +44,7 @@ type Server struct {
 	store       *store
 	certificate atomic.Pointer[tls.Certificate]
 
-	mu        sync.Mutex // guards everything below
+	mu        sync.Mutex // guards the rest
 	token     string
 	tokens    int
 	forbidden map[string]bool // verbs
@@ -55,13 +54,13 @@ type Server struct {
 	before    func(Request)
 }
 
-// Request is one that has come.
+// Request is a request that the server has received.
 type Request struct {
 	Verb  string // list or watch
 	Query map[string][]string
 }
 
-// Refusal is an answer in place of the one that would be right: a Status object, unless it has a body.
+// Refusal replaces the right answer: a Status object, unless it has a body.
 type Refusal struct {
 	Status  int
 	Reason  string
@@ -91,12 +90,11 @@ func Start(tb testing.TB, l net.Listener) *Server {
 	return s
 }
 
-// discard drops what net/http logs of connections that a test breaks.
 type discard struct{}
 
 func (discard) Write(p []byte) (int, error) { return len(p), nil }
 
-// Path is that of a file in Folder.
+// Path returns the path of a file in Folder.
 func (s *Server) Path(file string) string { return filepath.Join(s.Folder, file) }
 
 func (s *Server) write(file, text string) {
@@ -106,13 +104,13 @@ func (s *Server) write(file, text string) {
 	}
 }
 
-// RotateToken makes the token that was good a bad one, and writes another.
+// RotateToken replaces the valid token, and writes the new one to its file.
 func (s *Server) RotateToken() {
 	s.tb.Helper()
 	s.write("token", s.RevokeToken())
 }
 
-// RevokeToken makes the token in the file a bad one and returns the one that is good now.
+// RevokeToken makes the token in the file invalid and returns the valid one.
 func (s *Server) RevokeToken() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -121,7 +119,7 @@ func (s *Server) RevokeToken() string {
 	return s.token
 }
 
-// ReplaceCA replaces the CA and the certificate and returns what a CA file should have.
+// ReplaceCA replaces the CA and the certificate and returns the right content of the CA file.
 func (s *Server) ReplaceCA() []byte {
 	s.tb.Helper()
 	ca, certificate := issue(s.tb)
@@ -139,14 +137,14 @@ func (s *Server) Put(pods ...Pod) {
 // Delete removes a pod.
 func (s *Server) Delete(name string) { s.store.write(name, nil) }
 
-// Pass lets something else in the cluster change.
+// Pass lets another object of the cluster change.
 func (s *Server) Pass() { s.store.pass() }
 
 // Compact forgets the history: watches and pages that need it get 410 Expired.
 func (s *Server) Compact() { s.store.compact() }
 
-// AnswerGone has a watch of a forgotten version answered with status 410. Otherwise it is an ERROR event, as the watch cache
-// has it.
+// AnswerGone answers watches of a forgotten version with status 410. By default they get an ERROR event, as from the watch
+// cache.
 func (s *Server) AnswerGone() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -160,28 +158,28 @@ func (s *Server) Forbid(verb string) {
 	s.forbidden[verb] = true
 }
 
-// Allow puts it back.
+// Allow puts a verb back into the role.
 func (s *Server) Allow(verb string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.forbidden, verb)
 }
 
-// Refuse answers the next requests so, one each.
+// Refuse answers each of the next requests with one of the refusals.
 func (s *Server) Refuse(next ...Refusal) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.refusals = append(s.refusals, next...)
 }
 
-// Before has do called with each request from now on, before it is looked at.
+// Before calls do with each later request, before the server reads it.
 func (s *Server) Before(do func(Request)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.before = do
 }
 
-// Requests returns what has come since the last call.
+// Requests returns the requests since the last call.
 func (s *Server) Requests() []Request {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -190,10 +188,9 @@ func (s *Server) Requests() []Request {
 	return come
 }
 
-// Host is a name of the API server that its certificate has, as has 127.0.0.1.
+// Host is a name in the API server's certificate, as is 127.0.0.1.
 const Host = "kubernetes.default.svc"
 
-// issue makes a CA and a certificate of the API server by it.
 func issue(tb testing.TB) (caPEM []byte, _ *tls.Certificate) {
 	tb.Helper()
 	caKey, serverKey := newKey(tb), newKey(tb)

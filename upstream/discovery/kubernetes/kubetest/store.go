@@ -12,14 +12,13 @@ type change struct {
 	before, after *Pod
 }
 
-// store is the pods with their history, numbered as etcd numbers them: one count for everything in the cluster.
 type store struct {
 	mu        sync.Mutex
 	version   int
 	forgotten int // history up to here is gone
 	history   []change
 	now       map[string]*Pod // by name
-	news      chan struct{}   // closed and replaced with each change that watches are to see
+	news      chan struct{}   // closed and replaced with each change that watches see
 }
 
 func newStore() *store {
@@ -35,7 +34,7 @@ func (s *store) write(name string, after *Pod) {
 	s.wake()
 }
 
-// pass numbers a change that no selector of ours is about.
+// pass counts a change that matches no selector.
 func (s *store) pass() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -54,7 +53,6 @@ func (s *store) wake() {
 	s.news = make(chan struct{})
 }
 
-// versioned is a pod with the version of its last change.
 type versioned struct {
 	*Pod
 	version int
@@ -75,7 +73,7 @@ func (s *store) at(version int) map[string]versioned {
 	return pods
 }
 
-// snapshot lists what matches at a version, in the order of names; at the current one for 0. ok is false where history is gone.
+// snapshot returns the matching pods at a version, by name; 0 is the current version. ok is false where history is gone.
 func (s *store) snapshot(which selector, version int) (_ []versioned, at int, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -94,8 +92,7 @@ func (s *store) snapshot(which selector, version int) (_ []versioned, at int, ok
 	return listed, version, true
 }
 
-// since returns the changes behind a version, and what is closed with the next one. ok is false where some are
-// gone.
+// since returns the changes after a version, and a channel that the next change closes. ok is false where some are gone.
 func (s *store) since(version int) (changes []change, current int, news <-chan struct{}, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -8,14 +8,12 @@ import (
 	"time"
 )
 
-// watch is an open stream of events.
 type watch struct {
-	marks chan struct{} // send a bookmark
-	end   chan ending   // end now
-	tear  chan struct{} // break off within the next event
+	marks chan struct{} // asks for a bookmark
+	end   chan ending   // ends the stream now
+	tear  chan struct{} // breaks the connection within the next event
 }
 
-// ending says how a stream ends.
 type ending int
 
 const (
@@ -24,7 +22,6 @@ const (
 	endError               // an ERROR event, which is the last
 )
 
-// put fills a channel of one place.
 func put[T any](to chan T, value T) {
 	select {
 	case to <- value:
@@ -32,14 +29,12 @@ func put[T any](to chan T, value T) {
 	}
 }
 
-// stream writes the events of one watch.
 type stream struct {
 	*watch
 	w    http.ResponseWriter
-	last int // version of what was sent last
+	last int // version of the last event
 }
 
-// serveWatch answers a request for a watch.
 func (s *Server) serveWatch(w http.ResponseWriter, r *http.Request, which selector) {
 	version, err := strconv.Atoi(r.URL.Query().Get("resourceVersion"))
 	if err != nil {
@@ -96,7 +91,7 @@ func (s *Server) serveWatch(w http.ResponseWriter, r *http.Request, which select
 	}
 }
 
-// refusesVersion reports whether a watch is to be refused for its version.
+// refusesVersion reports whether a watch from this version gets status 410 instead of an ERROR event.
 func (s *Server) refusesVersion(version int) bool {
 	_, _, _, ok := s.store.since(version)
 	s.mu.Lock()
@@ -104,7 +99,8 @@ func (s *Server) refusesVersion(version int) bool {
 	return !ok && s.goneIsNow
 }
 
-// tell sends a change as the selector sees it. What no longer matches, or is gone, comes as it was, with the version of the change.
+// tell sends a change as the selector sees it. A deleted object, or one that no longer matches, comes in its last state, with the
+// version of the change.
 func (s *stream) tell(c change, which selector) {
 	s.last = c.version
 	was := c.before != nil && which.matches(c.before.Labels)
@@ -119,11 +115,11 @@ func (s *stream) tell(c change, which selector) {
 	}
 }
 
-// send writes one event. A write that fails shows at the request's context.
+// send writes one event. A failed write ends the request's context.
 func (s *stream) send(kind string, object map[string]any) {
 	text, err := json.Marshal(map[string]any{"type": kind, "object": object})
 	if err != nil {
-		panic(err) // a fixture that is none
+		panic(err) // a broken fixture
 	}
 	select {
 	case <-s.tear:
@@ -138,13 +134,12 @@ func (s *stream) send(kind string, object map[string]any) {
 
 func (s *stream) flush() { _ = http.NewResponseController(s.w).Flush() }
 
-// openWatches are the watches that are open. Their streams are ended, broken and marked from here.
 type openWatches struct {
 	mu   sync.Mutex
 	open map[*watch]struct{}
 }
 
-// Bookmark sends every open watch that wants them a bookmark of the current version.
+// Bookmark sends a bookmark of the current version to every open watch that wants them.
 func (o *openWatches) Bookmark() { o.each(func(w *watch) { put(w.marks, struct{}{}) }) }
 
 // End ends every open watch as after its time.

@@ -2,8 +2,8 @@
 //
 // A program dies with its test, and with the test process even when that is killed. Every wait is bounded. A machine
 // without pyzmq fails the test: a suite that skips itself is green for the wrong reason (scripts/need-zmq.sh). Only with
-// SKIP_MISSING in the environment, which `make quick` sets, such a test is skipped. What can fail the test is to be called
-// from the goroutine that runs it.
+// SKIP_MISSING in the environment, which `make quick` sets, is such a test skipped. Functions that can fail the test must
+// be called from its goroutine.
 package zmqtest
 
 import (
@@ -20,10 +20,9 @@ import (
 	"time"
 )
 
-// limit bounds every wait. A program is there after some 200 ms on an idle machine.
+// limit bounds every wait. A program starts within some 200 ms on an idle machine.
 const limit = 60 * time.Second
 
-// longest is the longest line that a program may print.
 const longest = 8 << 20
 
 // interpreter is a Python that has both libraries: python3 on PATH may be one that does not see Debian's packages.
@@ -49,7 +48,7 @@ type Process struct {
 	exited  chan struct{}
 }
 
-// Start runs a Python program with arguments. What it writes to its error output goes to that of the test.
+// Start runs a Python program with arguments. Its error output goes to the test's.
 func Start(tb testing.TB, program string, args ...string) *Process {
 	tb.Helper()
 	python, err := interpreter()
@@ -81,8 +80,8 @@ func Start(tb testing.TB, program string, args ...string) *Process {
 	return p
 }
 
-// run keeps one thread from the start of the program until it has ended: the kernel sends Pdeathsig when the thread that
-// forked ends (prctl(2)).
+// run keeps one thread until the program has ended: the kernel sends Pdeathsig when the thread that forked ends
+// (prctl(2)).
 func (p *Process) run(out io.Reader, started chan<- error) {
 	defer close(p.exited)
 	defer close(p.lines)
@@ -97,7 +96,7 @@ func (p *Process) run(out io.Reader, started chan<- error) {
 	for scanner.Buffer(nil, longest); scanner.Scan(); {
 		p.lines <- scanner.Text()
 	}
-	_, _ = io.Copy(io.Discard, out) // what is behind a line that is too long
+	_, _ = io.Copy(io.Discard, out) // the rest behind a line that is too long
 	p.err = p.command.Wait()
 }
 
