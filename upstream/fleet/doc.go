@@ -28,8 +28,6 @@
 // # Picks
 //
 // A policy sees of each candidate: our attempts, other requests at its last reading, the used share of its KV cache, prefill's expected time for
-// the queue and this turn, how much of the conversation it holds, and how much of the prompt's beginning it has. The speed of prefill is a leg's
-// time over the tokens of all legs answered meanwhile. A beginning counts if it was sent to the engine, or, with KV events and known tokens, if the
-// engine holds it. A note counts like a computed beginning. Picks are made one after another, under one lock. A pick among a thousand instances
-// takes less than 20 µs and one allocation (pick.go, picking.go).
+// the queue and this turn, how much of the conversation it holds, and how much of the prompt's beginning it has. A beginning counts if it was sent
+// to the engine, or, with KV events and known tokens, if the engine holds it. A note counts like a computed beginning (pick.go, picking.go).
 package fleet

@@ -57,12 +57,12 @@ func (f *Fleet) freed() {
 // Pick picks an engine of the role, and counts the turn and its tokens there until done is called, once. For prefill, done belongs to
 // the end of its leg.
 //
-// Pick skips engines for which exclude returns true (nil excludes none; exclude must not pick), full ones, those that do not serve the model,
+// Pick skips engines for which exclude returns true (nil excludes none; exclude must not pick), full ones, those known not to serve the model,
 // and quarantined ones unless the hint allows them. It picks engines to be avoided only if no other is left, and engines that are down after
 // these: an engine that only seems down delays no turn.
 //
-// Errors: upstream.ErrNoModel if no engine of the role serves the model; upstream.ErrBusy if all that are left are full; otherwise
-// upstream.ErrNoInstance.
+// Errors: upstream.ErrNoModel if all engines of the role, excluded or not, are known not to serve the model; upstream.ErrBusy if all that are
+// left are full; otherwise upstream.ErrNoInstance.
 //
 // One lock serialises picks. If a policy panics, one turn fails and the lock is released. A pick among a thousand engines takes less
 // than 20 µs and allocates only done.

@@ -76,6 +76,7 @@ func (c *compared) slow() bool {
 	return c.perWork > slowFactor*c.borne && t.took-t.work*c.borne > t.legs*float64(slowExcess)
 }
 
+// Eject ejects the engines of a role that are slower than the others. At most half of the role may be out for any reason, so one engine stays.
 func Eject(role []Member) {
 	out := 0
 	var all []compared

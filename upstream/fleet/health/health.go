@@ -36,8 +36,8 @@ type Config struct {
 // concurrent use.
 type Health struct {
 	// Picks read these without a lock; all are times on the fleet's clock. The engine is avoided before avoid, and before trying because another
-	// attempt tries it. It does not answer connections before down. It gets no turns before refuse (0 for none), nor when streams wait since waits
-	// and it has sent nothing for limit since heard.
+	// attempt tries it. It does not answer connections before down. It gets no turns before refuse (0 for none). If streams wait since waits
+	// (0 for none), it gets none either limit after the later of waits and heard.
 	avoid, trying, down, refuse, waits, heard, limit atomic.Int64
 
 	cfg      Config

@@ -8,12 +8,13 @@
 //
 // # Trials and strikes
 //
-// Some prefill engines never answer a ticket (without bidirectional_kv_xfer, or with kv_load_failure_policy "recompute"
-// on vLLM 0.32), and some answer each with a 5xx. So the first ticket of a pair is a trial with a time limit, one at a
-// time. A pair that does not answer its trial is stopped, and so is any pair after three tickets in a row that were
-// unanswered or answered 5xx. An answer clears the strikes as soon as prefill has answered, not at the end of the turn.
-// A broken connection is no strike: busy API servers close idle connections under legs. A stop lasts 1, 2, 4, 8, 16, 30,
-// 30 … minutes; then one turn is a new trial.
+// Some prefill engines never answer a ticket, but park the request for ever: without bidirectional_kv_xfer (vLLM
+// nixl/pull_scheduler.py), or with kv_load_failure_policy "recompute" on vLLM 0.32 if blocks can't be loaded. Others
+// answer each ticket with a 5xx. So the first ticket of a pair is a trial with a time limit, one at a time. A pair that
+// does not answer its trial is stopped, and so is any pair after three tickets in a row that were unanswered or
+// answered 5xx. An answer clears the strikes as soon as prefill has answered, not at the end of the turn. A broken
+// connection is no strike: busy API servers close idle connections under legs. A stop lasts 1, 2, 4, 8, 16, 30, 30 …
+// minutes; then one turn is a new trial.
 //
 // Hand-overs have strikes and stops of their own, but no first trial: nearly all pairs can exchange KV, and the others
 // have a wrong address or another version.
@@ -27,9 +28,6 @@ import (
 
 // State is what a prefill and a decode incarnation have shown together. It is safe for concurrent use. A nil State does
 // nothing and allows no reuse.
-//
-// An engine that never answers a ticket parks the request for ever: prefill without bidirectional_kv_xfer (vLLM
-// nixl/pull_scheduler.py), and kv_load_failure_policy "recompute" on vLLM 0.32 if blocks can't be loaded.
 type State struct {
 	now   func() time.Time
 	stops []*atomic.Int64 // counts of stopped pairs that include this one
