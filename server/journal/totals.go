@@ -50,7 +50,7 @@ type Totals struct {
 	// compute. Both have the same turns: streams from instances with a known speed.
 	TTFTHits        Histogram `json:"ttft_hits"`
 	TTFTHitsWithout Histogram `json:"ttft_hits_without"`
-	TTFTStreams     Histogram `json:"ttft_streams"`  // of all streams
+	TTFTStreams     Histogram `json:"ttft_streams"`
 	WholeAnswers    Histogram `json:"whole_answers"` // until an answer that came in one piece
 }
 
@@ -139,7 +139,7 @@ const minutesKept = 60
 
 // Minute sums the turns that ended within one minute.
 type Minute struct {
-	At time.Time `json:"at"` // when it began
+	At time.Time `json:"at"`
 	Sums
 	// Timed counts the hits in TTFT and Without: as measured, and as without reuse (record.HitTTFT).
 	Timed   uint64  `json:"timed"`

@@ -185,7 +185,7 @@ func (o *observables) program(state State) func(metric.Observer) {
 type Store struct {
 	server.Store
 	metrics   *Metrics
-	displaced atomic.Int64 // tickets that a put has displaced
+	displaced atomic.Int64
 }
 
 // Store returns the store with its operations measured.

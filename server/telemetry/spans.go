@@ -129,7 +129,7 @@ func reuseAttributes(u *record.Reuse) []attribute.KeyValue {
 	if outcome == record.Hit {
 		attrs = append(attrs,
 			attribute.String("carryover.reuse.proof", u.Proof), attribute.Int("carryover.reuse.tokens_offered", u.Offered),
-			attribute.Int("carryover.reuse.tokens_read", u.Read), attribute.Float64("carryover.reuse.saved", u.Saved.Seconds()), // of prefill's time
+			attribute.Int("carryover.reuse.tokens_read", u.Read), attribute.Float64("carryover.reuse.saved", u.Saved.Seconds()),
 		)
 	}
 	if (outcome == record.Hit || outcome == record.Prefix) && u.Cached >= 0 {

@@ -153,7 +153,7 @@ type try struct {
 // Catalogue knows which models the fleet serves. It is safe for concurrent use.
 type Catalogue struct {
 	fleet    *Fleet
-	listWait time.Duration // per list
+	listWait time.Duration
 
 	mu    sync.Mutex    // guards the rest; the innermost lock
 	begun time.Time     // when the last refresh began

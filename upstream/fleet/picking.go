@@ -23,8 +23,8 @@ type picking struct {
 	engines    []*Engine      // of each candidate, by index
 	busy       bool           // an engine was left out because it is full
 	holders    []*Incarnation // decode incarnations that hold the conversation, filled if pairs are stopped
-	prompt     prompt         // of the turn, for prefill
-	mean       float64        // mean of the known speeds of candidates, 0 if none is known
+	prompt     prompt
+	mean       float64 // mean of the known speeds of candidates, 0 if none is known
 }
 
 // When drop returns, every pick that may still use a removed engine is over.

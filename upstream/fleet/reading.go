@@ -31,8 +31,8 @@ type readings struct {
 	asleep     bool             // at the last reading with an incarnation
 	slept      time.Time        // when the last reading of a sleeping engine began
 	missed     time.Time        // when the last reading without an incarnation began
-	unanswered bool             // the last reading got no answer at all
-	under      chan struct{}    // closed when the reading under way ends, nil if there is none
+	unanswered bool
+	under      chan struct{} // closed when the reading under way ends, nil if there is none
 }
 
 // Current returns the engine's incarnation by a reading of the last five seconds, or by a new one. A reading counts

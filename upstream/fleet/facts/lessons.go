@@ -199,8 +199,8 @@ const (
 const (
 	plainTurn   = sampleUser + "," + sampleReply + "," + sampleUser
 	partsTurn   = sampleParts + "," + sampleReply + "," + sampleParts
-	resultTurn  = sampleUser + "," + sampleCall + "," + sampleResult // the result of the first call
-	calledTurn  = resultTurn + "," + sampleReply + "," + sampleUser  // the turn after it
+	resultTurn  = sampleUser + "," + sampleCall + "," + sampleResult
+	calledTurn  = resultTurn + "," + sampleReply + "," + sampleUser // the turn after it
 	partsCalled = sampleParts + "," + sampleCall + "," + sampleResult + "," + sampleReply + "," + sampleParts
 )
 

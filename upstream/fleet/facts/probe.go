@@ -41,7 +41,7 @@ const (
 // Capability learns whether an incarnation uses the token ids that it gets.
 type Capability struct {
 	*asker
-	limit time.Duration // per probe
+	limit time.Duration
 
 	mu      sync.Mutex // guards the rest
 	usesIDs [body.APIs]Finding
@@ -53,8 +53,8 @@ type Capability struct {
 // that need the answer wait for it. A failed one rests, so that a silent engine costs one turn its time limit, and not each. After a refused
 // connection, which costs nothing, the next probe may follow immediately.
 type question struct {
-	over  chan struct{} // closed when it is over
-	until time.Time     // when it may be asked again; zero while it is under way
+	over  chan struct{}
+	until time.Time // when it may be asked again; zero while it is under way
 }
 
 // UsesIDs says whether an API's endpoint computes kv_transfer_params.prompt_token_ids instead of rendering the prompt.

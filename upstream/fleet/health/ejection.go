@@ -28,7 +28,7 @@ const (
 // legSpeed is the recent time per work since the last restart or ejection. It sums time and work, so that short legs,
 // which are mostly fixed cost, do not decide. Each leg weakens the older ones by a fifth.
 type legSpeed struct {
-	samples          int // legs
+	samples          int
 	legs, work, took float64
 }
 
@@ -126,7 +126,7 @@ func (h *Health) judge(c *compared, allowed bool) (ejected bool) {
 		switch {
 		case !c.slow():
 			j.times, j.slow, j.seen = 0, 0, 0
-		case c.speed.samples != j.seen: // there are new samples since the last round
+		case c.speed.samples != j.seen:
 			j.seen = c.speed.samples
 			j.slow++
 		}

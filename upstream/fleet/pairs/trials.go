@@ -46,7 +46,7 @@ const (
 // trials counts a pair's tickets or hand-overs. The zero value was never tried.
 type trials struct {
 	proven  bool
-	trial   bool          // a turn is the trial now
+	trial   bool
 	strikes int           // since the last answer
 	pause   time.Duration // length of the last stop, 0 if there was none since the last answer
 	until   time.Time     // end of the last stop

@@ -21,9 +21,9 @@ const MaxCachedBlocks = 1 << 20
 // hashes of different engines do not compare, because each engine seeds them at its start (PYTHONHASHSEED).
 type Cache struct {
 	index *Index
-	place *Place      // of the engine
-	gone  func() bool // the engine was removed
-	slot  int         // index, from 1, in Index.caches; 0 if the blocks are unknown; guarded by index.mu
+	place *Place
+	gone  func() bool
+	slot  int // index, from 1, in Index.caches; 0 if the blocks are unknown; guarded by index.mu
 
 	mu     sync.Mutex             // guards the rest. Lock order: the caller's, Cache, Index
 	blocks map[uint64]cachedBlock // nil unless complete

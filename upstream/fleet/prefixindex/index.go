@@ -60,13 +60,13 @@ type computers [maxComputers]uint32
 // Place is an engine's place among the candidates of a pick. Each pick writes it, one pick at a time.
 type Place struct {
 	At    int32
-	Round uint64 // number of the pick
+	Round uint64
 }
 
 // Computed is what one prefill incarnation has computed.
 type Computed struct {
 	index   *Index
-	cache   *Cache      // of the engine
+	cache   *Cache
 	current func() bool // false once the incarnation has ended or its engine is gone
 	latest  func() bool // the incarnation is the last one read
 	number  uint32      // in the index, 0 for none; guarded by index.mu
