@@ -12,8 +12,8 @@ import (
 const (
 	speedWeight  = 0.8 // weight of all earlier samples at each new one: a change shows after five legs
 	maxCompleted = 32  // legs kept to tell what ran beside a later one
-	// SpeedFor is how long a speed counts after the last leg. Without it, an engine that seems slow would get few legs and never show that it
-	// is fast again, although a first leg that compiled kernels may be the only slow one.
+	// SpeedFor is how long a speed counts after the last leg. Without it, an engine that seems slow would get few legs and never show that it is
+	// fast again. One first leg that compiled kernels may be the only slow one.
 	SpeedFor = time.Minute
 )
 
