@@ -1,8 +1,8 @@
-// Package journal keeps the last turns for operators: their turn records, in order and by conversation, and totals of all turns since the
-// start. It is an observer of turns (record.Observer). It promises that
+// Package journal keeps the last turns for operators: their records, in order and by conversation, and totals of all turns since the
+// start. It observes turns (record.Observer). It promises:
 //
-//   - it holds no prompts, answers, ids in clear, credentials or texts of engines, so that all of it may be shown;
-//   - its memory is bounded, whatever clients send;
+//   - It holds no prompts, answers, plain ids, credentials or texts of engines, so all of it may be shown.
+//   - Its memory is bounded, whatever clients send.
 //   - Observe takes a lock for some microseconds at most, and never waits for a reader.
 package journal
 
@@ -18,27 +18,27 @@ import (
 
 // Config bounds a journal. The zero value gets the defaults.
 type Config struct {
-	Now   func() time.Time // the clock, time.Now if nil
-	Turns int              // how many turn records are kept; 4,096 by default: 2.5 MB, and 5.7 MB with names at their longest
+	Now   func() time.Time // time.Now if nil
+	Turns int              // records kept; 4,096 by default: 2.5 MB, and 5.7 MB with names at their longest
 }
 
 // Journal keeps the last turns. It is safe for concurrent use.
 type Journal struct {
 	ring  []atomic.Pointer[entry] // the record of turn n is at n modulo its length
-	turns atomic.Uint64           // how many turns were observed; their records are in the ring
+	turns atomic.Uint64           // turns observed, raised when the record is in the ring
 
-	mu     sync.Mutex // guards totals and minutes, and orders what is put into the ring
+	mu     sync.Mutex // guards totals and minutes, and orders writes to the ring
 	totals Totals
 
 	now     func() time.Time
 	minutes minutes
 }
 
-// entry is the record of turn n. It is never changed, so that readers need no lock and no turn waits for them.
+// entry never changes, so readers need no lock and no turn waits for them.
 type entry struct {
 	n uint64
 	TurnRecord
-	id [8]byte // hash of the id that the client sent
+	id [8]byte // hash of the client's id
 }
 
 // New returns an empty journal.
@@ -50,7 +50,7 @@ func New(cfg Config) *Journal {
 	return &Journal{ring: make([]atomic.Pointer[entry], cfg.Turns), totals: newTotals(cfg.Now()), now: cfg.Now}
 }
 
-// Observe takes in a turn that has ended. It is a record.Observer.
+// Observe records a turn that has ended. It is a record.Observer.
 func (j *Journal) Observe(r *record.Turn) {
 	e := &entry{TurnRecord: turnRecordOf(r), id: r.ID}
 	j.mu.Lock()
@@ -62,25 +62,24 @@ func (j *Journal) Observe(r *record.Turn) {
 	j.minutes.add(j.now(), &e.TurnRecord, r)
 }
 
-// Recent returns the newest records that all of wants accept, at most so many, newest first.
+// Recent returns at most this many records that all of wants accept, newest first.
 func (j *Journal) Recent(most int, wants ...func(*TurnRecord) bool) []TurnRecord {
 	return j.pick(most, func(e *entry) bool {
 		return !slices.ContainsFunc(wants, func(want func(*TurnRecord) bool) bool { return !want(&e.TurnRecord) })
 	})
 }
 
-// Conversation returns the records of a conversation, newest first. The conversation is named as in the log.
+// Conversation returns the records of a conversation, named as in the log, newest first.
 func (j *Journal) Conversation(hash string) []TurnRecord {
 	return j.pick(len(j.ring), func(e *entry) bool { return hash != "" && e.Conversation == hash })
 }
 
-// pick returns the records that want accepts, newest first.
 func (j *Journal) pick(most int, want func(*entry) bool) []TurnRecord {
 	picked := []TurnRecord{}
 	turns := j.turns.Load()
 	for back := uint64(1); back <= min(turns, uint64(len(j.ring))) && len(picked) < most; back++ {
 		e := j.ring[(turns-back)%uint64(len(j.ring))].Load()
-		if e.n != turns-back { // a newer record has replaced it, and all older ones were replaced before
+		if e.n != turns-back { // a newer record has replaced it and all older ones
 			break
 		}
 		if want(e) {
@@ -90,15 +89,14 @@ func (j *Journal) pick(most int, want func(*entry) bool) []TurnRecord {
 	return picked
 }
 
-// Numbered is a turn record with its number in the order in which turns have ended, from 1.
+// Numbered is a turn record with its place, from 1, in the order in which turns ended.
 type Numbered struct {
 	Number uint64 `json:"n"`
 	TurnRecord
 }
 
-// Since returns the records of the turns after the one with this number, oldest first. If there are more than so many, it returns the newest.
-// It also returns the totals of the same moment. The newest turn's number is the number of all turns. It copies under the lock, and only what
-// it returns.
+// Since returns the records after this number, oldest first, and the totals of the same moment. If there are more than most, it returns the
+// newest. The newest record's number is the number of all turns. It copies under the lock, and only what it returns.
 func (j *Journal) Since(number uint64, most int) ([]Numbered, Totals) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -113,17 +111,16 @@ func (j *Journal) Since(number uint64, most int) ([]Numbered, Totals) {
 
 // Named is a conversation whose turns had a client's id.
 type Named struct {
-	Conversation string    `json:"conversation"` // as the log names it
+	Conversation string    `json:"conversation"` // as in the log
 	Model        string    `json:"model,omitempty"`
-	Turns        int       `json:"turns"` // of those that are kept
+	Turns        int       `json:"turns"` // of the kept ones
 	Last         time.Time `json:"last"`  // when the newest of them began
 }
 
-// maxNamed bounds the conversations of one id.
 const maxNamed = 100
 
-// Named returns the conversations whose turns had the id with this keyed hash, the newest first: several if tenants, models or sub-agents
-// share an id.
+// Named returns the conversations with this keyed hash of a client's id, the newest first. There are several if tenants, models or
+// sub-agents share an id.
 func (j *Journal) Named(id [8]byte) []Named {
 	named, at := []Named{}, map[string]int{}
 	for _, r := range j.pick(len(j.ring), func(e *entry) bool { return e.id == id && e.id != [8]byte{} && e.Conversation != "" }) {

@@ -8,16 +8,15 @@ import (
 	"carryover/server/record"
 )
 
-// Sums are what both the totals and each minute sum.
+// Sums are common to the totals and each minute.
 type Sums struct {
 	Turns uint64 `json:"turns"`
 	Hits  uint64 `json:"hits"`
-	// FollowUps are the turns that could have reused something. The share of hits is Hits / FollowUps. A turn that opens its conversation is no
-	// follow-up.
+	// FollowUps are turns that could have reused something, so not the first ones of conversations. The share of hits is Hits / FollowUps.
 	FollowUps uint64 `json:"follow_ups"`
-	// FollowUpTokens are the prompt tokens of follow-ups. The share that prefill was spared is SavedTokens / FollowUpTokens.
+	// FollowUpTokens are the prompt tokens of follow-ups. Prefill saved the share SavedTokens / FollowUpTokens.
 	FollowUpTokens uint64 `json:"follow_up_tokens"`
-	SavedTokens    uint64 `json:"saved_tokens"` // tokens that prefill did not compute because of what hits reused
+	SavedTokens    uint64 `json:"saved_tokens"` // tokens that prefill did not compute because of hits
 }
 
 func (s *Sums) add(r *TurnRecord, of *record.Turn) {
@@ -36,26 +35,26 @@ func (s *Sums) add(r *TurnRecord, of *record.Turn) {
 type Totals struct {
 	Since time.Time `json:"since"`
 	Sums
-	// EmptyHits are those of the hits that saved nothing, by the reason.
+	// EmptyHits are hits that saved nothing, by reason.
 	EmptyHits map[string]uint64 `json:"empty_hits"`
-	// Prefixes are turns for which prefill's own caches had a part of the prompt, by the reason why they are no hit.
+	// Prefixes are turns with a part of the prompt in prefill's own caches, by the reason why they are no hit.
 	Prefixes map[string]uint64 `json:"prefixes"`
 	Off      uint64            `json:"off"`
 	Misses   map[string]uint64 `json:"misses"` // by reason
-	// FollowUpMisses are the follow-ups that were no hit, by reason.
+	// FollowUpMisses are follow-ups without a hit, by reason.
 	FollowUpMisses map[string]uint64 `json:"follow_up_misses"`
-	Failed         uint64            `json:"failed"`        // turns whose client got part of an answer, or an error that was not its own request's
+	Failed         uint64            `json:"failed"`        // the client got part of an answer, or an error that its request did not cause
 	SavedSeconds   float64           `json:"saved_seconds"` // of prefill's time for SavedTokens, at its learnt speed
 
-	// TTFTHits are the times to the first token of hits as measured, and TTFTHitsWithout those of the same turns with the time in which
-	// prefill would have computed the tokens that it did not. Both have the same turns: streams, from instances whose speed is known.
+	// TTFTHits are measured times to the first token of hits. TTFTHitsWithout adds prefill's time for the tokens that it did not
+	// compute. Both have the same turns: streams from instances with a known speed.
 	TTFTHits        Histogram `json:"ttft_hits"`
 	TTFTHitsWithout Histogram `json:"ttft_hits_without"`
-	TTFTStreams     Histogram `json:"ttft_streams"`  // of all streams
-	WholeAnswers    Histogram `json:"whole_answers"` // until the whole answer, of all that come in one piece
+	TTFTStreams     Histogram `json:"ttft_streams"`
+	WholeAnswers    Histogram `json:"whole_answers"` // until an answer that came in one piece
 }
 
-// Bounds are the upper bounds of a Histogram's buckets, in milliseconds; a last bucket has what is above.
+// Bounds are the upper bounds of a Histogram's buckets in milliseconds; a last bucket has the rest.
 func Bounds() []float64 {
 	return []float64{5, 10, 20, 40, 80, 160, 320, 640, 1280, 2560, 5120, 10240, 20480, 40960, 81920}
 }
@@ -74,7 +73,7 @@ func newTotals(now time.Time) Totals {
 	}
 }
 
-// maxReasons bounds the reasons that are told apart. They are a closed set of this program; the bound is a second line.
+// maxReasons bounds the distinct reasons. They are a closed set of this program; the bound is a second line of defence.
 const maxReasons = 256
 
 func (t *Totals) add(r *TurnRecord, of *record.Turn) {
@@ -83,17 +82,17 @@ func (t *Totals) add(r *TurnRecord, of *record.Turn) {
 	case record.Hit:
 		t.SavedSeconds += r.Saved / 1000
 		if r.Reason != "" {
-			missed(t.EmptyHits, r.Reason)
+			countReason(t.EmptyHits, r.Reason)
 		}
 	case record.Prefix:
-		missed(t.Prefixes, r.Reason)
+		countReason(t.Prefixes, r.Reason)
 	case record.Off:
 		t.Off++
 	default:
-		missed(t.Misses, r.Reason)
+		countReason(t.Misses, r.Reason)
 	}
 	if r.FollowUp && r.Outcome != record.Hit {
-		missed(t.FollowUpMisses, r.Reason)
+		countReason(t.FollowUpMisses, r.Reason)
 	}
 	if r.Failed() {
 		t.Failed++
@@ -110,8 +109,7 @@ func (t *Totals) add(r *TurnRecord, of *record.Turn) {
 	}
 }
 
-// missed counts a turn without a hit by its reason.
-func missed(by map[string]uint64, reason string) {
+func countReason(by map[string]uint64, reason string) {
 	if _, known := by[reason]; !known && len(by) >= maxReasons {
 		reason = "other"
 	}
@@ -137,25 +135,24 @@ func (t *Totals) clone() Totals {
 	return c
 }
 
-// hour is how many minutes are kept.
-const hour = 60
+const minutesKept = 60
 
 // Minute sums the turns that ended within one minute.
 type Minute struct {
-	At time.Time `json:"at"` // when it began
+	At time.Time `json:"at"`
 	Sums
-	// Timed are the hits whose times to the first token are summed, as measured and as they would have been without reuse (record.HitTTFT).
+	// Timed counts the hits in TTFT and Without: as measured, and as without reuse (record.HitTTFT).
 	Timed   uint64  `json:"timed"`
 	TTFT    float64 `json:"ttft_ms"`
 	Without float64 `json:"ttft_without_ms"`
 }
 
-// minutes are the last minutes that had turns: a minute is at its number since 1970, modulo their number.
-type minutes [hour]Minute
+// minutes are the last minutes with turns, each at its number since 1970 modulo minutesKept.
+type minutes [minutesKept]Minute
 
 func (m *minutes) add(now time.Time, r *TurnRecord, of *record.Turn) {
 	began := now.UTC().Truncate(time.Minute)
-	minute := &m[began.Unix()/60%hour]
+	minute := &m[began.Unix()/60%minutesKept]
 	if !minute.At.Equal(began) {
 		*minute = Minute{At: began}
 	}
@@ -169,7 +166,7 @@ func (m *minutes) add(now time.Time, r *TurnRecord, of *record.Turn) {
 
 // Hour returns the minutes of the last hour that had turns, oldest first, from the one that began at from.
 func (j *Journal) Hour(from time.Time) []Minute {
-	oldest := j.now().Truncate(time.Minute).Add(-(hour - 1) * time.Minute)
+	oldest := j.now().Truncate(time.Minute).Add(-(minutesKept - 1) * time.Minute)
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	last := []Minute{}

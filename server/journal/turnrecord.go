@@ -8,20 +8,20 @@ import (
 	"carryover/upstream"
 )
 
-// TurnRecord is what an operator sees of one turn that has ended. Times are in milliseconds.
+// TurnRecord is what operators see of a turn that has ended. Times are in milliseconds.
 type TurnRecord struct {
 	Turn         string    `json:"turn"`            // X-Request-Id
-	Trace        string    `json:"trace,omitempty"` // that the turn's spans are in
+	Trace        string    `json:"trace,omitempty"` // of the turn's spans
 	Began        time.Time `json:"began"`
 	Conversation string    `json:"conversation,omitempty"` // the first characters of its keyed hash
 	Source       string    `json:"id_source,omitempty"`    // where the id was found
 	Endpoint     string    `json:"endpoint"`
 	Model        string    `json:"model,omitempty"`
-	FollowUp     bool      `json:"follow_up,omitempty"` // it goes on with a conversation and wanted reuse
+	FollowUp     bool      `json:"follow_up,omitempty"` // it continues a conversation and wanted reuse
 
 	Path       string `json:"path,omitempty"` // prefill_decode or decode_only
 	PathReason string `json:"path_reason,omitempty"`
-	Prefill    string `json:"prefill,omitempty"` // the instance that had the last leg of the role
+	Prefill    string `json:"prefill,omitempty"` // the instance of the role's last leg
 	Decode     string `json:"decode,omitempty"`
 	Retries    int    `json:"retries,omitempty"`
 
@@ -31,20 +31,20 @@ type TurnRecord struct {
 	Differs    string `json:"differs,omitempty"` // where a rewritten history differs
 	Proof      string `json:"proof,omitempty"`
 	Offered    int    `json:"tokens_offered,omitempty"`
-	Read       Count  `json:"tokens_read,omitzero"`      // that prefill did not compute because of it; of hits
-	Confirmed  Count  `json:"tokens_confirmed,omitzero"` // prompt tokens that prefill took from caches, absent if it did not tell
+	Read       Count  `json:"tokens_read,omitzero"`      // of hits: tokens that prefill did not compute
+	Confirmed  Count  `json:"tokens_confirmed,omitzero"` // prompt tokens that prefill took from caches, absent if unknown
 	Stored     string `json:"stored,omitempty"`          // yes, hand_back, or why the answer left no ticket
-	Keep       string `json:"keep,omitempty"`            // what was chosen for the ticket: ticket, hand_back or release
-	StoredHint string `json:"stored_hint,omitempty"`     // the same in words, where there is no ticket
+	Keep       string `json:"keep,omitempty"`            // choice for the ticket: ticket, hand_back or release
+	StoredHint string `json:"stored_hint,omitempty"`     // Stored in words, where there is no ticket
 
-	PromptTokens     Count  `json:"prompt_tokens,omitzero"` // by decode's usage, absent where that was not read
+	PromptTokens     Count  `json:"prompt_tokens,omitzero"` // by decode's usage, absent if unread
 	CompletionTokens Count  `json:"completion_tokens,omitzero"`
 	Finish           string `json:"finish,omitempty"`
 
-	Status int    `json:"status"` // what the client got, 499 if it had gone before
+	Status int    `json:"status"` // the client's, 499 if it had left before
 	Code   string `json:"code,omitempty"`
 	Blame  string `json:"blame,omitempty"` // the instance whose leg failed last
-	Kind   string `json:"kind,omitempty"`  // how
+	Kind   string `json:"kind,omitempty"`  // how that leg failed
 
 	Queued   float64 `json:"queue_ms,omitempty"`
 	Lookup   float64 `json:"lookup_ms"`
@@ -53,13 +53,13 @@ type TurnRecord struct {
 	Whole    float64 `json:"answer_ms,omitempty"` // until an answer that came in one piece
 	Took     float64 `json:"duration_ms"`
 	Saved    float64 `json:"saved_ms,omitempty"` // of prefill's time, by its learnt speed
-	KeepFor  float64 `json:"keep_ms,omitempty"`  // for how long the ticket waits for a turn
+	KeepFor  float64 `json:"keep_ms,omitempty"`  // how long the ticket waits for a turn
 }
 
-// Count is a number that is -1 where it is not known. It is then absent in JSON.
+// Count is a number, or -1 if unknown; JSON omits it then.
 type Count int
 
-// IsZero reports whether the number is absent.
+// IsZero reports whether the number is unknown.
 func (c Count) IsZero() bool { return c < 0 }
 
 // Ended returns when the turn ended.
@@ -67,8 +67,8 @@ func (r *TurnRecord) Ended() time.Time {
 	return r.Began.Add(time.Duration(r.Took * float64(time.Millisecond)))
 }
 
-// Failed reports whether a turn failed by no fault of its request: a client that asks for what can't be had, as often as it likes, says
-// nothing of the fleet.
+// Failed reports whether a turn failed by no fault of its request: a client that asks for something impossible says nothing of the
+// fleet.
 func (r *TurnRecord) Failed() bool {
 	switch r.Status {
 	case http.StatusBadRequest, http.StatusNotFound, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity:
@@ -77,7 +77,6 @@ func (r *TurnRecord) Failed() bool {
 	return r.Status != http.StatusOK || r.Kind != "" || r.Code != "" && r.Code != "client_gone"
 }
 
-// turnRecordOf makes the turn record of a record.
 func turnRecordOf(r *record.Turn) TurnRecord {
 	rec := TurnRecord{
 		Turn: r.Turn, Trace: r.Trace.Shown(), Began: r.Began, Conversation: r.Conversation, Source: r.Source, Endpoint: r.API.Path(), Model: r.ModelShown(),

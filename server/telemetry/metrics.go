@@ -14,19 +14,17 @@ import (
 	"carryover/upstream"
 )
 
-// meterName is the instrumentation scope of all metrics of this package.
 const meterName = "carryover/server/telemetry"
 
-// Metrics are the metrics of turns and of store operations. Create them with NewMetrics. They are safe for concurrent use.
+// Metrics are the metrics of turns and of store operations. They are safe for concurrent use.
 type Metrics struct {
 	meter metric.Meter
 	instruments
 }
 
-// The label value for something that is absent.
 const none = "none"
 
-// NewMetrics returns metrics that are written to a meter of this provider.
+// NewMetrics returns metrics of a meter of this provider.
 func NewMetrics(provider metric.MeterProvider) (*Metrics, error) {
 	m := &Metrics{meter: provider.Meter(meterName)}
 	var err error
@@ -43,7 +41,6 @@ func turnLabels(outcome, reason, path string, followUp bool) []attribute.KeyValu
 	}
 }
 
-// Labels that both begin and a turn write.
 func followUpLabel(is bool) attribute.KeyValue {
 	return attribute.String("follow_up", strconv.FormatBool(is))
 }
@@ -51,15 +48,14 @@ func proofLabel(proof string) attribute.KeyValue      { return attribute.String(
 func roleLabel(role upstream.Role) attribute.KeyValue { return attribute.String("role", role.String()) }
 func resultLabel(stored string) attribute.KeyValue    { return attribute.String("result", stored) }
 
-// failed returns the label of a failure, the zero value if there is none.
-func failed(failure string) (label attribute.KeyValue) {
+func failureLabel(failure string) (label attribute.KeyValue) {
 	if failure != "" {
 		label = attrErrorType.String(failure)
 	}
 	return label
 }
 
-// begin writes zero to the counters of label values that are known beforehand, so that their first event shows as an increase.
+// begin writes zero to counters whose label values are known, so that their first event shows as an increase.
 func (m *Metrics) begin() {
 	for _, path := range []string{record.WayPrefillDecode, record.WayDecodeOnly} {
 		m.turns.add(0, turnLabels(record.Hit, none, path, true)...)
@@ -95,7 +91,7 @@ func (m *Metrics) Observe(r *record.Turn) {
 		m.retries.add(r.Retries)
 	}
 	m.queue.record(r.Queued)
-	// How long the client waited for the first byte of a stream or for a whole answer, and what a hit is compared with.
+	// The client's wait for a stream's first byte or a whole answer, and what a hit compares with.
 	if r.TTFT > 0 {
 		m.ttft.record(r.TTFT, attribute.String("path", path))
 	}
@@ -107,12 +103,11 @@ func (m *Metrics) Observe(r *record.Turn) {
 		m.hitTTFTWithout.record(without)
 	}
 	for _, leg := range r.Legs {
-		m.leg.record(leg.Took, roleLabel(leg.Role), attribute.String("instance", leg.Instance), failed(failureOfLeg(leg.Err)))
+		m.leg.record(leg.Took, roleLabel(leg.Role), attribute.String("instance", leg.Instance), failureLabel(failureOfLeg(leg.Err)))
 	}
 	m.request(r)
 }
 
-// reuse counts the tokens that the turn reused, and the time saved.
 func (m *Metrics) reuse(r *record.Turn, outcome string) {
 	if cached := r.Answer.CachedTokens; cached > 0 {
 		m.confirmed.add(cached, roleLabel(upstream.RoleDecode))
@@ -128,25 +123,24 @@ func (m *Metrics) reuse(r *record.Turn, outcome string) {
 	m.saved.Add(context.Background(), r.Reuse.Saved.Seconds())
 }
 
-// request measures the turn as a request by the semantic conventions of HTTP, and also by those of generative AI if a way was chosen for
-// it.
+// request measures the turn by the semantic conventions of HTTP and, if a path was chosen, of generative AI.
 func (m *Metrics) request(r *record.Turn) {
 	failure, ours := failureOf(r)
-	if !ours && failure != clientGone { // a request that there is no answer to
+	if !ours && failure != clientGone { // the client asked for something impossible
 		failure = ""
 	}
-	m.httpDuration.record(r.Took, attrMethod.String(methodPost), attrRoute.String(r.API.Path()), attrStatusCode.Int(r.End.Status), attrScheme.String(schemeHTTP), failed(failure))
+	m.httpDuration.record(r.Took, attrMethod.String(methodPost), attrRoute.String(r.API.Path()), attrStatusCode.Int(r.End.Status), attrScheme.String(schemeHTTP), failureLabel(failure))
 	if r.Path.Way == "" {
 		return
 	}
 	labels := func(last attribute.KeyValue) []attribute.KeyValue {
 		return []attribute.KeyValue{attrOperation.String(operation(r.API)), attrProvider.String(providerVLLM), attrModel.String(cmp.Or(r.ModelShown(), other)), last}
 	}
-	m.genAIDuration.record(r.Took, labels(failed(failure))...)
+	m.genAIDuration.record(r.Took, labels(failureLabel(failure))...)
 	if r.TTFT > 0 {
-		m.genAIFirst.record(r.TTFT, labels(failed(""))...)
+		m.genAIFirst.record(r.TTFT, labels(failureLabel(""))...)
 		if n := r.Answer.CompletionTokens; n > 1 {
-			m.genAIPerOutToken.record((r.Took-r.TTFT)/time.Duration(n-1), labels(failed(""))...)
+			m.genAIPerOutToken.record((r.Took-r.TTFT)/time.Duration(n-1), labels(failureLabel(""))...)
 		}
 	}
 	if n := r.Answer.PromptTokens; n >= 0 {

@@ -11,7 +11,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 )
 
-// Buckets of times, in seconds. Turns may wait for minutes, so all of them reach five minutes.
+// All buckets are in seconds and reach five minutes, because turns may wait for minutes.
 func longTimes() []float64 {
 	return []float64{0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 80, 160, 300}
 }
@@ -20,7 +20,7 @@ func shortTimes() []float64 {
 	return []float64{0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300}
 }
 
-// Units in the notation of UCUM. Text in braces is no part of the name that Prometheus sees.
+// Units are in UCUM. Prometheus omits text in braces from names.
 const (
 	seconds       = "s"
 	turnUnit      = "{turn}"
@@ -33,9 +33,8 @@ const (
 	dimensionless = "{1}"
 )
 
-// instruments are the instruments for ended turns. These sums hold: turns over all labels, and so sources, is the number of turns that have
-// ended; turns with outcome "hit" are follow-ups; tickets with the result "yes" is the number of answers that
-// left a ticket; hitTTFT and hitTTFTWithout have the same turns.
+// instruments measure ended turns. These sums hold: turns and sources, over all labels, count the ended turns; turns with outcome "hit" are
+// follow-ups; tickets with result "yes" count the answers that left a ticket; hitTTFT and hitTTFTWithout have the same turns.
 type instruments struct {
 	turns, sources, prompts, offered, read, confirmed, tickets, retries *counter
 	saved                                                               metric.Float64Counter
@@ -45,10 +44,9 @@ type instruments struct {
 
 	httpDuration                                *times
 	genAIFirst, genAIDuration, genAIPerOutToken *times
-	genAIUsage                                  metric.Int64Histogram // its labels are among those of genAIDuration
+	genAIUsage                                  metric.Int64Histogram // its labels are among genAIDuration's
 }
 
-// counter is a counter of events or tokens.
 type counter struct {
 	to metric.Int64Counter
 	labels[metric.AddOption]
@@ -58,7 +56,6 @@ func (c *counter) add(n int, by ...attribute.KeyValue) {
 	c.to.Add(context.Background(), int64(n), c.get(by)...)
 }
 
-// times is a histogram of times.
 type times struct {
 	to metric.Float64Histogram
 	labels[metric.RecordOption]
@@ -68,24 +65,21 @@ func (t *times) record(took time.Duration, by ...attribute.KeyValue) {
 	t.to.Record(context.Background(), took.Seconds(), t.get(by)...)
 }
 
-// other stands for a value outside of a bounded set, and for values beyond the bound of a set.
+// other stands for a value outside a closed set, or beyond the bound of a set.
 const other = "other"
 
-// maxLabels bounds the combinations of label values of one instrument. A fleet of a thousand instances has a thousand for each way in which its
-// legs end. Names of pods that come and go stay until the process ends.
+// maxLabels bounds the label combinations of one instrument. A fleet of a thousand instances has a thousand for each way in which its legs end.
+// Names of pods that come and go stay until the process ends.
 const maxLabels = 4096
 
-// labelSet are the labels of a measurement. Those without a name are none.
 type labelSet [5]attribute.KeyValue
 
-// labels makes the options of each combination of label values once, and keeps them.
 type labels[Option any] struct {
 	mu   sync.RWMutex // guards the rest
 	made map[labelSet][]Option
 	rest labelSet // stands for all combinations beyond the bound
 }
 
-// get returns the options of a combination.
 func (l *labels[Option]) get(by []attribute.KeyValue) []Option {
 	var key labelSet
 	copy(key[:], by)
@@ -111,7 +105,6 @@ func (l *labels[Option]) get(by []attribute.KeyValue) []Option {
 	return made
 }
 
-// others returns the labels with values that stand for all others.
 func (s labelSet) others() labelSet {
 	for i := range s {
 		switch s[i].Value.Type() {
@@ -126,7 +119,6 @@ func (s labelSet) others() labelSet {
 	return s
 }
 
-// maker makes instruments, and collects the errors.
 type maker struct {
 	meter metric.Meter
 	errs  []error
@@ -153,27 +145,27 @@ func (m *maker) times(name, what string, bounds []float64) *times {
 func newInstruments(meter metric.Meter) (instruments, error) {
 	m := &maker{meter: meter}
 	i := instruments{
-		turns:     m.counter("carryover.turns", turnUnit, "Turns that have ended, by what they reused of their conversation, and why nothing or to no gain."),
-		sources:   m.counter("carryover.turns.id_source", turnUnit, "Turns that have ended, by where their conversation's id was found and whether they reused something."),
-		prompts:   m.counter("carryover.prompt.tokens", tokenUnit, "Prompt tokens of turns; of follow-ups, carryover_reuse_tokens_read_total is the part that prefill was spared."),
-		offered:   m.counter("carryover.reuse.tokens.offered", tokenUnit, "Tokens of tickets that prefill was told to read, and, of proof engine, those of what was handed back that it found."),
-		read:      m.counter("carryover.reuse.tokens.read", tokenUnit, "Prompt tokens that prefill did not compute because of what was reused: beyond what it had of the prompt by itself."),
-		confirmed: m.counter("carryover.reuse.tokens.confirmed", tokenUnit, "Prompt tokens that engines say they took from caches: prefill of turns with a ticket, decode of all whose usage tells."),
-		tickets:   m.counter("carryover.tickets", turnUnit, "Answers by whether they left a ticket, and why not."),
+		turns:     m.counter("carryover.turns", turnUnit, "Turns that have ended, by outcome of reuse and the reason for a miss or an empty hit."),
+		sources:   m.counter("carryover.turns.id_source", turnUnit, "Turns that have ended, by source of the conversation's id and outcome of reuse."),
+		prompts:   m.counter("carryover.prompt.tokens", tokenUnit, "Prompt tokens of turns. In follow-ups, prefill saved carryover_reuse_tokens_read_total of them."),
+		offered:   m.counter("carryover.reuse.tokens.offered", tokenUnit, "Tokens of tickets that prefill was told to read; with proof engine, handed-back tokens that it found."),
+		read:      m.counter("carryover.reuse.tokens.read", tokenUnit, "Prompt tokens that prefill did not compute because of reuse, beyond what its own cache had."),
+		confirmed: m.counter("carryover.reuse.tokens.confirmed", tokenUnit, "Prompt tokens that engines report as cached: prefill for turns with a ticket, decode for all turns with usage."),
+		tickets:   m.counter("carryover.tickets", turnUnit, "Answers, by whether they left a ticket or why not."),
 		retries:   m.counter("carryover.retries", turnUnit, "Further attempts of turns."),
 		saved: kept[metric.Float64Counter](m)(meter.Float64Counter("carryover.prefill.saved", metric.WithUnit(seconds),
-			metric.WithDescription("Time that prefill would have computed for the tokens that it did not because of what was reused, at its learnt speed."))),
+			metric.WithDescription("Time that prefill saved by reuse, at its learnt speed."))),
 		ttft:    m.times("carryover.turn.ttft", "Time until the first byte of streams.", longTimes()),
-		whole:   m.times("carryover.turn.answer", "Time until whole answers: those of no stream, and streams that are made of one.", longTimes()),
+		whole:   m.times("carryover.turn.answer", "Time until whole answers: without a stream, or streams made of one.", longTimes()),
 		hitTTFT: m.times("carryover.reuse.ttft", "Time until the first byte of streams that are hits.", longTimes()),
 		hitTTFTWithout: m.times("carryover.reuse.ttft.without",
-			"The same turns without reuse: their times and what prefill would have computed longer, at its learnt speed.", longTimes()),
-		queue: m.times("carryover.turn.queue", "Time that turns waited for a place.", shortTimes()),
-		leg:   m.times("carryover.leg.duration", "Time until a leg was answered, of a decode leg until its headers, or failed.", longTimes()),
+			"The same turns without reuse: their times plus what prefill saved, at its learnt speed.", longTimes()),
+		queue: m.times("carryover.turn.queue", "Time that turns waited for a slot.", shortTimes()),
+		leg:   m.times("carryover.leg.duration", "Time until a leg was answered (decode: until its headers) or failed.", longTimes()),
 		store: m.times("carryover.store.operation.duration", "Time of operations on the ticket store.", shortTimes()),
 
 		httpDuration: m.times("http.server.request.duration", "Duration of HTTP requests for answers of models.", longTimes()),
-		// Buckets from the semantic conventions of gen_ai, continued to five minutes if they end earlier.
+		// Buckets follow the conventions of gen_ai, continued to five minutes if they end earlier.
 		genAIFirst: m.times("gen_ai.server.time_to_first_token", "Time to the first token of an answer.",
 			[]float64{0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 30, 100, 300}),
 		genAIDuration: m.times("gen_ai.server.request.duration", "Duration of a request for an answer of a model.",

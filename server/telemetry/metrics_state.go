@@ -17,18 +17,19 @@ import (
 	"carryover/upstream/fleet"
 )
 
-// State is the state that is read whenever metrics are collected.
+// State is read whenever metrics are collected.
 type State struct {
 	Fleet *fleet.Fleet
 	Store *Store
-	// Server returns the server, nil while there is none yet.
+	// Server returns nil until there is a server.
 	Server func() *server.Server
-	// Redis returns server.RedisUp if Redis answers, or another word. It is nil if tickets are stored in this process.
+	// Redis returns server.RedisUp if Redis answers, else another word. It is nil if tickets are stored in this
+	// process.
 	Redis   func() string
 	Version string
 }
 
-// Watch registers the state to be read whenever metrics are collected. Nothing is reported about instances that were removed.
+// Watch reads the state whenever metrics are collected. It reports nothing about removed instances.
 func (m *Metrics) Watch(state State) error {
 	o := &observables{maker: maker{meter: m.meter}}
 	reads := []func(metric.Observer){o.fleet(state), o.server(state), o.program(state)}
@@ -47,13 +48,11 @@ func (m *Metrics) Watch(state State) error {
 	return nil
 }
 
-// observables makes instruments that are read on collection, and collects the errors.
 type observables struct {
 	maker
 	all []metric.Observable
 }
 
-// observe writes a value of an instrument to what collects.
 type observe func(to metric.Observer, n int, by ...attribute.KeyValue)
 
 func (o *observables) observing(instrument metric.Int64Observable) observe {
@@ -71,16 +70,15 @@ func (o *observables) counter(name, unit, what string) observe {
 	return o.observing(kept[metric.Int64ObservableCounter](&o.maker)(o.meter.Int64ObservableCounter(name, metric.WithUnit(unit), metric.WithDescription(what))))
 }
 
-// fleet makes what is known of instances.
 func (o *observables) fleet(state State) func(metric.Observer) {
-	is := o.gauge("carryover.instance.state", instanceUnit, "1 for the state that an instance is in.")
+	is := o.gauge("carryover.instance.state", instanceUnit, "1 for an instance's present state.")
 	inFlight := o.gauge("carryover.instance.in_flight", requestUnit, "Attempts of this replica on an instance.")
-	waiting := o.gauge("carryover.instance.waiting", requestUnit, "Requests that wait at an instance, as it told last.")
+	waiting := o.gauge("carryover.instance.waiting", requestUnit, "Requests that wait at an instance at its last reading.")
 	usage := kept[metric.Float64ObservableGauge](&o.maker)(o.meter.Float64ObservableGauge("carryover.instance.kv_usage",
-		metric.WithUnit(ratioUnit), metric.WithDescription("Share of an instance's KV cache that is in use, as it told last.")))
+		metric.WithUnit(ratioUnit), metric.WithDescription("Used share of an instance's KV cache at its last reading.")))
 	o.all = append(o.all, usage)
 	pinned := o.gauge("carryover.pinned.tokens", tokenUnit, "Tokens of a decode instance's KV cache that this replica's tickets and answers pin, until they are read, released or expired.")
-	cache := o.gauge("carryover.kv_cache.tokens", tokenUnit, "Tokens that an instance's KV cache holds.")
+	cache := o.gauge("carryover.kv_cache.tokens", tokenUnit, "Size of an instance's KV cache in tokens.")
 	budget := o.gauge("carryover.pinned_budget.tokens", tokenUnit, "Tokens of a decode instance's KV cache that tickets may pin.")
 	return func(to metric.Observer) {
 		owner := state.Server()
@@ -105,7 +103,7 @@ func (o *observables) fleet(state State) func(metric.Observer) {
 			}
 		}
 		for _, e := range state.Fleet.Draining() {
-			observe(e) // first: another of its name may have taken its place
+			observe(e) // first, because another engine of its name may have replaced it
 		}
 		for _, role := range []upstream.Role{upstream.RolePrefill, upstream.RoleDecode} {
 			for _, e := range state.Fleet.Engines(role) {
@@ -115,21 +113,21 @@ func (o *observables) fleet(state State) func(metric.Observer) {
 	}
 }
 
-// server makes what the server counts, and its state. Legs of hand-backs belong to no turn, so no turn counts them.
+// server reports counts and state of the server. Legs of hand-backs belong to no turn, so no turn counts them.
 func (o *observables) server(state State) func(metric.Observer) {
-	releases := o.counter("carryover.releases", ticketUnit, "Releases of tickets that nobody used, by the leg that carried them: one of a turn, or of our own.")
-	stranded := o.counter("carryover.stranded_handovers", requestUnit, "Hand-overs of prefill that no leg to decode has taken: their blocks wait for their lease to end.")
+	releases := o.counter("carryover.releases", ticketUnit, "Releases of unused tickets, by the leg that carried them: a turn's, or our own.")
+	stranded := o.counter("carryover.stranded_handovers", requestUnit, "Hand-overs that no decode leg has taken; their blocks wait for the end of their lease.")
 	quarantines := o.counter("carryover.quarantines", instanceUnit, "Incarnations of prefill instances that this replica has quarantined.")
-	shed := o.counter("carryover.connections.shed", "{connection}", "Idle connections of clients that made room for others.")
-	queue := o.gauge("carryover.queue.length", turnUnit, "Turns that wait: for a place of the server, or for an instance.")
-	open := o.gauge("carryover.open.turns", turnUnit, "Turns that have their place.")
+	shed := o.counter("carryover.connections.shed", "{connection}", "Idle client connections that were closed for others.")
+	queue := o.gauge("carryover.queue.length", turnUnit, "Turns that wait for a slot of the server, or for an instance.")
+	open := o.gauge("carryover.open.turns", turnUnit, "Turns that have their slot.")
 	active := o.observing(kept[metric.Int64ObservableUpDownCounter](&o.maker)(o.meter.Int64ObservableUpDownCounter("http.server.active_requests",
-		metric.WithUnit(requestUnit), metric.WithDescription("Requests for answers of models that have a place or wait for one."))))
-	tickets := o.gauge("carryover.tickets.held", ticketUnit, "Tickets of this replica's making in the store, as far as it knows.")
-	ended := o.counter("carryover.hand_backs", ticketUnit, "Tickets that were taken in order to hand their KV back to prefill, by what came of it.")
-	due := o.gauge("carryover.hand_back.waiting", ticketUnit, "Tickets that no turn is waited for any more, and that wait for their leg.")
-	used := o.gauge("carryover.hand_back.memory", byteUnit, "Memory that the ids of tickets take which may be handed back.")
-	choices := o.counter("carryover.ticket.choices", ticketUnit, "Choices for tickets at the ends of their answers: a turn may use it for a while, or it is handed back or released at once.")
+		metric.WithUnit(requestUnit), metric.WithDescription("Requests for answers of models that have a slot or wait for one."))))
+	tickets := o.gauge("carryover.tickets.held", ticketUnit, "Tickets in the store that this replica made, as far as it knows.")
+	ended := o.counter("carryover.hand_backs", ticketUnit, "Tickets taken to hand their KV back to prefill, by outcome.")
+	due := o.gauge("carryover.hand_back.waiting", ticketUnit, "Tickets that wait for the leg that hands them back.")
+	used := o.gauge("carryover.hand_back.memory", byteUnit, "Memory of the token ids of tickets that may be handed back.")
+	choices := o.counter("carryover.ticket.choices", ticketUnit, "Choices for new tickets: keep it for a turn, hand it back, or release it immediately.")
 	return func(to metric.Observer) {
 		owner := state.Server()
 		if owner == nil {
@@ -161,10 +159,9 @@ func (o *observables) server(state State) func(metric.Observer) {
 	}
 }
 
-// program makes what is known of the store and of the program.
 func (o *observables) program(state State) func(metric.Observer) {
-	conversations := o.gauge("carryover.store.conversations", "{conversation}", "Conversations in the ticket store; with Redis those of all replicas, counted every ten seconds.")
-	displaced := o.counter("carryover.store.displaced_tickets", ticketUnit, "Tickets that the store gave back because another took their place.")
+	conversations := o.gauge("carryover.store.conversations", "{conversation}", "Conversations in the ticket store; with Redis, of all replicas, counted every ten seconds.")
+	displaced := o.counter("carryover.store.displaced_tickets", ticketUnit, "Tickets that the store displaced by others.")
 	build := o.gauge("carryover.build_info", dimensionless, "1, with the version of the program.")
 	var redis observe
 	if state.Redis != nil {
@@ -188,7 +185,7 @@ func (o *observables) program(state State) func(metric.Observer) {
 type Store struct {
 	server.Store
 	metrics   *Metrics
-	displaced atomic.Int64 // tickets that a put has displaced
+	displaced atomic.Int64
 }
 
 // Store returns the store with its operations measured.

@@ -16,16 +16,15 @@ import (
 	"carryover/upstream/body"
 )
 
-// Spans returns an observer that makes the spans of a turn: one for the server, and under it one for each step and for each leg of each
-// attempt, with the ids that the legs were sent with. A turn whose trace is not recorded has no spans. The tracer's provider must have
-// PresetIDs.
+// Spans returns an observer that makes a server span for each recorded turn, and below it one per step and one per leg, with the ids
+// that the legs carried. The tracer's provider must use PresetIDs.
 func Spans(tracer trace.Tracer) record.Observer {
 	s := &spans{tracer}
 	return s.observe
 }
 
-// Sample returns what the tracer's sampler decides for a turn. It asks by a span that never ends, and so is not exported: turns begin long
-// before their spans are made.
+// Sample returns the decision of the tracer's sampler for a turn. It starts a span that never ends and is not exported, because turns
+// begin long before their spans are made.
 func Sample(tracer trace.Tracer) record.Sample {
 	return func(client record.Trace) bool {
 		_, span := tracer.Start(preset(clientContext(&client), client.ID, client.Span), "sample")
@@ -59,7 +58,6 @@ func (s *spans) observe(r *record.Turn) {
 	turn.End(trace.WithTimestamp(r.Began.Add(r.Took)))
 }
 
-// clientContext returns a context with the client's span as the parent, if the client has sent one.
 func clientContext(t *record.Trace) context.Context {
 	if t.Parent == [8]byte{} {
 		return context.Background()
@@ -74,7 +72,6 @@ func clientContext(t *record.Trace) context.Context {
 	}))
 }
 
-// sharedAttributes returns the attributes that the turn and its legs share.
 func sharedAttributes(r *record.Turn) []attribute.KeyValue {
 	attrs := []attribute.KeyValue{attrMethod.String(methodPost), attrOperation.String(operation(r.API)), attrProvider.String(providerVLLM)}
 	if r.Model != "" && !r.Unserved {
@@ -83,7 +80,6 @@ func sharedAttributes(r *record.Turn) []attribute.KeyValue {
 	return attrs
 }
 
-// turnAttributes returns the attributes of the turn's result.
 func turnAttributes(r *record.Turn) []attribute.KeyValue {
 	attrs := []attribute.KeyValue{
 		attrRoute.String(r.API.Path()), attribute.String("url.path", r.API.Path()), attrScheme.String(schemeHTTP), attribute.Int("carryover.retries", r.Retries),
@@ -124,7 +120,6 @@ func turnAttributes(r *record.Turn) []attribute.KeyValue {
 	return append(attrs, reuseAttributes(&r.Reuse)...)
 }
 
-// reuseAttributes returns what was reused, or why nothing was.
 func reuseAttributes(u *record.Reuse) []attribute.KeyValue {
 	outcome, reason := u.Outcome()
 	attrs := []attribute.KeyValue{attribute.String("carryover.reuse.outcome", outcome)}
@@ -134,7 +129,7 @@ func reuseAttributes(u *record.Reuse) []attribute.KeyValue {
 	if outcome == record.Hit {
 		attrs = append(attrs,
 			attribute.String("carryover.reuse.proof", u.Proof), attribute.Int("carryover.reuse.tokens_offered", u.Offered),
-			attribute.Int("carryover.reuse.tokens_read", u.Read), attribute.Float64("carryover.reuse.saved", u.Saved.Seconds()), // of prefill's time
+			attribute.Int("carryover.reuse.tokens_read", u.Read), attribute.Float64("carryover.reuse.saved", u.Saved.Seconds()),
 		)
 	}
 	if (outcome == record.Hit || outcome == record.Prefix) && u.Cached >= 0 {
@@ -143,7 +138,6 @@ func reuseAttributes(u *record.Reuse) []attribute.KeyValue {
 	return attrs
 }
 
-// step makes the span of a step.
 func (s *spans) step(under context.Context, r *record.Turn, step *record.Step) {
 	name := step.Name
 	attrs := []attribute.KeyValue{attrAttempt.Int(step.Attempt)}
@@ -165,10 +159,8 @@ func (s *spans) step(under context.Context, r *record.Turn, step *record.Step) {
 	span.End(trace.WithTimestamp(step.Began.Add(step.Took)))
 }
 
-// firstEvent names the span event at which the answer of a decode leg begins.
 const firstEvent = "first event"
 
-// leg makes the span of a leg.
 func (s *spans) leg(under context.Context, r *record.Turn, leg *record.Leg, shared []attribute.KeyValue) {
 	role := leg.Role.String()
 	_, span := s.tracer.Start(preset(under, r.Trace.ID, leg.Span), role+" leg", trace.WithSpanKind(trace.SpanKindClient), trace.WithTimestamp(leg.Began),
@@ -193,7 +185,6 @@ func (s *spans) leg(under context.Context, r *record.Turn, leg *record.Leg, shar
 	span.End(trace.WithTimestamp(leg.Began.Add(leg.Whole)))
 }
 
-// presetKey is the context key of the ids for the next span.
 type presetKey struct{}
 
 type presetIDs struct {
@@ -201,13 +192,12 @@ type presetIDs struct {
 	span  trace.SpanID
 }
 
-// preset returns a context under which the next span gets these ids.
 func preset(ctx context.Context, id [16]byte, span [8]byte) context.Context {
 	return context.WithValue(ctx, presetKey{}, presetIDs{id, span})
 }
 
-// PresetIDs is the generator of ids for the tracer's provider. OpenTelemetry's API gives a span its id when it is started, and by then our
-// ids have already been sent to engines: each span is started under a context that has its ids.
+// PresetIDs gives spans the ids from their context. OpenTelemetry gives a span its id when it starts, but engines have already got our ids
+// by then.
 type PresetIDs struct{}
 
 // NewIDs implements the SDK's IDGenerator.
@@ -222,14 +212,13 @@ func (g PresetIDs) NewSpanID(ctx context.Context, _ trace.TraceID) trace.SpanID 
 	return span
 }
 
-// Failures for which no other package has a word.
 const (
 	clientGone = "client_gone"
 	errorOther = "_OTHER" // the word of the conventions for any other error
 )
 
 // failureOf returns how a turn failed, "" if it did not, and whether the deployment is at fault and not the client. Spans and metrics use
-// the same word: the code of the error that the client got.
+// the code of the error that the client got.
 func failureOf(r *record.Turn) (kind string, ours bool) {
 	switch {
 	case r.ClientLeft():
@@ -242,7 +231,6 @@ func failureOf(r *record.Turn) (kind string, ours bool) {
 	return "", false
 }
 
-// failureOfLeg returns how a leg failed, in a word of package upstream, "" if it did not fail.
 func failureOfLeg(err error) string {
 	var leg *upstream.LegError
 	switch {
@@ -254,7 +242,7 @@ func failureOfLeg(err error) string {
 	return errorOther
 }
 
-// Attributes of OpenTelemetry's conventions: HTTP is stable, gen_ai in development (repository semantic-conventions-genai, 2026-11).
+// HTTP's conventions are stable, gen_ai's in development (repository semantic-conventions-genai, 2026-11).
 const (
 	attrErrorType  = attribute.Key("error.type")
 	attrMethod     = attribute.Key("http.request.method")
@@ -268,7 +256,6 @@ const (
 	attrTokenType = attribute.Key("gen_ai.token.type")
 )
 
-// Values of those attributes.
 const (
 	methodPost   = "POST"
 	schemeHTTP   = "http" // TLS ends before the program
@@ -283,7 +270,6 @@ func operation(api body.API) string {
 	return "chat"
 }
 
-// Attributes of our own.
 const (
 	attrAttempt = attribute.Key("carryover.attempt") // 0 for the first
 	attrStored  = attribute.Key("carryover.stored")  // yes, or why the answer left no ticket

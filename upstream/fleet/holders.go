@@ -8,23 +8,22 @@ import (
 	"carryover/upstream"
 )
 
-// Holders are the decode engines that may hold blocks of tickets: those in the fleet, and those that have departed: they were removed from it
-// within the lifetime of blocks. The process of such an engine may run on and keep the blocks of our tickets pinned until they are read,
-// released or expired. The fleet remembers it so that these blocks can be released, and so that it is the same engine if its instance comes
-// back. It is safe for concurrent use.
+// Holders are the decode engines that may hold blocks of tickets: the fleet's, and departed ones. A departed engine was removed less than a
+// block's lifetime ago; its process may still pin blocks. The fleet keeps it to release these blocks, and to get the same engine back with
+// its instance. Holders is safe for concurrent use.
 type Holders struct {
 	fleet    *Fleet
-	departed []*Engine // the one that was removed first comes first; the lock of the Fleet guards it
+	departed []*Engine // the first removed first; guarded by Fleet.mu
 }
 
-// All returns the engines, those of the fleet first.
+// All returns the engines, the fleet's first.
 func (h *Holders) All() []*Engine {
 	h.fleet.mu.Lock()
 	defer h.fleet.mu.Unlock()
 	return append(slices.Clip(h.fleet.Engines(upstream.RoleDecode)), h.departed...)
 }
 
-// Find returns the incarnation with that id of a decode engine called name; nil if none matches. It sends nothing.
+// Find returns an incarnation of a decode engine by name and id, nil if there is none. It sends nothing.
 func (h *Holders) Find(name, incarnation string) *Incarnation {
 	for _, e := range h.All() {
 		if e.Name == name {
@@ -36,13 +35,13 @@ func (h *Holders) Find(name, incarnation string) *Incarnation {
 	return nil
 }
 
-// maxDeparted bounds the removed decode engines that are remembered. Beyond it the oldest is forgotten.
+// Beyond maxDeparted the oldest is forgotten.
 const maxDeparted = 64
 
-// unsetKVTTL is vLLM's default of decoder_kv_blocks_ttl.
+// vLLM's default of decoder_kv_blocks_ttl.
 const unsetKVTTL = 8 * time.Minute
 
-// depart remembers a removed engine if it may pin blocks of ours, and reports whether it does. It needs f.mu.
+// depart remembers a removed engine if it may pin blocks, and reports whether it does. It needs f.mu.
 func (f *Fleet) depart(e *Engine) bool {
 	if e.Role != upstream.RoleDecode || !e.lastKnown().Known() {
 		return false
@@ -52,13 +51,13 @@ func (f *Fleet) depart(e *Engine) bool {
 	return true
 }
 
-// stays sets until when an engine that gets no turn from now on may pin blocks. It needs f.mu.
+// stays needs f.mu.
 func (f *Fleet) stays(e *Engine) {
 	e.until = f.Now().Add(cmp.Or(max(e.Instance().KVTTL, 0), unsetKVTTL))
 }
 
-// forget drops what other engines and the prefix index know of engines that are gone, and of departed ones whose last block has expired or
-// that are too many. It needs f.mu.
+// forget drops what other engines and the prefix index know of engines that are gone, and of departed engines that are expired or too
+// many. It needs f.mu.
 func (f *Fleet) forget(gone []*Engine) {
 	now, h := f.Now(), f.Holders
 	h.departed = slices.DeleteFunc(h.departed, func(e *Engine) bool {
@@ -88,5 +87,5 @@ func (f *Fleet) forget(gone []*Engine) {
 	}
 }
 
-// Leaves reports whether the engine is going out of service: an operator drains it, or it was removed.
+// Leaves reports whether the engine goes out of service: drained by an operator, or removed.
 func (e *Engine) Leaves() bool { return e.gone.Load() || e.Health.Drains() }

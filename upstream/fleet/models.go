@@ -14,26 +14,25 @@ import (
 	"carryover/upstream/fleet/facts"
 )
 
-// Lists of models are read at each new incarnation, then every half minute, so that adapters loaded meanwhile appear.
+// Models are listed for each new incarnation, then every half minute, so that adapters loaded meanwhile appear.
 const (
 	modelsEvery   = 30 * time.Second
-	modelListWait = 2 * time.Second // for one list; vLLM answers from its API server, without queueing behind requests
+	modelListWait = 2 * time.Second // per list; vLLM answers from its API server, without queueing behind requests
 )
 
-// listing is what is known of an engine's models. A list outlives its incarnation until the next one
-// is read, because a restarted engine mostly serves the same models. The engine's lock guards it.
+// listing is the engine's list of models. It outlives its incarnation until the next is read, because a restarted
+// engine mostly serves the same models. Engine.mu guards it.
 type listing struct {
-	list        []facts.Model // nil if none is known: the engine may serve any model
-	incarnation string        // the engine's incarnation at that time, "" if it was not known
+	list        []facts.Model // nil if unknown: the engine may serve any model
+	incarnation string        // at that time, "" if unknown
 	asked       time.Time     // when the last reading began, zero if there was none
-	under       chan struct{} // closed when the reading under way is over, nil if there is none
+	under       chan struct{} // closed when the reading under way ends, nil if there is none
 }
 
-// modelSet is the set of model ids of a list. Engines with equal lists share one set, so that a pick looks its model
-// up once and not in a thousand lists.
+// modelSet holds the ids of a list. Engines with equal lists share one set, so that a pick looks its model up once and
+// not in a thousand lists.
 type modelSet map[string]struct{}
 
-// serves reports whether the model is in the set.
 func (m *modelSet) serves(model string) bool {
 	if m == nil || model == "" {
 		return true
@@ -42,7 +41,6 @@ func (m *modelSet) serves(model string) bool {
 	return serves
 }
 
-// shared returns the set of the models' ids: that of another engine if one has an equal one. Their order does not matter.
 func (f *Fleet) shared(models []facts.Model) *modelSet {
 	set := modelSet{}
 	for _, m := range models {
@@ -56,7 +54,6 @@ func (f *Fleet) shared(models []facts.Model) *modelSet {
 	return &set
 }
 
-// followModels starts to read the engine's list of models when that is due. It does not wait for the result.
 func (e *Engine) followModels(ctx context.Context) {
 	incarnation := e.Last().ID()
 	e.mu.Lock()
@@ -68,7 +65,6 @@ func (e *Engine) followModels(ctx context.Context) {
 	}
 }
 
-// listModels starts to read the engine's list of models, unless a reading is under way.
 func (e *Engine) listModels(ctx context.Context) (over <-chan struct{}) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -86,19 +82,19 @@ func (e *Engine) listModels(ctx context.Context) (over <-chan struct{}) {
 			}
 			e.mu.Lock()
 			defer e.mu.Unlock()
-			if told { // without an answer, what was known before stays
+			if told { // without an answer, the last list stays
 				l.list, l.incarnation = list, incarnation
 				e.served.Store(set)
 			}
-			close(l.under) // whoever waits reads what was stored without a lock
+			close(l.under) // waiters read what was stored without a lock
 			l.under = nil
 		}()
 	}
 	return l.under
 }
 
-// readModels fetches the list with our own key. told is false if the engine gave no answer, or a temporary refusal; the list is nil if its answer
-// is no usable one.
+// readModels fetches the list with our own key. told is false if there was no answer or a temporary refusal; the list is nil if the answer is
+// unusable.
 func (e *Engine) readModels(ctx context.Context) (models []facts.Model, told bool) {
 	defer func() {
 		if recover() != nil { // a defect in reading an answer must not end the process
@@ -117,7 +113,6 @@ func (e *Engine) readModels(ctx context.Context) (models []facts.Model, told boo
 	return models, true
 }
 
-// awaitModels returns what Models returns when a reading that is under way is over.
 func (e *Engine) awaitModels(ctx context.Context) []facts.Model {
 	e.mu.Lock()
 	under := e.models.under
@@ -128,27 +123,26 @@ func (e *Engine) awaitModels(ctx context.Context) []facts.Model {
 	return e.Models()
 }
 
-// Models returns the models that the engine serves, nil while no list is known. The list is not to be changed.
+// Models returns the models that the engine serves, nil if unknown. Callers must not change the list.
 func (e *Engine) Models() []facts.Model {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.models.list
 }
 
-// MayServe reports whether the engine serves a model of that name, or has not told which it serves.
+// MayServe reports whether the engine serves the model or has listed none.
 func (e *Engine) MayServe(model string) bool { return e.served.Load().serves(model) }
 
 const (
 	modelsAgain  = 5 * time.Second // between the beginnings of two refreshes, whatever clients ask for
-	modelsAtOnce = 16              // lists that a refresh reads at the same time
+	modelsAtOnce = 16              // lists that a refresh reads at once
 	refreshLimit = 5 * time.Second
 
-	triesOfClient = 16 // models that no list shows, asked for by one client within modelsAgain; the name of a turn counts once for each role
+	triesOfClient = 16 // unlisted models per client within modelsAgain; a turn's model counts once for each role
 	triesOfAll    = 8 * triesOfClient
 	maxTriedName  = 256
 )
 
-// try is a model that no list of the role shows, and that an engine was asked for nevertheless.
 type try struct {
 	client, model string
 	role          upstream.Role
@@ -156,19 +150,19 @@ type try struct {
 	refused       bool
 }
 
-// Catalogue is which models the engines of a fleet serve. It is safe for concurrent use.
+// Catalogue knows which models the fleet serves. It is safe for concurrent use.
 type Catalogue struct {
 	fleet    *Fleet
-	listWait time.Duration // for one list
+	listWait time.Duration
 
-	mu    sync.Mutex    // guards the rest; it is the innermost lock
+	mu    sync.Mutex    // guards the rest; the innermost lock
 	begun time.Time     // when the last refresh began
-	under chan struct{} // closed when the refresh under way is over, nil if there is none
-	tries []try         // of the last modelsAgain
+	under chan struct{} // closed when the refresh under way ends, nil if there is none
+	tries []try         // within the last modelsAgain
 }
 
-// Models returns the models of the engines that answer, each once, as the first engine that lists it describes it:
-// decode engines first, in configured order. Engines without a known list add nothing.
+// Models returns each model of the engines that answer once, as the first list describes it: decode engines first, in
+// configured order.
 func (c *Catalogue) Models() (all []facts.Model) {
 	seen := map[string]bool{}
 	for e := range c.fleet.members.Load().all {
@@ -185,11 +179,11 @@ func (c *Catalogue) Models() (all []facts.Model) {
 	return all
 }
 
-// Serves reports whether an engine is known to serve a model of that name. It locks no engine.
+// Serves reports whether an engine is known to serve the model. It locks no engine.
 func (c *Catalogue) Serves(model string) bool {
 	var same *modelSet
 	for e := range c.fleet.members.Load().all {
-		if models := e.served.Load(); models != same { // the same list as the engine before, mostly
+		if models := e.served.Load(); models != same { // mostly the list of the engine before
 			if same = models; models != nil && models.serves(model) {
 				return true
 			}
@@ -199,8 +193,8 @@ func (c *Catalogue) Serves(model string) bool {
 }
 
 // Refresh reads the lists of all engines that answer, unless a refresh began less than five seconds ago. It returns when
-// the refresh is over, after five seconds, or when ctx ends. Callers call it when a pick returns upstream.ErrNoModel,
-// before they refuse the turn: an adapter may have been loaded since.
+// that is over, after five seconds, or when ctx ends. Callers use it after upstream.ErrNoModel, before they refuse the
+// turn: an adapter may have been loaded since.
 func (c *Catalogue) Refresh(ctx context.Context) {
 	c.mu.Lock()
 	if now := c.fleet.Now(); c.under == nil && (c.begun.IsZero() || upstream.Elapsed(c.begun, now) >= modelsAgain) {
@@ -214,8 +208,8 @@ func (c *Catalogue) Refresh(ctx context.Context) {
 	}
 }
 
-// MayTry reports whether an engine of the role may be asked for a model that no list of them shows, because engines load some adapters when
-// they are first asked for. It is false for five seconds after engines have refused the model, and for a client that asks for too many names.
+// MayTry reports whether a client's turn may ask an engine for a model that no list shows, because some engines load adapters on the first
+// request. It is false for five seconds after a refusal of the model, and for a client that has asked for too many names.
 func (c *Catalogue) MayTry(client string, role upstream.Role, model string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -237,7 +231,7 @@ func (c *Catalogue) MayTry(client string, role upstream.Role, model string) bool
 	return true
 }
 
-// Refused notes that an engine of the role has refused a client's request because of its model.
+// Refused records that an engine of the role refused a client's model.
 func (c *Catalogue) Refused(client string, role upstream.Role, model string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -6,15 +6,14 @@ import (
 	"carryover/upstream/fleet/pairs"
 )
 
-// pair is a pair of a prefill incarnation.
 type pair struct {
 	decode *Incarnation
 	*pairs.State
 }
 
-// PairWith returns what is known of this prefill incarnation and a decode incarnation; nil unless both are known. A
-// prefill incarnation has one pair for each decode engine: the pair with a new decode incarnation replaces the one
-// before. If either incarnation has ended, the returned state is the caller's alone.
+// PairWith returns the state of this prefill incarnation with a decode incarnation, nil unless both are known. There is
+// one pair per decode engine: a new decode incarnation replaces the old one's pair. If either has ended, only the
+// caller has the returned state.
 func (i *Incarnation) PairWith(decode *Incarnation) *pairs.State {
 	if !i.Known() || !decode.Known() {
 		return nil
@@ -22,7 +21,7 @@ func (i *Incarnation) PairWith(decode *Incarnation) *pairs.State {
 	return i.pairWith(decode)
 }
 
-// pairWith is PairWith also where an incarnation is not known: for as long as that is so.
+// pairWith is PairWith for unknown incarnations, too.
 func (i *Incarnation) pairWith(decode *Incarnation) *pairs.State {
 	f := i.engine.fleet
 	i.mu.Lock()
@@ -30,8 +29,7 @@ func (i *Incarnation) pairWith(decode *Incarnation) *pairs.State {
 	if p := i.pairs[decode.engine]; p.decode == decode {
 		return p.State
 	}
-	// Over is asked under the lock that unpair takes. An engine is marked as forgotten before it is
-	// unpaired, so that no pair is left behind.
+	// unpair takes the same lock, and an engine is forgotten before it is unpaired, so no pair is left behind.
 	if decode.Over() || i.Over() {
 		return pairs.Over(f.facts.Now)
 	}
@@ -43,8 +41,7 @@ func (i *Incarnation) pairWith(decode *Incarnation) *pairs.State {
 	return made
 }
 
-// StatusWith returns what Begin would return for this prefill incarnation with a decode incarnation, and begins
-// nothing.
+// StatusWith returns what Begin of the pair would return, and begins nothing.
 func (i *Incarnation) StatusWith(decode *Incarnation) pairs.Status {
 	if !i.Known() || !decode.Known() {
 		return pairs.NoReuse
@@ -55,7 +52,6 @@ func (i *Incarnation) StatusWith(decode *Incarnation) pairs.Status {
 	return pairs.Trial
 }
 
-// known returns the state of a pair that the incarnation has, nil if it has none.
 func (i *Incarnation) known(decode *Incarnation) *pairs.State {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -65,7 +61,6 @@ func (i *Incarnation) known(decode *Incarnation) *pairs.State {
 	return nil
 }
 
-// unpair drops the pairs with engines that are gone.
 func (i *Incarnation) unpair(gone []*Engine) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -77,8 +72,7 @@ func (i *Incarnation) unpair(gone []*Engine) {
 	}
 }
 
-// retry ends the stops of this prefill incarnation's pairs with the changed engine; of all its pairs if its own engine
-// has changed.
+// retry ends the stops of the pairs with the changed engine, or of all pairs if it is this incarnation's own engine.
 func (i *Incarnation) retry(changed *Engine) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -92,12 +86,11 @@ func (i *Incarnation) retry(changed *Engine) {
 	}
 }
 
-// A decode instance that can't load what prefill hands over says nothing of why: prefill's side channel may be out of its
-// reach, or out of everybody's. So each pair has its own strikes, and a prefill incarnation has strikes of its own, which
-// count while different decode engines fail one after the other.
+// A failed load of KV does not tell its cause: decode alone may not reach prefill's side channel, or nobody may. So each
+// pair counts its strikes, and a prefill incarnation counts strikes that different decode engines give it in a row.
 
-// BeginLoad asks for permission to hand KV of this prefill incarnation over to a decode incarnation. A caller that is
-// the trial of one that was left alone must call EndLoad. Unlike a ticket a hand-over needs no known incarnation.
+// BeginLoad asks whether this prefill incarnation may hand KV over to a decode incarnation. The caller of a trial must
+// call EndLoad. Unlike a ticket, a hand-over needs no known incarnation.
 func (i *Incarnation) BeginLoad(decode *Incarnation) (ok, trial bool) {
 	if i.engine.fleet.stops.Load() == 0 {
 		return true, false
@@ -114,8 +107,8 @@ func (i *Incarnation) BeginLoad(decode *Incarnation) (ok, trial bool) {
 	return ok, ok && (own == pairs.Trial || all == pairs.Trial)
 }
 
-// EndLoad reports how a hand-over to a decode incarnation ended, as [pairs.State.EndLoad]. all is whether several decode
-// engines have failed, so that this prefill incarnation is left alone and not only the pair.
+// EndLoad reports how a hand-over ended, as [pairs.State.EndLoad]. all means that several decode engines have failed, so
+// the whole prefill incarnation is stopped and not only the pair.
 func (i *Incarnation) EndLoad(decode *Incarnation, outcome pairs.Outcome) (pause time.Duration, all, resumed bool) {
 	pause, resumed = i.pairWith(decode).EndLoad(outcome)
 	if i.blames(decode.engine, outcome) {
@@ -125,8 +118,8 @@ func (i *Incarnation) EndLoad(decode *Incarnation, outcome pairs.Outcome) (pause
 	return pause, all, resumed
 }
 
-// blames reports whether an outcome counts for the prefill incarnation: a failure does behind one of another decode
-// engine, and while the incarnation is tried again.
+// blames reports whether an outcome counts for the whole prefill incarnation: a failure counts if another decode engine
+// failed before it, or during the incarnation's trial.
 func (i *Incarnation) blames(decode *Engine, outcome pairs.Outcome) bool {
 	_, apart := i.loads.Apart()
 	i.mu.Lock()
@@ -143,7 +136,7 @@ func (i *Incarnation) blames(decode *Engine, outcome pairs.Outcome) bool {
 	return true
 }
 
-// ApartFrom reports whether BeginLoad would refuse a hand-over to a decode incarnation.
+// ApartFrom reports whether BeginLoad would refuse.
 func (i *Incarnation) ApartFrom(decode *Incarnation) bool {
 	_, all := i.loads.Apart()
 	_, apart := i.known(decode).Apart()

@@ -12,31 +12,31 @@ import (
 // Hint is what a pick knows of a turn.
 type Hint struct {
 	Key              string    // equal for all turns of a conversation, "" for none
-	Holds            []Holding // decode engines that hold the conversation's KV
-	PrefixHints      []Holding // prefill engines that the conversation was handed back to
+	Holds            []Holding // of decode engines, for the conversation's tickets
+	PrefixHints      []Holding // of prefill engines, after hand-backs
 	Model            string    // only engines that may serve it are picked; "" allows all
-	AllowQuarantined bool      // quarantined engines may be picked too
-	// Tokens is how many prompt tokens prefill is expected to compute if none is in its prefix cache.
+	AllowQuarantined bool      // for prefill
+	// Tokens is what prefill is expected to compute with an empty prefix cache.
 	Tokens int
-	// Chain has one hash for each piece of the prompt's beginning, over all text up to the piece's end.
+	// Chain has one hash per piece of the prompt's beginning, over all text up to the piece's end.
 	Chain []uint64
 }
 
-// Holding says that an incarnation of an engine holds KV of so many tokens of the conversation: of decode for a ticket, of prefill in its
-// prefix cache since a hand-back, unless it was evicted.
+// Holding is KV of the conversation in an incarnation: a ticket's in decode, or a hand-back's in prefill's prefix cache, unless it was
+// evicted.
 type Holding struct {
-	Instance, Incarnation string // the instance's name, and the incarnation's id
+	Instance, Incarnation string // name; id
 	Tokens                int
 }
 
-// SetPolicies replaces the policies that pick the instances of the two roles.
+// SetPolicies replaces the policies of both roles.
 func (f *Fleet) SetPolicies(prefill, decode upstream.Policy) {
 	f.picking.mu.Lock()
 	defer f.picking.mu.Unlock()
 	f.picking.prefill, f.picking.decode = prefill, decode
 }
 
-// SetMaxInFlight sets how many attempts an engine may run at once; 0 means no limit.
+// SetMaxInFlight bounds the attempts per engine; 0 means no limit.
 func (f *Fleet) SetMaxInFlight(n int) {
 	f.picking.mu.Lock()
 	f.picking.most = n
@@ -44,9 +44,8 @@ func (f *Fleet) SetMaxInFlight(n int) {
 	f.freed()
 }
 
-// OnFreed sets the function that is called whenever an engine may have become free: an attempt ended, an engine
-// answers again, or the limit or the set of engines changed. freed is called on any goroutine, without a lock, and
-// must not block. It replaces the function that was set before.
+// OnFreed replaces the function that is called when an engine may have become free: an attempt ended, an engine answers
+// again, or the limit or the set of engines changed. It is called on any goroutine, without a lock, and must not block.
 func (f *Fleet) OnFreed(freed func()) { f.onFreed.Store(&freed) }
 
 func (f *Fleet) freed() {
@@ -55,28 +54,26 @@ func (f *Fleet) freed() {
 	}
 }
 
-// Pick picks an engine of the role and counts the turn as in flight there, with the tokens that it has to compute,
-// until done is called, once; for prefill, done belongs to the end of its leg.
+// Pick picks an engine of the role, and counts the turn and its tokens there until done is called, once. For prefill, done belongs to
+// the end of its leg.
 //
-// Pick never picks engines for which exclude returns true (nil excludes none), engines that have as many attempts as they may,
-// engines that are known not to serve the model, and quarantined ones unless the hint allows them. It picks engines to
-// be avoided only if no other is left, and engines that are down only after these, so that an engine which only seems
-// to be down delays no turn.
+// Pick skips engines for which exclude returns true (nil excludes none; exclude must not pick), full ones, those known not to serve the model,
+// and quarantined ones unless the hint allows them. It picks engines to be avoided only if no other is left, and engines that are down after
+// these: an engine that only seems down delays no turn.
 //
-// Errors: upstream.ErrNoModel if all engines of the role, excluded or not, are known not to serve the model;
-// upstream.ErrBusy if all that are left have as many as they may; upstream.ErrNoInstance if none is left otherwise.
-// exclude must not pick.
+// Errors: upstream.ErrNoModel if all engines of the role, excluded or not, are known not to serve the model; upstream.ErrBusy if all that are
+// left are full; otherwise upstream.ErrNoInstance.
 //
-// Picks are made one after another, under one lock. If a policy panics, one turn fails and the lock is still released. A pick among a
-// thousand engines takes less than 20 µs and allocates only done.
+// One lock serialises picks. If a policy panics, one turn fails and the lock is released. A pick among a thousand engines takes less
+// than 20 µs and allocates only done.
 func (f *Fleet) Pick(role upstream.Role, hint Hint, exclude func(*Engine) bool) (_ *Engine, done func(), _ error) {
 	picked, tokens, number, err := f.choose(role, &hint, exclude, true)
 	if err != nil {
 		return nil, nil, err
 	}
 	if role == upstream.RolePrefill && len(hint.Chain) > 0 {
-		// Recorded before it is computed: of prompts that begin alike and arrive together, one is computed and the
-		// others find it.
+		// Recorded before it is computed: of prompts with one beginning that arrive together, prefill computes one and
+		// the others find it.
 		if last := picked.last.Load(); last.Known() {
 			last.computed.Record(hint.Chain)
 		}
@@ -93,7 +90,6 @@ func (f *Fleet) Choose(role upstream.Role, hint Hint, exclude func(*Engine) bool
 	return picked, err
 }
 
-// choose picks one of the engines. If it is to begin an attempt there, it returns the attempt's number and tokens.
 func (f *Fleet) choose(role upstream.Role, hint *Hint, exclude func(*Engine) bool, begin bool) (picked *Engine, tokens int, number uint64, _ error) {
 	p, engines := &f.picking, f.Engines(role)
 	p.mu.Lock()
@@ -133,7 +129,7 @@ func (f *Fleet) choose(role upstream.Role, hint *Hint, exclude func(*Engine) boo
 	picked = p.engines[at]
 	if begin {
 		if role == upstream.RolePrefill {
-			// Tokens that were handed back to it do not count; otherwise it would look busy with them, and another conversation's next turn
+			// Tokens that were handed back to the engine do not count: it would look busy with them, and another conversation's next turn
 			// would avoid it.
 			tokens -= int(p.prompt.spares(float64(p.candidates[at].Holds)))
 		}
@@ -142,8 +138,8 @@ func (f *Fleet) choose(role upstream.Role, hint *Hint, exclude func(*Engine) boo
 	return picked, tokens, number, nil
 }
 
-// holds marks the decode candidates whose incarnation holds KV of the conversation. Its branches share their beginning, so the
-// longest one counts.
+// holds marks the decode candidates that hold KV of the conversation. Branches share their beginning, so the longest one
+// counts.
 func (p *picking) holds(named map[string]*Engine, holds []Holding) {
 	for i := range holds {
 		if e := named[holds[i].Instance]; e != nil && e.place.Round == p.round && holds[i].on(e.last.Load()) {
@@ -153,15 +149,13 @@ func (p *picking) holds(named map[string]*Engine, holds []Holding) {
 	}
 }
 
-// on reports whether that incarnation is the one which holds the KV.
 func (h *Holding) on(i *Incarnation) bool { return i.Known() && i.id == h.Incarnation }
 
-// handedBack marks the prefill candidates that the conversation was handed back to, and subtracts what they need not compute
-// from their delay.
+// handedBack marks the prefill candidates that the conversation was handed back to, and shortens their delay.
 //
-// After a hand-back, the conversation's KV is in the prefix cache of one prefill incarnation, with the tokens that
-// decode generated. It counts like a beginning of the prompt that the incarnation has computed (package prefixindex), even where the prompt is
-// too short for a chain. It is only a hint: engines evict what they like, and policies may pass over an engine that is too busy.
+// The KV in the prefix cache includes the tokens that decode generated. It counts like a computed beginning of the prompt (package
+// prefixindex), even if the prompt is too short for a chain. It is only a hint: engines evict what they like, and policies may avoid a busy
+// engine.
 func (f *Fleet) handedBack(named map[string]*Engine, hint *Hint) {
 	p, prompt := &f.picking, &f.picking.prompt
 	for i := range hint.PrefixHints {
@@ -176,8 +170,8 @@ func (f *Fleet) handedBack(named map[string]*Engine, hint *Hint) {
 		}
 		c := &p.candidates[e.place.At]
 		c.Holds = max(c.Holds, note.Tokens)
-		// A piece that has only begun counts: what was handed back extends beyond the last prompt, so it wins over an engine that has only
-		// that prompt.
+		// A piece that has only begun counts: a hand-back extends beyond the last prompt, so it wins over an engine that has only that
+		// prompt.
 		pieces := int(math.Ceil(filled))
 		if pieces <= c.Prefix { // the incarnation has computed all of it itself
 			continue
@@ -190,7 +184,6 @@ func (f *Fleet) handedBack(named map[string]*Engine, hint *Hint) {
 	}
 }
 
-// prompt is how much there is to compute of a turn's prompt, in tokens.
 type prompt struct {
 	ours, whole float64 // what prefill computes; that plus what it reads from decode
 	perPiece    float64 // tokens per piece of the chain
@@ -214,6 +207,5 @@ func measure(hint *Hint) (p prompt) {
 	return p
 }
 
-// spares returns how many tokens fewer an engine computes that has so many tokens in its prefix cache. It always computes
-// at least one.
+// spares returns how many tokens an engine need not compute if its prefix cache has this many. It always computes one.
 func (p *prompt) spares(cached float64) float64 { return max(p.ours-max(p.whole-cached, 1), 0) }

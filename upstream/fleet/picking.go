@@ -10,49 +10,45 @@ import (
 	"carryover/upstream/fleet/prefixindex"
 )
 
-// picking is the pick that is made now, and the space that picks share. Its lists are kept between picks and dropped when the engines change,
-// so that they refer to no engine that is gone.
+// picking is the current pick, and space that picks reuse. A change of the engines drops its lists, so that they refer to no engine that is
+// gone.
 type picking struct {
 	mu              sync.Mutex // guards the rest, and the place of each engine. Lock order: Fleet, picking, Engine
 	prefill, decode upstream.Policy
-	most            int // how many attempts an engine may run at once; 0 means no limit
+	most            int // attempts per engine; 0 means no limit
 
-	clock      time.Duration // when it is made, since the fleet was
-	round      uint64        // number of the pick, which the places of engines remember
+	clock      time.Duration // start of the pick, since the fleet was made
+	round      uint64        // number of the pick, for the places of engines
 	candidates []upstream.Candidate
-	engines    []*Engine      // the engine of each candidate, by index
-	busy       bool           // an engine was left out because it has as many attempts as it may
+	engines    []*Engine      // of each candidate, by index
+	busy       bool           // an engine was left out because it is full
 	holders    []*Incarnation // decode incarnations that hold the conversation, filled if pairs are stopped
-	prompt     prompt         // of the turn, for prefill
-	mean       float64        // the speed of candidates without one of their own: the mean of the others, 0 if there is none
+	prompt     prompt
+	mean       float64 // mean of the known speeds of candidates, 0 if none is known
 }
 
-// drop drops the references to engines that were removed. All picks that have not seen that they are removed are over
-// when it returns.
+// When drop returns, every pick that may still use a removed engine is over.
 func (p *picking) drop() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.candidates, p.engines, p.holders = nil, nil, nil
 }
 
-// level says which engines a pick considers.
 type level int
 
 const (
-	together  level = iota // decode engines that are up and read the KV of prefill
+	together  level = iota // decode engines that are up and read KV of some prefill engine
 	preferred              // engines that are up
 	answering              // engines that answer connections
-	whatever               // all engines but those that are silent
+	whatever               // all but silent engines
 )
 
-// admits reports whether an engine may be picked at this level.
 func (l level) admits(e *Engine, now time.Duration) bool {
 	return (e.Health.Up(now) || l == whatever || l == answering && e.Health.Answers(now)) && !e.Health.Silent(now)
 }
 
-// gather makes the admitted engines candidates. Prefill candidates have as delay how many nanoseconds prefill is expected to take for the
-// tokens queued before this turn and for this turn's. An engine without a known speed gets the mean of the others; if no speed is known, all
-// delays are 0.
+// gather makes the admitted engines candidates. A prefill candidate's delay is the expected time, in nanoseconds, for the tokens queued
+// before this turn and for its own. An engine without a known speed gets the mean of the others; if none is known, all delays are 0.
 func (p *picking) gather(role upstream.Role, engines []*Engine, hint *Hint, exclude func(*Engine) bool, choosy level) {
 	p.round++
 	if cap(p.candidates) < len(engines) {
@@ -68,7 +64,7 @@ func (p *picking) gather(role upstream.Role, engines []*Engine, hint *Hint, excl
 			exclude != nil && exclude(e) || e.gone.Load() {
 			continue
 		}
-		if models := e.served.Load(); models != same { // the same list as the engine before, mostly
+		if models := e.served.Load(); models != same { // mostly the list of the engine before
 			same, serves = models, models.serves(hint.Model)
 		}
 		if !serves {
@@ -81,7 +77,7 @@ func (p *picking) gather(role upstream.Role, engines []*Engine, hint *Hint, excl
 		}
 		e.place = prefixindex.Place{At: int32(n), Round: p.round}
 		p.engines = append(p.engines, e)
-		// The fields are set in place: to build a candidate and copy it takes four times as long.
+		// The fields are set in place: copying a candidate takes four times as long.
 		c := &p.candidates[n]
 		c.Instance, c.InFlight = e.Instance(), inFlight
 		c.Others, c.Waiting, c.KVUsage = 0, 0, 0
@@ -108,13 +104,11 @@ func (p *picking) gather(role upstream.Role, engines []*Engine, hint *Hint, excl
 	}
 }
 
-// speed returns the nanoseconds per token that were assumed for a candidate.
 func (p *picking) speed(e *Engine) float64 {
 	return cmp.Or(e.Speed.PerToken(p.clock), p.mean)
 }
 
-// Credit tells the policy that an engine, if it is a candidate, need not compute so many pieces. It is called by the
-// prefix index.
+// Credit marks a candidate that need not compute some pieces. The prefix index calls it.
 func (p *picking) Credit(place *prefixindex.Place, pieces int) {
 	if place.Round != p.round {
 		return
@@ -127,13 +121,13 @@ func (p *picking) Credit(place *prefixindex.Place, pieces int) {
 	}
 }
 
-// Each pick asks of each candidate whether all pairs of an incarnation are stopped, and there may be a million pairs.
-// So each incarnation counts its stopped pairs, and the fleet counts all. While the fleet's count is 0, which is
-// nearly always, picks ask nothing; they look at the pairs of an incarnation only if it has such pairs. A pair
-// whose stop is over stays counted until it answers or is dropped, so the counts are upper bounds.
+// Each pick asks whether all pairs of a candidate are stopped, and there may be a million pairs. So each incarnation
+// and the fleet count stopped pairs. While the fleet's count is 0, which is nearly always, picks skip the question;
+// else they look only at pairs of incarnations that have stopped ones. A pair whose stop is over still counts until it
+// answers or is dropped, so the counts are upper bounds.
 
-// markStopped marks the decode candidates whose pairs with all prefill engines are stopped, or the prefill candidates whose pairs with all
-// incarnations are that hold KV of the conversation. A candidate without pairs is not marked. It needs the lock of picks.
+// markStopped marks decode candidates whose pairs with all prefill engines are stopped, or prefill candidates whose pairs with all holders
+// of the conversation are stopped. It does not mark a candidate without pairs. It needs picking.mu.
 func (f *Fleet) markStopped(role upstream.Role, hint *Hint) {
 	p, members := &f.picking, f.members.Load()
 	p.holders = p.holders[:0]
@@ -161,7 +155,6 @@ func (f *Fleet) markStopped(role upstream.Role, hint *Hint) {
 	clear(p.holders)
 }
 
-// reads reports whether any prefill engine hands over to a decode engine.
 func (f *Fleet) reads(decode *Engine) bool {
 	prefills, last := f.Engines(upstream.RolePrefill), decode.Last()
 	return int(f.stops.Load()) < len(prefills) ||

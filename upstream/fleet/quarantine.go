@@ -2,25 +2,25 @@ package fleet
 
 import "slices"
 
-// quarantine is the quarantine of an engine that is gone: discovery may lose an instance for a moment and then find
-// the same incarnation again.
+// quarantine belongs to an engine that is gone: discovery may lose an instance for a moment and then find the same
+// incarnation.
 type quarantine struct {
 	location
 	incarnation *string
 }
 
-// maxAway bounds the quarantines of engines that are gone. Beyond it the oldest is dropped.
+// Beyond maxAway the oldest is dropped.
 const maxAway = 64
 
-// Quarantine records that this prefill incarnation has computed other token ids than it was sent. Its prefix cache
-// then holds KV of other tokens under the right hashes, and serves it to every request that begins with these tokens,
-// until the engine is restarted. The quarantine outlasts the engine's absence from the fleet.
+// Quarantine records that this prefill incarnation computed other token ids than it got. Its prefix cache then has KV
+// of other tokens under the right hashes, and serves it to every prompt that begins with them until the engine
+// restarts. The quarantine survives the engine's absence from the fleet.
 func (i *Incarnation) Quarantine() {
 	e, f, id := i.engine, i.engine.fleet, i.id
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	e.quarantined.Store(&id)
-	if e.gone.Load() { // it was removed after the leg that found this had begun
+	if e.gone.Load() { // removed after the leg that found this had begun
 		f.outlasts(e, f.Engines(e.Role))
 	}
 }
@@ -31,8 +31,8 @@ func (i *Incarnation) Quarantined() bool {
 	return quarantined != nil && *quarantined == i.id
 }
 
-// Quarantined reports whether no prefill leg may go to the engine. While the engine's incarnation is not known, any
-// incarnation that was ever quarantined counts, because two processes may answer behind one address.
+// Quarantined reports whether no prefill leg may go to the engine. While its incarnation is unknown, an earlier
+// quarantine of any incarnation counts, because two processes may answer at one address.
 func (e *Engine) Quarantined() bool {
 	if e.quarantined.Load() == nil { // the cheap test first: picks ask each candidate
 		return false
@@ -41,8 +41,8 @@ func (e *Engine) Quarantined() bool {
 	return !incarnation.Known() || incarnation.Quarantined()
 }
 
-// outlasts hands the quarantine of an engine that is gone to the engine at its location among those that stay, or remembers it until there is
-// one. An incarnation that is not known would not be found again. It needs f.mu.
+// outlasts gives the quarantine of a removed engine to the engine at its location, or keeps it until there is one. A quarantine of an unknown
+// incarnation is dropped, because nothing could match it. It needs f.mu.
 func (f *Fleet) outlasts(gone *Engine, stay []*Engine) {
 	incarnation := gone.quarantined.Load()
 	if *incarnation == "" {
@@ -61,7 +61,7 @@ func (f *Fleet) outlasts(gone *Engine, stay []*Engine) {
 	f.away = append(f.away, quarantine{gone.location, incarnation})
 }
 
-// returns gives a new engine the quarantine that was remembered for its location. It needs f.mu.
+// returns needs f.mu.
 func (f *Fleet) returns(e *Engine) {
 	f.away = slices.DeleteFunc(f.away, func(b quarantine) bool {
 		if b.location == e.location {

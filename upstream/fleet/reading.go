@@ -13,41 +13,40 @@ import (
 	"carryover/upstream/fleet/facts"
 )
 
-// readFor is how long a reading counts, on both clocks. A ticket is used only while its engine is known to be alive;
-// an older reading is repeated first.
+// readFor is how long a reading counts, on both clocks. A ticket is used only while its engine is known to be alive.
 const readFor = 5 * time.Second
 
-// readings are what requests for /metrics have shown of an engine: which incarnation it runs. A reading that brings another incarnation ends
-// the one before. All callers that ask while a reading is under way wait for it. The engine's lock guards them.
+// readings are what /metrics has shown: which incarnation the engine runs. Another id ends the incarnation before. All callers wait for a
+// reading that is under way. Engine.mu guards them.
 //
-// prometheus_client's process collector exports the start time. It runs in vLLM's API server, which ends when its
-// engine does. With several API servers in one instance (--api-server-count, by default as many as data-parallel
-// ranks) vLLM leaves this collector out (v1/metrics/prometheus.py), and the incarnation is not known.
+// prometheus_client's process collector exports the start time. It runs in vLLM's API server, which ends with its engine. With several API
+// servers (--api-server-count, by default the number of data-parallel ranks) vLLM leaves the collector out (v1/metrics/prometheus.py), and
+// the incarnation is unknown.
 type readings struct {
-	known      *Incarnation     // the incarnation that was read last, nil before the first
-	blank      *Incarnation     // stands for any incarnation whose id is not known; nil until asked for
-	read       time.Time        // when the reading that set the known incarnation began, zero if it counts no more
-	witness    upstream.Witness // shows that the process which answered that reading still runs
-	doubted    bool             // a connection was refused or has ended since then
-	asleep     bool             // the engine slept at the last reading that found an incarnation
-	slept      time.Time        // when the last reading that found the engine asleep began
-	missed     time.Time        // when the last reading that found no incarnation began
-	unanswered bool             // the last reading had no answer at all
-	under      chan struct{}    // closed when the reading under way is over, nil if there is none
+	known      *Incarnation     // the last one read, nil before the first
+	blank      *Incarnation     // stands for any unknown incarnation; nil until needed
+	read       time.Time        // when the reading of known began, zero if it no longer counts
+	witness    upstream.Witness // shows that the process of that reading still runs
+	doubted    bool             // a connection was refused or has ended since
+	asleep     bool             // at the last reading with an incarnation
+	slept      time.Time        // when the last reading of a sleeping engine began
+	missed     time.Time        // when the last reading without an incarnation began
+	unanswered bool
+	under      chan struct{} // closed when the reading under way ends, nil if there is none
 }
 
 // Current returns the engine's incarnation by a reading of the last five seconds, or by a new one. A reading counts
-// only while its process is known to run ([upstream.Witness]): not from before the engine last refused or ended a
-// connection, for which Current checks idle connections, and not from before a moment at which no connection to the
-// engine was open. So a restarted engine is not mistaken for the one before, even under the same engine id. Current
-// returns an incarnation that is not known if the engine does not answer or does not tell one. That too counts for five
-// seconds, so that turns do not queue before an engine that does not answer. It is never nil.
+// only while its process is known to run ([upstream.Witness]): it ends when the engine refuses or ends a connection,
+// for which Current checks idle ones, and when no connection to the engine is open. So a restarted engine is never
+// taken for the one before, even under the same engine id. If the engine does not answer or tell one, Current returns
+// an unknown incarnation. That counts for five seconds, too, so that turns do not queue before such an engine. It is
+// never nil.
 //
-// Connections are kept for four seconds behind a request, and Run asks every four seconds, so a turn rarely waits. An
-// engine that closes the connection of each answer is read in each call.
+// Connections stay open for four seconds after a request, and Run asks every four seconds, so a turn rarely waits. An
+// engine that closes each connection is read in each call.
 func (e *Engine) Current(ctx context.Context) *Incarnation { return e.currentSince(ctx, e.fleet.Now()) }
 
-// currentSince is Current for a caller that has asked at a time: a reading that began then or later needs no witness.
+// currentSince is Current for a caller that asked at a time: a reading that began later needs no witness.
 func (e *Engine) currentSince(ctx context.Context, asked time.Time) *Incarnation {
 	s, counts, _ := e.seenSince(asked)
 	for n, again := 0, true; !counts && again && n < maxReadings; n++ {
@@ -57,14 +56,13 @@ func (e *Engine) currentSince(ctx context.Context, asked time.Time) *Incarnation
 	return s
 }
 
-// maxReadings is how many readings Current makes at most. Another follows where the connection of a leg ended during one, which counts for
-// nothing then: the answer of a turn whose incarnation is not known leaves no ticket, and nobody can release its blocks. Another follows also
-// where a reading that was under way already has left no witness.
+// maxReadings bounds the readings of one Current. A reading is repeated if a leg's connection ended meanwhile, or if it was under way already
+// and left no witness. An unknown incarnation would cost the turn its ticket, and nobody could release its blocks.
 const maxReadings = 3
 
-// Pin returns the incarnations with which an attempt begins: Current of both, which are read at the same time if they
-// have to be. Of an engine that does not answer it is the incarnation that was read last. No ticket of that one is used,
-// because it is not [Incarnation.Alive]; but the attempt may go to another engine, whose answer leaves a ticket.
+// Pin returns the incarnations of a new attempt: Current of both engines, read in parallel if necessary. For an engine
+// that does not answer it is the last one read. No ticket of that one is used, because it is not [Incarnation.Alive];
+// but the attempt may go to another engine, whose answer leaves a ticket.
 func Pin(ctx context.Context, prefill, decode *Engine) (p, d *Incarnation) {
 	asked := decode.fleet.Now()
 	d, counts, _ := decode.seenSince(asked)
@@ -89,9 +87,8 @@ func (e *Engine) pinned(ctx context.Context, asked time.Time) *Incarnation {
 	return e.unknown()
 }
 
-// Fresh returns the engine's incarnation by a reading of the last five seconds, whether or not a connection was open
-// since, and sends nothing. No ticket is used by it. Without such a reading it returns an incarnation that is not known.
-// It is never nil.
+// Fresh returns the incarnation of a reading of the last five seconds, witness or not, else an unknown one, never nil.
+// It sends nothing. No ticket is used by it.
 func (e *Engine) Fresh() *Incarnation {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -99,9 +96,8 @@ func (e *Engine) Fresh() *Incarnation {
 	return s
 }
 
-// Last returns the incarnation that was read last, however long ago, and sends nothing. It is for uses that do no harm
-// if the engine has restarted since. It returns an incarnation that is not known if nothing was read since a
-// connection was refused, or if the last answer told none. It is never nil.
+// Last returns the last incarnation read, however old, for uses that a restart does not harm. It is unknown if nothing
+// was read since a refused connection, or if the last answer told none; never nil. It sends nothing.
 func (e *Engine) Last() *Incarnation {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -111,9 +107,9 @@ func (e *Engine) Last() *Incarnation {
 	return e.unknown()
 }
 
-// Holder returns the incarnation that holds what an answer of the engine will name: Last while a connection from before
-// that reading is open, else Current. So the blocks of a turn that leaves no ticket are released at the process that
-// holds them, and such a turn rarely waits.
+// Holder returns the incarnation that holds what an answer of the engine names: Last while a connection from before
+// that reading is open, else Current. So a turn without a ticket releases its blocks at the right process, and rarely
+// waits.
 func (e *Engine) Holder(ctx context.Context) *Incarnation {
 	e.mu.Lock()
 	read, witness := e.readings.read, e.readings.witness
@@ -124,8 +120,7 @@ func (e *Engine) Holder(ctx context.Context) *Incarnation {
 	return e.Current(ctx)
 }
 
-// Incarnation returns the incarnation with that id if it was read last, even if that reading counts no more; nil if
-// the engine has another one.
+// Incarnation returns the last incarnation read if it has this id, even if its reading no longer counts, else nil.
 func (e *Engine) Incarnation(id string) *Incarnation {
 	if known := e.lastKnown(); known.Known() && known.id == id {
 		return known
@@ -133,23 +128,22 @@ func (e *Engine) Incarnation(id string) *Incarnation {
 	return nil
 }
 
-// lastKnown returns the incarnation that was read last, even if that reading counts no more; nil before the first.
+// lastKnown returns the last incarnation read, even if its reading no longer counts; nil before the first.
 func (e *Engine) lastKnown() *Incarnation {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.readings.known
 }
 
-// SleptSince reports whether a reading after this moment has found the engine asleep: what it held then is gone.
+// SleptSince reports whether the engine has slept since then, by its readings: what it held is gone.
 func (e *Engine) SleptSince(at time.Time) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return at.Before(e.readings.slept)
 }
 
-// seenSince checks the idle connections and returns the incarnation that the engine still runs by its last reading.
-// counts says whether that reading counts for a caller that has asked at a time. doubted says that a connection of the
-// engine has ended since, or that the reading began before that time.
+// seenSince checks idle connections and returns the incarnation of the last reading. counts says whether that suffices
+// for a caller that asked at a time; doubted says that a connection ended since, or that the reading began earlier.
 func (e *Engine) seenSince(asked time.Time) (s *Incarnation, counts, doubted bool) {
 	e.fleet.cfg.Client.Check(e.BaseURL)
 	r := &e.readings
@@ -165,7 +159,7 @@ func (e *Engine) seenSince(asked time.Time) (s *Incarnation, counts, doubted boo
 	return e.unknown(), !r.missed.IsZero() && upstream.Elapsed(r.missed, asked) < readFor, doubted
 }
 
-// recently returns the incarnation of the last reading; counts says whether that reading still counts. It needs e.mu.
+// recently returns the incarnation of the last reading, and whether that reading counts. It needs e.mu.
 func (e *Engine) recently() (s *Incarnation, counts bool) {
 	switch r, now := &e.readings, e.fleet.Now(); {
 	case !r.read.IsZero() && !r.doubted && upstream.Elapsed(r.read, now) < readFor:
@@ -176,15 +170,14 @@ func (e *Engine) recently() (s *Incarnation, counts bool) {
 	return e.unknown(), false
 }
 
-// doubt makes the next caller that relies on the incarnation read it again. Picks use the old reading meanwhile,
-// because busy API servers close connections too.
+// doubt makes the next caller that relies on the incarnation read it again. Picks keep the old reading, because busy
+// API servers close connections, too.
 func (e *Engine) doubt() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.readings.doubted, e.readings.under = true, nil
 }
 
-// forget discards the last reading and any reading under way.
 func (e *Engine) forget() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -193,7 +186,7 @@ func (e *Engine) forget() {
 	e.load.Store(&Load{})
 }
 
-// setRead sets when the reading that set the known incarnation began, zero if it counts no more. It needs e.mu.
+// setRead needs e.mu.
 func (e *Engine) setRead(began time.Time) {
 	if e.readings.read = began; began.IsZero() {
 		e.last.Store(nil)
@@ -202,24 +195,23 @@ func (e *Engine) setRead(began time.Time) {
 	}
 }
 
-// Refresh reads the engine's /metrics, whatever is known. Called more often than every five seconds, it spares turns
-// the wait in Current. It returns when the reading is over, at ReadLimit at the latest, or when ctx ends.
+// Refresh reads /metrics. Called more often than every five seconds, it spares turns the wait in Current. It returns
+// when the reading is over, at ReadLimit at the latest, or when ctx ends.
 func (e *Engine) Refresh(ctx context.Context) { facts.Wait(ctx, e.begun(ctx)) }
 
-// begun begins a reading, or returns the one under way.
 func (e *Engine) begun(ctx context.Context) (over <-chan struct{}) {
-	e.fleet.cfg.Client.Check(e.BaseURL) // finds connections that have ended, which would else discard this reading
+	e.fleet.cfg.Client.Check(e.BaseURL) // finds connections that have ended, which would otherwise discard this reading
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.readings.under == nil {
 		e.readings.under = make(chan struct{})
-		// It goes on without the first caller, because others may wait for it.
+		// It outlives its first caller, because others may wait for it.
 		go e.run(context.WithoutCancel(ctx), e.readings.under)
 	}
 	return e.readings.under
 }
 
-// run runs a reading and stores its result, unless a connection was refused meanwhile.
+// run stores the result unless a connection was refused meanwhile.
 func (e *Engine) run(ctx context.Context, this chan struct{}) {
 	began, ours := e.fleet.Now(), e.ours()
 	ctx, cancel := context.WithTimeout(ctx, e.fleet.cfg.ReadLimit)
@@ -233,7 +225,7 @@ func (e *Engine) run(ctx context.Context, this chan struct{}) {
 		return
 	}
 	r.unanswered = errors.Is(err, errNoAnswer)
-	r.under = nil // unless a failure of this very reading has reset it already
+	r.under = nil // unless a failure of this reading has reset it already
 	if err == nil {
 		if old := e.load.Load(); !old.Read.IsZero() && told.Use.Generated > old.Generated {
 			e.Health.Worked(old.Read)
@@ -244,24 +236,21 @@ func (e *Engine) run(ctx context.Context, this chan struct{}) {
 	case err == nil && told.Incarnation != "":
 		e.become(told)
 		r.witness, r.missed, r.doubted = witness, time.Time{}, false
-		if r.asleep = told.Asleep; r.asleep { // nothing is known of what wakes, and the next caller that relies on it reads anew
+		if r.asleep = told.Asleep; r.asleep { // what wakes is unknown, so the next caller reads again
 			r.slept, began = began, time.Time{}
 		}
 		e.setRead(began)
 	case err == nil || errors.Is(err, syscall.ECONNREFUSED):
-		// Nothing answers there, or another process.
 		r.missed = began
 		e.setRead(time.Time{})
 	default:
-		// A late answer does not refute what was read a moment ago.
+		// A late answer does not refute the last reading.
 		r.missed = began
 	}
 }
 
-// ours returns how many requests of ours the engine has.
 func (e *Engine) ours() int { return int(e.inFlight.Load() + e.handBacks.Load()) }
 
-// errNoAnswer says that an engine has not begun to answer.
 var errNoAnswer = errors.New("no answer")
 
 func (e *Engine) readFacts(ctx context.Context) (told facts.Metrics, witness upstream.Witness, err error) {
@@ -289,8 +278,8 @@ func (e *Engine) readFacts(ctx context.Context) (told facts.Metrics, witness ups
 	return told, witness, err
 }
 
-// become makes a reading's incarnation the engine's. The same id is the same Incarnation, whatever was forgotten in
-// between, unless the engine sleeps: a process that wakes is another Incarnation under the same id. It needs e.mu.
+// become makes a reading's incarnation the engine's. The same id means the same Incarnation, whatever was forgotten
+// meanwhile; but a process that has slept becomes another Incarnation under the same id. It needs e.mu.
 func (e *Engine) become(told facts.Metrics) {
 	r := &e.readings
 	if r.blank != nil {
@@ -314,8 +303,7 @@ func (e *Engine) become(told facts.Metrics) {
 	r.known.PrefixCache.Told(told.Caching)
 }
 
-// unknown returns the Incarnation that stands for any whose id is not known: the same one until an id is read. It
-// needs e.mu.
+// unknown stays the same until an id is read. It needs e.mu.
 func (e *Engine) unknown() *Incarnation {
 	if e.readings.blank == nil {
 		e.readings.blank = newIncarnation(e, "")

@@ -12,23 +12,21 @@ import (
 	"carryover/upstream/fleet/health"
 )
 
-// Every engine is asked every four seconds and has two seconds to answer: vLLM answers /health and /metrics from its
-// API server, without queueing behind requests. A reading of /metrics counts for five seconds, so turns rarely wait
-// for one.
+// vLLM answers /health and /metrics from its API server, without queueing behind requests. A reading counts for five
+// seconds, so turns rarely wait for one.
 const (
 	probeEvery = 4 * time.Second
 	probeLimit = 2 * time.Second
 )
 
-// Run keeps the health and the incarnations of all engines up to date, and starts the probe of each new incarnation.
-// It asks all engines at once, every four seconds, and new engines as soon as they come, until ctx ends. It returns
-// nil when its last lesson has ended, too.
+// Run keeps health and incarnations of all engines up to date, and probes new incarnations. It asks all engines at once
+// every four seconds, and new ones immediately, until ctx ends. It returns nil after the last lesson.
 func (f *Fleet) Run(ctx context.Context) error {
 	tick := time.NewTicker(f.every)
 	defer tick.Stop()
 	defer f.lessons.Wait()
 	select {
-	case <-f.came: // the engines of the first round have been asked
+	case <-f.came: // after the first round
 	default:
 	}
 	f.probeAll(ctx)
@@ -50,7 +48,6 @@ func (f *Fleet) Run(ctx context.Context) error {
 	}
 }
 
-// probe asks engines for their health, and follows those that are healthy.
 func probe(ctx context.Context, engines []*Engine) {
 	var group sync.WaitGroup
 	for _, e := range engines {
@@ -76,7 +73,7 @@ func (f *Fleet) probeAll(ctx context.Context) {
 	f.eject(upstream.RoleDecode)
 }
 
-// eject ejects the engines of a role that are slower than the others. Those that are quarantined count as out.
+// Quarantined engines count as out.
 func (f *Fleet) eject(role upstream.Role) {
 	engines := f.Engines(role)
 	members := make([]health.Member, len(engines))
@@ -86,8 +83,8 @@ func (f *Fleet) eject(role upstream.Role) {
 	health.Eject(members)
 }
 
-// follow reads the engine's incarnation and starts to find out what it can do, without waiting for the result: a busy
-// engine must not delay the others.
+// follow reads the incarnation and starts to find out what it can do, without waiting: a busy engine must not delay the
+// others.
 func (e *Engine) follow(ctx context.Context) {
 	e.Refresh(ctx)
 	if ctx.Err() == nil {
@@ -107,13 +104,12 @@ func (e *Engine) healthy(ctx context.Context) (healthy bool) {
 	}()
 	ctx, cancel := context.WithTimeout(ctx, probeLimit)
 	defer cancel()
-	// The body of the answer does not matter.
 	status, _, err := e.fleet.cfg.Client.Fetch(ctx, e.Instance(), "/health", "", 4096)
 	return status == http.StatusOK && (err == nil || errors.Is(err, upstream.ErrAnswerTooLarge))
 }
 
-// teach teaches an incarnation of prefill the common shapes of requests, beside the rounds. What is left when the engine
-// gets work is taught after a later round: an engine that is busy for long learns its shapes from turns.
+// teach starts to teach a prefill incarnation the common shapes of requests. A later round teaches what is left when the
+// engine gets work; a busy engine learns from turns.
 func (e *Engine) teach(ctx context.Context, s *Incarnation) {
 	if !e.fleet.cfg.TeachShapes || e.Role != upstream.RolePrefill || !e.idle(s) {
 		return
@@ -130,8 +126,8 @@ func (e *Engine) teach(ctx context.Context, s *Incarnation) {
 	})
 }
 
-// idle reports whether a request of ours would delay no turn: the engine runs this incarnation, is up, has no attempt of
-// ours, and had no requests that waited at its last reading.
+// idle reports whether a request of ours delays no turn: the engine runs this incarnation, is up, and has no attempt of
+// ours and no waiting request.
 func (e *Engine) idle(s *Incarnation) bool {
 	return s.latest() && !e.gone.Load() && e.Health.Usable() && !e.Quarantined() && e.ours() == 0 && e.load.Load().Waiting == 0
 }

@@ -10,10 +10,10 @@ import (
 	"carryover/upstream/fleet/health"
 )
 
-// Set replaces the set of instances. An instance with the same name, role, address and rank keeps its Engine, whatever
-// other settings change. An engine that is missing is removed: the fleet forgets it, except its quarantine, when its
-// last attempt has ended and, for decode, when none of its blocks can be pinned any more. An instance that comes back
-// before that gets the same Engine again. Set closes idle connections when it removes an engine.
+// Set replaces the instances. One with the same name, role, address and rank keeps its Engine, whatever else changes.
+// The fleet forgets a removed engine, except its quarantine, when its last attempt has ended and, for decode, no block
+// can be pinned any more. An instance that returns earlier gets the same Engine. Set closes idle connections when it
+// removes engines.
 func (f *Fleet) Set(instances []upstream.Instance) {
 	first, added, gone := f.replace(instances)
 	if len(gone) > 0 {
@@ -25,7 +25,6 @@ func (f *Fleet) Set(instances []upstream.Instance) {
 	f.freed()
 }
 
-// namesOf names engines for operators.
 func namesOf(engines []*Engine) string {
 	names := []string{}
 	for _, e := range engines {
@@ -34,7 +33,6 @@ func namesOf(engines []*Engine) string {
 	return cmp.Or(strings.Join(names, ", "), "none")
 }
 
-// replace does the work of Set but for telling of it, and returns the engines that have come and gone. first says that there were none.
 func (f *Fleet) replace(instances []upstream.Instance) (first bool, added, gone []*Engine) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -63,7 +61,7 @@ func (f *Fleet) replace(instances []upstream.Instance) (first bool, added, gone 
 	return first, added, gone
 }
 
-// change makes next the members of the fleet. What is remembered for added engines is theirs before a pick sees them. It needs f.mu.
+// change makes next the members. Added engines get their quarantines before a pick sees them. It needs f.mu.
 func (f *Fleet) change(next *members, added, gone []*Engine) {
 	var forgotten []*Engine
 	for _, e := range gone {
@@ -82,25 +80,24 @@ func (f *Fleet) change(next *members, added, gone []*Engine) {
 		e.gone.Store(true)
 		e.Cache.Lost()
 	}
-	f.picking.drop() // No attempt begins on an engine that is gone from here on.
+	f.picking.drop() // no attempt begins on a removed engine from here on
 	for _, e := range gone {
 		if e.inFlight.Load() > 0 {
-			f.draining = append(f.draining, e) // an engine that came back was taken from the list
+			f.draining = append(f.draining, e) // an engine that came back is no longer in the list
 		}
 	}
 	f.forget(forgotten)
 	if len(added) > 0 {
-		select { // Run asks them before its next round: until they answer they do not count as ready
+		select { // Run asks them before its next round; until they answer they are not ready
 		case f.came <- struct{}{}:
 		default:
 		}
 	}
 }
 
-// succeed returns the engine for an instance that is new to the fleet. old is the engine that had its name, nil if
-// there was none. An engine that drains or has departed is taken back when its instance returns under the same identity:
-// so a source that loses an instance for a moment loses neither what is known of it nor its tickets. If
-// another process answers at the address by now, its incarnation shows that. It needs f.mu.
+// succeed returns the engine for an instance that is new to the fleet; old had its name, or is nil. An engine that
+// drains or has departed is taken back under the same identity, so a source that loses an instance for a moment loses no
+// facts and no tickets. If another process answers by now, its incarnation shows that. It needs f.mu.
 func (f *Fleet) succeed(old *Engine, instance upstream.Instance) *Engine {
 	id := identityOf(&instance)
 	var e *Engine
@@ -124,8 +121,7 @@ func (f *Fleet) succeed(old *Engine, instance upstream.Instance) *Engine {
 	return e
 }
 
-// left forgets a removed engine when its last attempt has ended, unless a late attempt has come, or the engine is
-// back.
+// A late attempt may have begun, or the engine may be back.
 func (f *Fleet) left(e *Engine) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -135,16 +131,16 @@ func (f *Fleet) left(e *Engine) {
 	}
 }
 
-// Draining returns the engines that were removed and still have attempts in flight, the first removed first. They are
-// not picked or probed, and their tickets are not used. Each is listed until its last attempt ends.
+// Draining returns the removed engines with attempts in flight, the first removed first. They are not picked or probed,
+// and their tickets are not used.
 func (f *Fleet) Draining() []*Engine {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return slices.Clone(f.draining)
 }
 
-// configure gives the engine other settings. Its process is still the same, so the fleet keeps what it knows, except
-// what the old settings may have spoiled: stopped pairs, which a wrong kv_host causes. It needs f.mu.
+// configure changes the settings. The process is the same, so the fleet keeps its facts, except stopped pairs, which a
+// wrong kv_host causes. It needs f.mu.
 func (f *Fleet) configure(e *Engine, instance upstream.Instance) {
 	if *e.Instance() == instance {
 		return

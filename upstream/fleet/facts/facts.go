@@ -1,24 +1,21 @@
-// Package facts has what is known of one incarnation of an engine: one type for each fact, with its own lock and the
-// few methods that learn it and tell it. [All] has the facts of an incarnation; what outlasts it ([Speed], [AnswerIDs]) belongs to
-// its engine. Package fleet keeps them, the steps of turns teach and ask them.
+// Package facts has what is known of one incarnation of an engine: one type per fact, with its own lock. [All] has the facts of an
+// incarnation; [Speed] and [AnswerIDs] outlive it and belong to its engine. Package fleet keeps them; the steps of turns teach and
+// ask them. It promises:
 //
-// It promises that
-//
-//   - of an incarnation whose id is not known nothing is learnt that would need a comparison (facts.go);
-//   - what is found out by asking an engine does not depend on one client's departure, credential or model, and of each
-//     question at most one is under way (probe.go, render.go);
-//   - a render endpoint that an incarnation lacks is asked for once, and one that the fleet's render server lacks every
-//     30 seconds (render.go);
-//   - the memory of a prompt's ids serves another prompt only after the turn that asked for them has given it back
-//     (prompts.go);
-//   - a common shape of requests is known before a turn has it, by lessons that are bounded in number and size, pin
-//     nothing, and go to an engine only while it is idle (lessons.go; fleet/rounds.go says when);
-//   - what requests teach is bounded (probe.go, package account), and takes the place of no lesson (parity.go);
-//   - several samples of a metric, as of several engines or processes, must agree, or the incarnation and the block size
-//     are not known (metrics.go);
-//   - a text that breaks off, or has more than its bound, is an error and tells nothing; values that make no sense are
-//     zero, and sums don't overflow (metrics.go, modellist.go);
-//   - nothing waits for an engine while it holds a lock.
+//   - An unknown incarnation learns nothing that needs a comparison (facts.go).
+//   - A question to an engine does not depend on one client's departure, credential or model. At most one of each is under way
+//     (probe.go, render.go).
+//   - A render endpoint that an incarnation lacks is asked for once; one that the fleet's render server lacks, every 30 seconds
+//     (render.go).
+//   - The memory of a prompt's ids serves another prompt only after the turn has given it back (prompts.go).
+//   - Lessons teach common shapes of requests before a turn has them. They are bounded in number and size, pin nothing, and go
+//     only to idle engines (lessons.go; fleet/rounds.go says when).
+//   - What requests teach is bounded (probe.go, package account), and displaces no lesson (parity.go).
+//   - Several samples of a metric, as of several engines or processes, must agree, or incarnation and block size are unknown
+//     (metrics.go).
+//   - A text that is cut off or too long is an error. Meaningless values are zero, and sums don't overflow (metrics.go,
+//     modellist.go).
+//   - Nothing waits for an engine while it holds a lock.
 package facts
 
 import (
@@ -32,8 +29,8 @@ import (
 	"carryover/upstream"
 )
 
-// All is what is known of one incarnation of an engine. Each fact has an owner, which is safe for concurrent use. Of an
-// incarnation whose id is not known nothing is recorded except what needs no comparison (Silence, PrefixCache).
+// All has the facts of one incarnation. Each is safe for concurrent use. An unknown incarnation records only what needs
+// no comparison (Silence, PrefixCache).
 type All struct {
 	// Capability, Keys, Prompts and Lessons ask the engine; the others learn from answers to turns.
 	Capability  Capability
@@ -48,16 +45,14 @@ type All struct {
 
 // Engine is the engine of an incarnation, as its facts see it.
 type Engine interface {
-	// Instance returns how the engine is configured now.
 	Instance() *upstream.Instance
-	// Models returns the models that it is known to serve.
 	Models() []Model
 }
 
-// Shared is what the facts of all incarnations of a fleet have in common. Its fields are set before it is used.
+// Shared is common to the facts of all incarnations of a fleet. Its fields are set before it is used.
 type Shared struct {
 	Client   *upstream.Client
-	AskLimit time.Duration // bounds the tokenising of a short prompt
+	AskLimit time.Duration // for /tokenize of a short prompt
 	Logger   *slog.Logger
 	Now      func() time.Time
 
@@ -65,10 +60,10 @@ type Shared struct {
 	buffers       sync.Pool // of *promptBuffer
 }
 
-// Render makes a server render the prompts for all incarnations, in place of the engines.
+// Render makes one server render the prompts for all incarnations.
 func (s *Shared) Render(at *upstream.Instance) { s.fleetRenderer = &renderer{at: at} }
 
-// New returns what is known of a new incarnation: nothing. known says whether its id is known.
+// New returns the facts of a new incarnation. known says whether it has an id.
 func New(shared *Shared, engine Engine, known bool) *All {
 	a := &asker{shared: shared, engine: engine, known: known}
 	all := &All{
@@ -83,21 +78,19 @@ func New(shared *Shared, engine Engine, known bool) *All {
 	return all
 }
 
-// asker asks the engine of one incarnation.
 type asker struct {
 	shared *Shared
 	engine Engine
-	known  bool // whether the incarnation's id is known
+	known  bool // the incarnation has an id
 }
 
 func (a *asker) instance() *upstream.Instance { return a.engine.Instance() }
 
-// post sends a small JSON body to the engine.
 func (a *asker) post(ctx context.Context, path string, body []byte, authorization string) (status int, answer []byte, err error) {
 	return a.shared.Client.Post(ctx, a.instance(), path, body, authorization, nil)
 }
 
-// Finding is what is known about a yes-or-no question.
+// Finding answers a yes-or-no question.
 type Finding int
 
 // The findings.
@@ -107,7 +100,7 @@ const (
 	No
 )
 
-// Wait returns when a question is over or ctx ends.
+// Wait returns when over is closed or ctx ends.
 func Wait(ctx context.Context, over <-chan struct{}) {
 	select {
 	case <-over:
@@ -115,7 +108,6 @@ func Wait(ctx context.Context, over <-chan struct{}) {
 	}
 }
 
-// digest returns the key of a question with these parts.
 func digest(parts ...string) (key [sha256.Size]byte) {
 	var room [512]byte // enough for nearly all models and shapes
 	text := room[:0]
@@ -126,6 +118,6 @@ func digest(parts ...string) (key [sha256.Size]byte) {
 	return sha256.Sum256(text)
 }
 
-// maxLearnt bounds each map of what one incarnation has shown about clients' requests. A deployment sees dozens of
-// shapes and models.
+// maxLearnt bounds each map of what clients' requests have shown of an incarnation. A deployment sees dozens of shapes
+// and models.
 const maxLearnt = 1024

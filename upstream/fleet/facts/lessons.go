@@ -17,46 +17,45 @@ import (
 	"carryover/upstream/body"
 )
 
-// Bounds of what is taught to an incarnation. A lesson is one /tokenize and one prefill leg of about a hundred tokens.
+// A lesson is one /tokenize and one prefill leg of about a hundred tokens.
 const (
-	maxTaughtModels = 8 // of those that the engine lists first; a list may have hundreds of adapters
+	maxTaughtModels = 8 // the first ones that the engine lists; a list may have hundreds of adapters
 	lessonLimit     = 10 * time.Second
-	lessonRetry     = 30 * time.Second // after a lesson that had no proper answer
+	lessonRetry     = 30 * time.Second // after a lesson without a proper answer
 	maxFailures     = 3
 )
 
-// Lessons are how an incarnation of prefill learns the parity of common shapes before a turn needs it. Each lesson has
-// a short conversation tokenised by /tokenize and prefilled by the completion endpoint, without kv_transfer_params, so
-// that nothing stays pinned, and teaches [Parity] what a turn would teach it.
+// Lessons teach a prefill incarnation's [Parity] the common shapes before a turn needs them. A lesson sends a short
+// conversation to /tokenize and to the completion endpoint, without kv_transfer_params, so that nothing stays pinned.
 type Lessons struct {
 	*asker
 	capability *Capability
 	parity     *Parity
 	prompts    *Prompts
 
-	mu       sync.Mutex     // held while lessons are given; guards the rest
-	given    map[string]int // how many of its lessons a model has behind it
+	mu       sync.Mutex     // held while lessons run; guards the rest
+	given    map[string]int // lessons per model that are done
 	failures int
-	rests    time.Time // until when no lesson is given
+	rests    time.Time // no lesson before
 }
 
 // Taught is what lessons have shown.
 type Taught struct {
-	Equal     int      // shapes of which /tokenize is believed from now on
-	Different []string // shapes of which it is not
-	Unknown   int      // lessons that the engine refused: to a turn of the shape it would do the same
+	Equal     int      // shapes whose /tokenize is believed now
+	Different []string // shapes whose /tokenize is not
+	Unknown   int      // lessons that the engine refused, as it would a turn
 }
 
-// Teach gives the lessons that are left for these models, one after the other, with our own key. It gives none while another call does. It ends
-// early if ready returns false before a lesson, or ctx ends. After an answer that makes no sense no lesson is given for 30 s, and after three
-// for good. An engine that refuses our key, or does not report ids, is taught by turns alone.
+// Teach gives these models their remaining lessons, one after another, with our own key. It gives none while another call does. It ends early
+// if ready returns false before a lesson, or ctx ends. After a meaningless answer no lesson follows for 30 s, and after three for good. Only
+// turns teach an engine that refuses our key or reports no ids.
 func (l *Lessons) Teach(ctx context.Context, models []Model, ready func() bool) (shown Taught) {
 	if !l.known || !l.mu.TryLock() {
 		return shown
 	}
 	defer l.mu.Unlock()
 	models = models[:min(len(models), maxTaughtModels)]
-	maps.DeleteFunc(l.given, func(model string, _ int) bool { // its lessons are given again if it comes back
+	maps.DeleteFunc(l.given, func(model string, _ int) bool { // a model that comes back gets its lessons again
 		return !slices.ContainsFunc(models, func(m Model) bool { return m.ID == model })
 	})
 	switch {
@@ -97,7 +96,7 @@ var (
 	errNoModel   = errors.New("the engine does not serve the model any more")
 )
 
-// give gives one lesson. The error says that it had no proper answer. It needs l.mu.
+// give returns an error if the lesson had no proper answer. It needs l.mu.
 func (l *Lessons) give(ctx context.Context, this lesson, model string, shown *Taught) (err error) {
 	defer func() {
 		if recover() != nil { // a defect in reading an answer must not end the process
@@ -135,7 +134,6 @@ func (l *Lessons) give(ctx context.Context, this lesson, model string, shown *Ta
 	return nil
 }
 
-// prefill returns the raw list of the ids that the completion endpoint renders.
 func (l *Lessons) prefill(ctx context.Context, req *body.Request) (rendered []byte, err error) {
 	leg := req.PrefillBody(body.PrefillEdit{ReturnTokenIDs: true}).Bytes()
 	status, answer, err := l.post(ctx, req.API().Path(), leg, "")
@@ -152,8 +150,8 @@ func (l *Lessons) prefill(ctx context.Context, req *body.Request) (rendered []by
 	return rendered, nil
 }
 
-// refused returns nil for a refusal that concerns the shape alone, such as tools on an engine without
-// --enable-auto-tool-choice, or a system message under a template that has none.
+// refused returns nil if the refusal concerns only the shape, such as tools without --enable-auto-tool-choice, or a
+// system message that the template lacks.
 func (l *Lessons) refused(err error, shown *Taught) error {
 	var failed *upstream.LegError
 	if !errors.As(err, &failed) || failed.Kind != upstream.Status {
@@ -174,17 +172,16 @@ func (l *Lessons) refused(err error, shown *Taught) error {
 	return err
 }
 
-// lesson is a short conversation in one of the shapes that clients send from their second turn on. A first turn needs no
-// parity, because no ticket can exist, and requests of other APIs are rendered and have none.
+// lesson is a short conversation in a shape that clients send from their second turn on. A first turn needs no parity,
+// because no ticket can exist. Requests of other APIs are rendered and have none.
 type lesson struct {
 	system  bool
-	members string // the members besides model and messages, each with a comma behind it
-	history string // the messages behind the system message
-	thought string // a member that each assistant message has besides, "" for none
+	members string // beside model and messages, each followed by a comma
+	history string // messages after the system message
+	thought string // extra member of each assistant message, "" for none
 }
 
-// The messages of lessons. They are written as clients write them, so that what a template does with tools, calls and
-// thoughts shows.
+// The messages are like clients', to show what a template does with tools, calls and thoughts.
 const (
 	sampleSystem  = `{"role":"system","content":"Be brief."}`
 	sampleUser    = `{"role":"user","content":"Is it raining?"}`
@@ -195,24 +192,24 @@ const (
 	sampleCalls   = `"tool_calls":[{"id":"call_1","type":"function","function":{"name":"look","arguments":"{\"place\": \"Oslo\"}"}}]`
 	sampleTools   = `"tools":[{"type":"function","function":{"name":"look","description":"The weather.","parameters":{"type":"object","properties":{"place":{"type":"string"}},"required":["place"]}}}],`
 	sampleAuto    = sampleTools + `"tool_choice":"auto",`
-	sampleThinks  = `"reasoning":"I look outside."`         // as vLLM calls it in answers
-	sampleThought = `"reasoning_content":"I look outside."` // as the AI SDK and others send it back
+	sampleThinks  = `"reasoning":"I look outside."`         // vLLM's name in answers
+	sampleThought = `"reasoning_content":"I look outside."` // the name that the AI SDK and others send back
 )
 
 const (
 	plainTurn   = sampleUser + "," + sampleReply + "," + sampleUser
 	partsTurn   = sampleParts + "," + sampleReply + "," + sampleParts
-	resultTurn  = sampleUser + "," + sampleCall + "," + sampleResult // the result of the first call
-	calledTurn  = resultTurn + "," + sampleReply + "," + sampleUser  // the turn after it
+	resultTurn  = sampleUser + "," + sampleCall + "," + sampleResult
+	calledTurn  = resultTurn + "," + sampleReply + "," + sampleUser // the turn after it
 	partsCalled = sampleParts + "," + sampleCall + "," + sampleResult + "," + sampleReply + "," + sampleParts
 )
 
-// lessonCount is how many lessons a model has: each is a prefill leg for every start and replica.
+// Each lesson is a prefill leg for every start and replica.
 const lessonCount = 24
 
-// allLessons returns the shapes that are taught, the most frequent first: what openai-python, openai-js and LangChain send (tools
-// without tool_choice), LlamaIndex, the AI SDK and opencode (tool_choice auto; langchain-openai 1.7, llama-index-llms-openai
-// 0.8, @ai-sdk/openai-compatible 3.0), and front ends.
+// allLessons returns the shapes, the most frequent first: from openai-python, openai-js and LangChain (tools without
+// tool_choice), from LlamaIndex, the AI SDK and opencode (tool_choice auto; langchain-openai 1.7, llama-index-llms-openai 0.8,
+// @ai-sdk/openai-compatible 3.0), and from front ends.
 func allLessons() []lesson {
 	all := []lesson{{true, "", plainTurn, ""}, {false, "", plainTurn, ""}}
 	for _, system := range []bool{true, false} {
@@ -236,7 +233,6 @@ func allLessons() []lesson {
 	}...)
 }
 
-// request returns the conversation as a request for a model.
 func (l lesson) request(model string) []byte {
 	name, err := json.Marshal(model)
 	if err != nil { // never

@@ -9,12 +9,12 @@ import (
 	"strings"
 )
 
-// Metrics are what /metrics of an instance tells about its incarnation and its load. Tickets depend on the incarnation
-// and the block size. The rest only guides picks and hand-backs, so a value that is missing or makes no sense is zero.
+// Metrics are what /metrics of an instance tells. Tickets depend on the incarnation and the block size. The rest only
+// guides picks and hand-backs, so a missing or meaningless value is zero.
 type Metrics struct {
-	Incarnation string // process_start_time_seconds as it was written, "" if it is missing
-	Asleep      bool   // an engine sleeps (/sleep): what it held is gone when it wakes, and its weights may be others
-	BlockSize   int    // tokens of a KV block, 0 if it is missing or differs between engines
+	Incarnation string // process_start_time_seconds as written, "" if missing
+	Asleep      bool   // an engine sleeps (/sleep): its KV is lost when it wakes, and its weights may differ
+	BlockSize   int    // tokens per KV block, 0 if missing or different between engines
 	Caching     Finding
 	Use         Use
 }
@@ -22,10 +22,10 @@ type Metrics struct {
 // MaxMetrics bounds a Prometheus text. vLLM 0.32 writes 64 kB for one engine.
 const MaxMetrics = 16 << 20
 
-// Use is an engine's load by its /metrics. Running and Waiting count requests. Short counts the waiting requests that
-// wait for cache space; the others wait for KV that they read, for example; without reasons, Short is all of them.
-// Usage is the share of the KV cache in use, 0 to 1, pinned blocks included. KVTokens is how many tokens the cache
-// holds. Generated is how many tokens it has generated.
+// Use is an engine's load. Running and Waiting count requests. Short counts those that wait for cache space, not, for
+// example, for KV that they read; if the engine tells no reasons, Short is Waiting. Usage is the used share of the KV
+// cache, 0 to 1, pinned blocks included. KVTokens is the size of the cache in tokens. Generated counts generated
+// tokens.
 type Use struct {
 	Running, Waiting, Short int
 	Usage                   float64
@@ -34,8 +34,8 @@ type Use struct {
 	reasons                 bool // the engine tells why requests wait
 }
 
-// Wanting returns how many requests wait for cache space. If the engine tells no reasons and half of its cache is
-// free, it returns 0.
+// Wanting returns how many requests wait for cache space: 0 if the engine tells no reasons and half of its cache is
+// free.
 func (u Use) Wanting() int {
 	if !u.reasons && u.Usage < 0.5 {
 		return 0
@@ -43,9 +43,8 @@ func (u Use) Wanting() int {
 	return u.Short
 }
 
-// ReadMetrics reads a Prometheus text (exposition format 0.0.4). It ignores lines that it does not know; a
-// text that breaks off is an error. With a rank, load and cache are those of that data-parallel rank;
-// "" sums over all.
+// ReadMetrics reads a Prometheus text (exposition format 0.0.4). It ignores unknown lines; a text that is cut off is an
+// error. With a rank, load and cache are that data-parallel rank's; "" sums over all.
 func ReadMetrics(text []byte, rank string) (Metrics, error) {
 	if len(text) > 0 && text[len(text)-1] != '\n' {
 		return Metrics{}, fmt.Errorf("read metrics: %w", io.ErrUnexpectedEOF)
@@ -68,7 +67,6 @@ func ReadMetrics(text []byte, rank string) (Metrics, error) {
 	return told, nil
 }
 
-// only returns the only value that samples had, "" if they have several or none.
 func only(values map[string]bool) (value string) {
 	for value = range values {
 		if len(values) > 1 {
@@ -78,14 +76,14 @@ func only(values map[string]bool) (value string) {
 	return value
 }
 
-// Bounds of believable values. Those of loads are far above any engine, and far below an overflow of their sums.
+// Bounds of loads are far above any engine, and far below an overflow of their sums.
 const (
 	maxBlockSize = 1 << 16 // more than any block size that vLLM accepts
 	MaxTold      = 1 << 24
 	maxTokens    = 1 << 40
 )
 
-// The metrics that are read. The others besides the first are vLLM's (v1/metrics/loggers.py); their label engine is the data-parallel rank.
+// All but the first are vLLM's (v1/metrics/loggers.py); their label engine is the data-parallel rank.
 const (
 	startMetric     = "process_start_time_seconds"
 	cacheMetric     = "vllm:cache_config_info"
@@ -93,17 +91,17 @@ const (
 	waitingMetric   = "vllm:num_requests_waiting"
 	reasonMetric    = "vllm:num_requests_waiting_by_reason" // measured on vLLM 0.32
 	usageMetric     = "vllm:kv_cache_usage_perc"
-	generatedMetric = "vllm:generation_tokens_total" // of the engine core: an API server whose core hangs repeats it
-	sleepMetric     = "vllm:engine_sleep_state"      // 0.32, 0.33: 0 behind a sleep of any level, 1 once all is awake
+	generatedMetric = "vllm:generation_tokens_total" // by the engine core: an API server whose core hangs repeats it
+	sleepMetric     = "vllm:engine_sleep_state"      // 0.32, 0.33: 0 after a sleep of any level, 1 when all is awake
 	forRoom         = "capacity"                     // the reason for cache space; the other one is "deferred"
 )
 
-// samples collects Metrics from the lines of a Prometheus text. Several samples of the start or the block size, as of several engines or
-// processes, must agree. Requests and tokens of several engines are summed; the highest usage counts.
+// samples collects Metrics line by line. Several samples of the start or the block size, as of several engines or processes, must agree.
+// Requests and tokens of several engines are summed; the highest usage counts.
 type samples struct {
 	told           Metrics
 	rank           string          // only this rank counts; "" counts all
-	started, sizes map[string]bool // the values of samples, "" for one that makes no sense or has none
+	started, sizes map[string]bool // values, "" for a meaningless or missing one
 }
 
 func (s *samples) line(line []byte) {
@@ -145,8 +143,8 @@ func (s *samples) line(line []byte) {
 	}
 }
 
-// cache reads how many tokens an engine's cache holds, and whether it has prefix caching on (enable_prefix_caching of vLLM's CacheConfig).
-// Engines name the number of tokens or only that of blocks; both are in vLLM 0.32.
+// cache reads the size of an engine's cache and whether prefix caching is on (enable_prefix_caching of vLLM's CacheConfig). Engines tell
+// the number of tokens or only of blocks; both occur in vLLM 0.32.
 func (s *samples) cache(l map[string]string) {
 	switch {
 	case l["enable_prefix_caching"] == "False":
@@ -168,7 +166,7 @@ func (s *samples) cache(l map[string]string) {
 
 func (s *samples) counts(l map[string]string) bool { return s.rank == "" || s.rank == l["engine"] }
 
-// gauge parses a sample of a gauge: its value, which is 0 if the sample is negative, makes no sense or is that of another rank.
+// gauge returns 0 if the value is negative, meaningless or another rank's.
 func (s *samples) gauge(rest []byte) (n float64, l map[string]string, found bool) {
 	value, l := sample(string(rest))
 	n, err := strconv.ParseFloat(value, 64)
@@ -178,17 +176,15 @@ func (s *samples) gauge(rest []byte) (n float64, l map[string]string, found bool
 	return n, l, true
 }
 
-// add adds a number of requests to sum.
 func add(sum *int, n float64) { *sum = min(*sum+int(min(n, MaxTold)), MaxTold) }
 
-// count parses a positive number.
 func count(text string) (n int, ok bool) {
 	n, err := strconv.Atoi(text)
 	return n, err == nil && n > 0 && n <= maxTokens
 }
 
-// sample parses the rest of a sample line: labels in braces, the value, an optional time stamp. It returns nothing for what is no such line.
-// Escapes in a label stay as they are: none of the values that are used has any.
+// sample parses the rest of a sample line: labels in braces, the value, an optional time stamp. It returns nothing if the syntax is wrong.
+// Escapes in labels stay, because no label that is used has any.
 func sample(rest string) (value string, l map[string]string) {
 	l = map[string]string{}
 	rest = strings.TrimLeft(rest, " \t")

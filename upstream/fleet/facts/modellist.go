@@ -6,7 +6,7 @@ import (
 	"carryover/sse/rawjson"
 )
 
-// Bounds of a list of models. vLLM writes 440 bytes for each, LoRA adapters included.
+// vLLM writes 440 bytes per model, LoRA adapters included.
 const (
 	MaxModelList    = 4 << 20
 	maxListedModels = 1024
@@ -16,13 +16,12 @@ const (
 // Model is one model that engines serve.
 type Model struct {
 	ID     string
-	Card   []byte // the entry of /v1/models, as an engine wrote it; not to be changed
+	Card   []byte // the entry of /v1/models, as an engine wrote it; callers must not change it
 	length int    // max_model_len, 0 if the entry has none
 }
 
 // ParseModels parses the answer of /v1/models: {"object": "list", "data": [{"id": …}, …]}. Of entries with equal ids
-// the first counts. Any other text, or one beyond the bounds, is nil as a whole: with half of a list, turns
-// would be refused.
+// the first counts. Any other text, or one beyond the bounds, is nil as a whole: half a list would refuse turns.
 func ParseModels(list []byte) []Model {
 	answer, err := rawjson.ParseObject(list)
 	data := answer.Get("data")

@@ -7,13 +7,13 @@ import (
 	"carryover/account"
 )
 
-// Parity is whether /tokenize gives the same ids as the completion endpoint of a prefill incarnation. They differ where a
-// template or renderer sees something that /tokenize is not told.
+// Parity learns whether /tokenize gives the same ids as the completion endpoint of a prefill incarnation. They differ
+// where a template or renderer sees something that /tokenize does not get.
 type Parity struct {
-	known bool // of an incarnation that is not known, nothing is recorded
+	known bool // an unknown incarnation learns nothing
 
 	mu sync.Mutex // guards the rest
-	// What lessons have taught has a bound of its own, because lessons are given once: no client's shapes take its place.
+	// Lessons are given once, so taught has its own bound: no client's shapes displace it.
 	taught, seen *findings
 }
 
@@ -21,8 +21,8 @@ type findings = account.Map[[sha256.Size]byte, Finding]
 
 func newFindings() *findings { return account.NewMap[[sha256.Size]byte, Finding](maxLearnt) }
 
-// Of says whether the ids are the same for requests with these features: Yes if that was seen, No if a difference was
-// seen once. features is [body.Request.FeatureSet].
+// Of says whether the ids are equal for requests with these features ([body.Request.FeatureSet]): Yes if that was seen,
+// No after one difference.
 func (p *Parity) Of(model, features string) Finding {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -38,7 +38,7 @@ func (p *Parity) of(key [sha256.Size]byte) Finding {
 	return seen
 }
 
-// Equal returns how many shapes of requests, over all models, were seen with the same ids.
+// Equal returns how many shapes, over all models, have equal ids.
 func (p *Parity) Equal() (shapes int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -52,13 +52,12 @@ func (p *Parity) Equal() (shapes int) {
 	return shapes
 }
 
-// Learn records a comparison of /tokenize's ids with those that prefill rendered itself for a request of an account, and returns what is
-// known now. One difference decides for good: equal ids before or after it were luck.
+// Learn records whether /tokenize and prefill agreed on the ids of an account's request, and returns the finding. One difference decides
+// for good: equal ids before or after it were luck.
 func (p *Parity) Learn(of, model, features string, equal bool) Finding {
 	return p.learn(p.seen, of, digest(model, features), equal)
 }
 
-// teach is Learn for a lesson.
 func (p *Parity) teach(model, features string, equal bool) Finding {
 	return p.learn(p.taught, model, digest(model, features), equal)
 }

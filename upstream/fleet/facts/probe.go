@@ -16,32 +16,32 @@ import (
 	"carryover/upstream/body"
 )
 
-// Engines that use forwarded ids refuse the probe at once; others run it as a request of one token. A probe without an
-// answer is not repeated for a while.
+// Engines that use forwarded ids refuse the probe immediately; others run it as a request of one token. A probe without
+// an answer rests for idsRetry.
 const (
 	idsLimit    = 5 * time.Second
 	idsRetry    = 30 * time.Second
-	modelsLimit = 2 * time.Second // the part of it for the list of models
+	modelsLimit = 2 * time.Second // the part of idsLimit for the list of models
 )
 
-// What vLLM blames when a forwarded id is negative: the member (_reused_prompt_token_ids, renderers/online_renderer.py, 0.30), and in 0.28,
-// where the engine alone looks at it, the id (v1/engine/input_processor.py). The text of the probe has no such id.
+// What vLLM blames when a forwarded id is negative: the member (_reused_prompt_token_ids, renderers/online_renderer.py, 0.30), or in 0.28,
+// where only the engine looks at it, the id (v1/engine/input_processor.py). The probe's text has no such id.
 const (
 	idsMember  = "kv_transfer_params.prompt_token_ids"
 	idsMessage = "Token id -1 is out of vocabulary"
 )
 
-// The requests of one token with an id that no vocabulary has, besides their model.
+// Requests of one token with an id that no vocabulary has, without their model.
 const (
 	chatProbe      = "{" + probeParams + `,"max_tokens":1,"messages":[{"content":"x","role":"user"}]`
 	responsesProbe = `{"input":"x",` + probeParams + `,"max_output_tokens":1,"store":false`
 	probeParams    = `"kv_transfer_params":{"do_remote_decode":true,"do_remote_prefill":false,"prompt_token_ids":[1,-1]}`
 )
 
-// Capability is whether an incarnation uses the token ids that it is sent.
+// Capability learns whether an incarnation uses the token ids that it gets.
 type Capability struct {
 	*asker
-	limit time.Duration // of one probe
+	limit time.Duration
 
 	mu      sync.Mutex // guards the rest
 	usesIDs [body.APIs]Finding
@@ -49,32 +49,30 @@ type Capability struct {
 	open    map[[sha256.Size]byte]*question
 }
 
-// question is a probe with one credential that is under way or has failed. At most one is under way. It has a context of its own, so that no
-// client's departure ends it, and all turns that need the answer wait for it. One that failed is not sent again for a while, so that an engine
-// which does not answer costs one turn its time limit, and not each turn. A refused connection costs nothing, and such a probe may follow at
-// once.
+// question is a probe with one credential that is under way (at most one) or has failed. Its own context outlives the client, and all turns
+// that need the answer wait for it. A failed one rests, so that a silent engine costs one turn its time limit, and not each. After a refused
+// connection, which costs nothing, the next probe may follow immediately.
 type question struct {
-	over  chan struct{} // closed when it is over
-	until time.Time     // when it may be asked again; zero while it is under way
+	over  chan struct{}
+	until time.Time // when it may be asked again; zero while it is under way
 }
 
-// UsesIDs says whether the endpoint of an API computes kv_transfer_params.prompt_token_ids instead of rendering the
-// prompt. It sends nothing.
+// UsesIDs says whether an API's endpoint computes kv_transfer_params.prompt_token_ids instead of rendering the prompt.
+// It sends nothing.
 func (c *Capability) UsesIDs(api body.API) Finding {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.usesIDs[api]
 }
 
-// Probe finds out what UsesIDs returns, with a request of which one id is negative: an engine that reads it answers
-// 400 and names it; one that ignores them answers 200, and then holds one block for its lease.
+// Probe finds out what UsesIDs returns by a request with a negative id. An engine that reads the ids answers 400 and
+// names it; one that ignores them answers 200, and then holds one block for its lease.
 //
-// An incarnation is probed until there is a finding. The probe uses our own key and the model that the engine lists
-// first, so that no client's request can make it fail for others. All callers wait for the same probe, until ctx ends
-// at the latest. A probe takes 5 s at most. After a failure of the engine (time-out, broken connection, an answer that
-// makes no sense) the next one is sent after 30 c. A refusal (401, 403, 404, 429) proves nothing, and the next probe
-// may follow at once; if our own key was refused, authorization is tried, where "" is none. For an incarnation that is
-// not known there is no finding.
+// An incarnation is probed until there is a finding. The probe uses our own key and the first model in the engine's
+// list, so that no client's request can make it fail for others. All callers wait for one probe, until ctx ends at the
+// latest. It takes 5 s at most. After a failure of the engine (time-out, broken connection, meaningless answer) the
+// next probe waits 30 s. A refusal (401, 403, 404, 429) proves nothing, and the next probe may follow immediately. If
+// our own key was refused, authorization is tried, unless it is "". An unknown incarnation gets no finding.
 func (c *Capability) Probe(ctx context.Context, api body.API, authorization string) Finding {
 	if found := c.UsesIDs(api); found != Unknown || !c.known {
 		return found
@@ -86,23 +84,22 @@ func (c *Capability) Probe(ctx context.Context, api body.API, authorization stri
 	return c.UsesIDs(api)
 }
 
-// Begin starts the probe of an incarnation without findings, and does not wait for it. If our own key is refused,
-// the probe is left to the turns.
+// Begin starts the probe of an incarnation without a finding, and does not wait. If our own key is refused, turns
+// probe.
 func (c *Capability) Begin(ctx context.Context) {
 	if !c.settled(body.Chat) {
 		c.ask(ctx, body.Chat, "")
 	}
 }
 
-// settled reports whether a probe with our own key would show nothing new.
 func (c *Capability) settled(api body.API) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.usesIDs[api] != Unknown || c.refused[api]
 }
 
-// ask runs the probe with one credential, unless it is under way or rests, and returns a channel that is closed when it is over. A failure with
-// a client's credential is remembered for that client only.
+// ask runs the probe with one credential, unless it is under way or rests, and returns a channel that is closed at its end. A failure with a
+// client's credential counts for that client only.
 func (c *Capability) ask(ctx context.Context, api body.API, authorization string) (over <-chan struct{}) {
 	key := digest(api.Path(), authorization)
 	c.mu.Lock()
@@ -132,7 +129,7 @@ func (c *Capability) ask(ctx context.Context, api body.API, authorization string
 			}
 			close(asked.over)
 		}()
-		if found = c.UsesIDs(api); found != Unknown { // another probe has found it since the caller looked
+		if found = c.UsesIDs(api); found != Unknown { // another probe was faster
 			err = nil
 			return
 		}
@@ -141,7 +138,7 @@ func (c *Capability) ask(ctx context.Context, api body.API, authorization string
 	return asked.over
 }
 
-// forget forgets the failed probe that may be sent again first. It needs c.mu.
+// forget needs c.mu.
 func (c *Capability) forget() {
 	var first [sha256.Size]byte
 	for key, old := range c.open {
@@ -154,8 +151,8 @@ func (c *Capability) forget() {
 
 var errDefect = errors.New("panic")
 
-// askIDs sends the probe. refused says that the engine refused the credential or the model, which shows nothing; err
-// is for no answer, or one that makes no sense. An engine without the endpoint of the API uses no ids.
+// askIDs sends the probe. refused means that the engine refused the credential or the model, which shows nothing; err
+// means no answer or a meaningless one. An engine without the API's endpoint uses no ids.
 func (c *Capability) askIDs(ctx context.Context, api body.API, authorization string) (found Finding, refused bool, err error) {
 	prompt := chatProbe
 	if api == body.Responses {
@@ -178,14 +175,14 @@ func (c *Capability) askIDs(ctx context.Context, api body.API, authorization str
 	return Unknown, false, fmt.Errorf("probe: status %d", status)
 }
 
-// namesIDs reports whether a refusal blames the ids. Errors of the Messages API have no param; vLLM appends it to
-// their text (testdata/exchanges/vllm-0.32-agents 13).
+// namesIDs reports whether a refusal blames the ids. Errors of the Messages API have no param; vLLM appends it to their
+// text (testdata/exchanges/vllm-0.32-agents 13).
 func namesIDs(api body.API, fault upstream.Fault) bool {
 	return fault.Param == idsMember || strings.HasPrefix(fault.Message, idsMessage) || api == body.Messages && fault.Param == "" && strings.Contains(fault.Message, idsMember)
 }
 
-// firstModel returns the member of a request that names the model which the engine lists first, with a comma before it, "" if it lists none:
-// an engine accepts a request without a model.
+// firstModel returns a comma and the member with the first model of the engine's list, "" if there is none: engines accept a request without
+// a model.
 func (c *Capability) firstModel(ctx context.Context, authorization string) string {
 	ctx, cancel := context.WithTimeout(ctx, modelsLimit)
 	defer cancel()
@@ -200,8 +197,8 @@ func (c *Capability) firstModel(ctx context.Context, authorization string) strin
 	return `,"model":` + string(rawjson.Get(first, "id"))
 }
 
-// Try asks the engine for one token with our own key, and returns the failure if there is one: of a request that no client has made it is
-// the engine's. Where the engine refuses the key or the model, which says nothing, it returns otherwise.
+// Try asks the engine for one token with our own key. A failure is the engine's, because no client made the request. If the engine
+// refuses the key or the model, which shows nothing, Try returns otherwise.
 func (c *Capability) Try(ctx context.Context, otherwise *upstream.LegError) (failure *upstream.LegError) {
 	defer func() {
 		if recover() != nil { // a defect in reading an answer must not end the process
@@ -226,7 +223,7 @@ func (c *Capability) Try(ctx context.Context, otherwise *upstream.LegError) (fai
 	return failure
 }
 
-// Keys is whether an engine checks the credentials that it is sent.
+// Keys learns whether an engine checks credentials.
 type Keys struct {
 	*asker
 
@@ -234,9 +231,9 @@ type Keys struct {
 	checked Finding
 }
 
-// Checked reports whether the engine has refused a credential that nobody has. vLLM without --api-key takes any
-// (its AuthenticationMiddleware guards /v1). It asks the engine until that has answered, for 2 s at most, and is false
-// while another asks.
+// Checked reports whether the engine has refused a credential that nobody has. vLLM without --api-key accepts any (its
+// AuthenticationMiddleware guards /v1). It asks until the engine has answered, for 2 s at most, and is false while
+// another caller asks.
 func (k *Keys) Checked(ctx context.Context) bool {
 	if !k.mu.TryLock() {
 		return false

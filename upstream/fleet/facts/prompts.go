@@ -15,18 +15,18 @@ import (
 	"carryover/upstream/body"
 )
 
-// ErrNotComparable is returned by [Prompts.Read] if only the completion endpoint can tell the request's ids.
+// ErrNotComparable says that only the completion endpoint can tell the request's ids ([Prompts.Read]).
 var ErrNotComparable = errors.New("not comparable")
 
 // Prompt is a request's prompt as the engine reads it.
 type Prompt struct {
 	IDs []uint32
-	// List is the JSON list that IDs were read from. It is not to be changed.
+	// List is the JSON list of IDs. Callers must not change it.
 	List []byte
-	// ContextLength is how many tokens prompt and answer may have together, 0 if that is not known.
+	// ContextLength bounds prompt and answer together, in tokens; 0 if unknown.
 	ContextLength int
 
-	buffer *promptBuffer // the buffer that holds them, nil if the request does
+	buffer *promptBuffer // holds them; nil if the request does
 }
 
 // Prompts tells how an incarnation reads prompts.
@@ -39,8 +39,8 @@ type Prompts struct {
 	late late
 }
 
-// ReadSoon is Read for a caller that can do without: it returns ErrLate at once for a prompt that is as long as one which the engine has not
-// read in time a while ago.
+// ReadSoon is Read for a caller that needs no result. It returns ErrLate immediately if the engine was late a while ago with a prompt that
+// is no longer.
 func (p *Prompts) ReadSoon(ctx context.Context, req *body.Request, authorization string) (Prompt, error) {
 	p.mu.Lock()
 	spared := p.late.spares(req.Prompt().Bytes(), p.shared.Now())
@@ -51,15 +51,13 @@ func (p *Prompts) ReadSoon(ctx context.Context, req *body.Request, authorization
 	return p.Read(ctx, req, authorization)
 }
 
-// Read returns the prompt: with the ids of the request itself if it has ids, else with what the engine
-// makes of its text, within a limit that grows with the text. A chat is rendered by the endpoint that does nothing else
-// (/v1/chat/completions/render, vLLM with --enable-scale-out) if the incarnation has it, and else by /tokenize. An
-// incarnation that is not known is not asked to render, because a refusal could not be remembered. The prompt may use a shared buffer until
+// Read returns the prompt: the ids that the request has, else those that the engine makes of its text, within a limit that grows with the
+// text. A chat is rendered by /v1/chat/completions/render (vLLM with --enable-scale-out) if the incarnation has it, else by /tokenize. An
+// unknown incarnation is not asked to render, because a refusal could not be remembered. The prompt may use a shared buffer until
 // [Prompt.Done].
 //
-// Prompts whose ids only render endpoints can tell ([body.API.Rendered]) are rendered: the error is ErrNoRender
-// without such an endpoint, and ErrNotComparable if the completion endpoint may render another prompt. Other errors are ErrLate or
-// *upstream.LegError, which has the engine's refusal if it refuses the request.
+// Prompts of other APIs ([body.API.Rendered]) need a render endpoint: the error is ErrNoRender without one, and ErrNotComparable if the
+// completion endpoint may render another prompt. Other errors are ErrLate, or *upstream.LegError with the engine's refusal if there is one.
 func (p *Prompts) Read(ctx context.Context, req *body.Request, authorization string) (Prompt, error) {
 	if ids, ok := req.Prompt().IDs(); ok {
 		list := req.Prompt().Text()
@@ -75,7 +73,7 @@ func (p *Prompts) Read(ctx context.Context, req *body.Request, authorization str
 		first := p.late.took(size, err == nil, p.shared.Now())
 		p.mu.Unlock()
 		if first {
-			p.shared.Logger.Warn("engine is late with the ids of a prompt; while it is, prompts of that length reuse nothing",
+			p.shared.Logger.Warn("engine is late with the ids of a prompt; prompts of this length reuse nothing meanwhile",
 				"instance", p.instance().Name, "bytes", size, "limit", askLimit(p.shared.AskLimit, size).String(),
 				"advice", "give its API server more CPU: it tokenises beside the streams that it serves")
 		}
@@ -83,7 +81,6 @@ func (p *Prompts) Read(ctx context.Context, req *body.Request, authorization str
 	return prompt, err
 }
 
-// ask asks for the prompt's ids.
 func (p *Prompts) ask(ctx context.Context, req *body.Request, authorization string) (Prompt, error) {
 	if req.API().Rendered() {
 		return p.rendered(ctx, req, authorization)
@@ -95,8 +92,8 @@ func (p *Prompts) ask(ctx context.Context, req *body.Request, authorization stri
 	}
 	question.text = raw
 	if req.API() == body.Chat && p.known && p.own.renders(body.Chat, p.shared.Now()) != No {
-		// Only a missing endpoint leads on to /tokenize. After another failure, /tokenize's ids would be trusted by
-		// the parity that was learnt with the render endpoint's.
+		// Only a missing endpoint leads on to /tokenize. After another failure, the parity that the render endpoint has
+		// shown would vouch for /tokenize's ids.
 		if prompt, err := p.askRender(ctx, &p.own, req, authorization, buffer); !errors.Is(err, ErrNoRender) {
 			prompt.ContextLength = ContextLength(p.engine.Models(), req.Model())
 			question.done() // the question was not sent
@@ -117,8 +114,8 @@ func (p *Prompts) ask(ctx context.Context, req *body.Request, authorization stri
 	return prompt, nil
 }
 
-// ContextLength returns max_model_len of a model's entry in /v1/models, 0 if it is not known. Of a name without one it is that of the first
-// entry: a vLLM instance has one for all that it serves, and tells none of adapters (serving_models.py, 0.33).
+// ContextLength returns a model's max_model_len in /v1/models, 0 if unknown. Without one it returns the first entry's: a vLLM instance has
+// one for all models, and tells none of adapters (serving_models.py, 0.33).
 func ContextLength(models []Model, model string) (length int) {
 	for _, m := range models {
 		if m.ID == model && m.length > 0 {
@@ -129,7 +126,6 @@ func ContextLength(models []Model, model string) (length int) {
 	return length
 }
 
-// askFailed returns the error of a question about a prompt that had no proper answer.
 func askFailed(at *upstream.Instance, what string, status int, answer []byte, err error) error {
 	failed := &upstream.LegError{Role: at.Role, Instance: at.Name, Kind: upstream.Garbage, Sent: true}
 	var op *net.OpError
@@ -147,33 +143,32 @@ func askFailed(at *upstream.Instance, what string, status int, answer []byte, er
 	return failed
 }
 
-// ErrLate says that an engine is not asked for the ids of a prompt, because it was late with one that is no longer.
-var ErrLate = errors.New("prompts of that length are not read in time")
+// ErrLate says that an engine was not asked for a prompt's ids, because it was late with one that is no longer.
+var ErrLate = errors.New("prompts of this length are not read in time")
 
-// askedWithin is how many bytes of a prompt have a limit of their own. vLLM tokenises some hundred times as fast.
+// askedWithin is how many bytes of a prompt add the limit of a short one. vLLM tokenises some hundred times as fast.
 const askedWithin = 8 << 10
 
-// askLimit returns how long an engine may take to read a prompt of so many bytes, by the limit of a short one: a turn waits for it.
+// askLimit bounds the reading of a prompt, for which a turn waits. limit is for a short prompt.
 func askLimit(limit time.Duration, bytes int) time.Duration {
 	return limit + limit*time.Duration(min(bytes, 14*askedWithin))/askedWithin
 }
 
-// An engine that was late with a prompt is not asked for such prompts for lateFirst, and for twice as long after each that is late again, up
-// to lateMax: each costs a turn its whole limit.
+// An engine that was late with a prompt is not asked for such prompts for lateFirst, and each further time for twice as long, up to lateMax:
+// each costs a turn its whole limit.
 const (
 	lateFirst = 10 * time.Second
 	lateMax   = 30 * time.Minute
 )
 
-// late is from which length on an engine does not read prompts in time. The zero value knows none.
 type late struct {
-	bytes  int           // of the shortest
-	pause  time.Duration // 0 if there is none
-	until  time.Time     // when one is asked for again
-	trying bool          // one is
+	bytes  int           // the shortest late prompt
+	pause  time.Duration // 0 if none was late
+	until  time.Time     // when one may be asked for again
+	trying bool          // one is being asked for
 }
 
-// spares reports whether a prompt of so many bytes is not asked for. When the pause is over, one may be.
+// spares reports whether the engine is not to be asked. After the pause, one prompt may be.
 func (l *late) spares(bytes int, now time.Time) bool {
 	if l.pause == 0 || bytes < l.bytes {
 		return false
@@ -185,20 +180,19 @@ func (l *late) spares(bytes int, now time.Time) bool {
 	return false
 }
 
-// took records that a prompt of so many bytes was read in time or late, and reports whether it is the first that was late.
 func (l *late) took(bytes int, inTime bool, now time.Time) (first bool) {
 	switch {
 	case inTime && bytes >= l.bytes:
 		*l = late{}
 	case inTime:
 	case l.pause == 0:
-		if *l = (late{bytes: bytes, pause: lateFirst, until: now}); bytes >= askedWithin { // else it may have been busy for a moment
+		if *l = (late{bytes: bytes, pause: lateFirst, until: now}); bytes >= askedWithin { // a short prompt may only have met a busy moment
 			l.until = now.Add(lateFirst)
 		}
 		return true
 	default:
 		l.bytes = min(l.bytes, bytes)
-		if l.trying { // else it was asked for before
+		if l.trying { // else it was asked for before the pause
 			l.pause, l.trying = min(2*l.pause, lateMax), false
 			l.until = now.Add(l.pause)
 		}
@@ -206,18 +200,17 @@ func (l *late) took(bytes int, inTime bool, now time.Time) (first bool) {
 	return false
 }
 
-// promptBuffer is reusable memory for a question about a prompt, which is as large as the request, or for an engine's answer to one. Together
-// they are most of what a short turn under the token proof would allocate: 37 of 55 kB, for prompts of 2,600 tokens.
+// promptBuffer is reusable memory for a question, which is as large as its request, or for an answer. They are most of what a short turn
+// under the token proof would allocate: 37 of 55 kB for prompts of 2,600 tokens.
 type promptBuffer struct {
 	of   *sync.Pool
 	text []byte
 	ids  []uint32
 }
 
-// maxPromptBuffer is the largest buffer that is kept, in bytes: an answer with some 60,000 tokens.
+// An answer with some 60,000 tokens.
 const maxPromptBuffer = 1 << 20
 
-// buffer returns a buffer that is free.
 func (s *Shared) buffer() *promptBuffer {
 	if buffer, ok := s.buffers.Get().(*promptBuffer); ok {
 		return buffer
@@ -225,15 +218,14 @@ func (s *Shared) buffer() *promptBuffer {
 	return &promptBuffer{of: &s.buffers}
 }
 
-// done gives the buffer back.
 func (p *promptBuffer) done() {
 	if cap(p.text)+4*cap(p.ids) <= maxPromptBuffer {
 		p.of.Put(p)
 	}
 }
 
-// read parses an answer whose member name is the list of ids. If the answer has a count, it must agree. The list
-// is validated and read in one pass.
+// read parses an answer whose list of ids is called name. A count in the answer must agree. One pass validates and
+// reads the list.
 func (p *promptBuffer) read(name string) (prompt Prompt, err error) {
 	found := false
 	o, err := rawjson.ParseObjectFunc(p.text, func(s *rawjson.Scanner, member []byte) error {
@@ -254,15 +246,15 @@ func (p *promptBuffer) read(name string) (prompt Prompt, err error) {
 		return Prompt{}, errors.New("answer without ids")
 	}
 	if n, given := rawjson.Integer(o.Get("count")); given && n != len(prompt.IDs) {
-		return Prompt{}, errors.New("answer with another count than its ids")
+		return Prompt{}, errors.New("answer whose count differs from its ids")
 	}
 	length, _ := rawjson.Integer(o.Get("max_model_len"))
 	p.ids, prompt.buffer, prompt.ContextLength = prompt.IDs, p, max(length, 0)
 	return prompt, nil
 }
 
-// Done gives the prompt's buffer back for other prompts. Nothing may use IDs, List or a copy of the Prompt afterwards.
-// A caller that is not certain of that does not call Done, and the memory stays the prompt's.
+// Done gives the prompt's buffer back. Nothing may use IDs, List or a copy of the Prompt afterwards. A caller that is
+// not sure does not call Done; then the memory stays the prompt's.
 func (p *Prompt) Done() {
 	if p.buffer != nil {
 		p.buffer.done()

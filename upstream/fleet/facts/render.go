@@ -14,24 +14,21 @@ import (
 	"carryover/upstream/body"
 )
 
-// ErrNoRender is returned by [Prompts.Read] if only a render endpoint can tell the request's ids and there is
-// none.
+// ErrNoRender says that a request's ids need a render endpoint and there is none ([Prompts.Read]).
 var ErrNoRender = errors.New("no render endpoint")
 
-// renderer is a server that renders prompts: the engine itself, or one for the whole fleet.
 type renderer struct {
 	at *upstream.Instance // nil for the engine
 
 	mu    sync.Mutex // guards the rest
 	found [body.APIs]Finding
-	until [body.APIs]time.Time // until when a No counts
+	until [body.APIs]time.Time // a No counts until then
 }
 
-// renderRest is how long the fleet's renderer is not asked again for an endpoint that it does not serve: another process may take its place at
-// any time. What an engine serves can change only with a restart.
+// renderRest is how long a No of the fleet's renderer counts, because another process may replace it at any time. What an engine serves
+// changes only with a restart.
 const renderRest = 30 * time.Second
 
-// renders says whether it serves the render endpoint of an API, Unknown if it is to be asked.
 func (r *renderer) renders(api body.API, now time.Time) Finding {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -41,7 +38,6 @@ func (r *renderer) renders(api body.API, now time.Time) Finding {
 	return r.found[api]
 }
 
-// renderer returns the server that renders prompts for this incarnation.
 func (p *Prompts) renderer() *renderer {
 	if r := p.shared.fleetRenderer; r != nil {
 		return r
@@ -49,7 +45,6 @@ func (p *Prompts) renderer() *renderer {
 	return &p.own
 }
 
-// rendered returns the ids of a prompt that only a render endpoint can tell.
 func (p *Prompts) rendered(ctx context.Context, req *body.Request, authorization string) (Prompt, error) {
 	if p.renderer().renders(req.API(), p.shared.Now()) == No {
 		return Prompt{}, ErrNoRender
@@ -91,13 +86,13 @@ func (p *Prompts) askRender(ctx context.Context, r *renderer, req *body.Request,
 		if r.at != nil {
 			r.found[api] = Unknown
 		}
-		r.found[api], r.until[api] = max(r.found[api], found), p.shared.Now().Add(renderRest) // of an engine, No wins over Yes if two answers disagree
+		r.found[api], r.until[api] = max(r.found[api], found), p.shared.Now().Add(renderRest) // for an engine, No wins over Yes if two answers disagree
 	}
 	return prompt, err
 }
 
-// unserved reports whether an answer means that the endpoint does not exist. An unknown model is a 404 too
-// (_check_model), but its error names the model: as the member at fault or, in the Messages API, by the error's type.
+// unserved reports whether the endpoint does not exist. An unknown model is a 404, too (_check_model), but its error
+// names the model: by the member at fault or, in the Messages API, by the error's type.
 func unserved(status int, answer []byte) bool {
 	if status != http.StatusNotFound {
 		return status == http.StatusMethodNotAllowed
@@ -107,14 +102,14 @@ func unserved(status int, answer []byte) bool {
 }
 
 // switchedOff reports whether vLLM runs without --enable-scale-out. Another 403 may be a gateway's verdict on the
-// client's own credential, and says nothing of other clients.
+// client's credential, which says nothing of other clients.
 func switchedOff(status int, answer []byte, authorization string) bool {
 	return status == http.StatusForbidden && (authorization == "" || upstream.ReadFault(answer).Type == "PermissionDeniedError")
 }
 
 // disablesThinking reports whether a Messages request may be rendered differently from how it is computed. With
 // thinking disabled, /v1/messages/render always uses the effort "none", but /v1/messages uses "low" where the chat
-// template has no "none" (_probe_disabled_thinking_effort, anthropic/serving.py). A value that can't be read counts as
+// template has no "none" (_probe_disabled_thinking_effort, anthropic/serving.py). An unreadable value counts as
 // disabled.
 func disablesThinking(req *body.Request) bool {
 	raw, found := req.Member("thinking")
@@ -125,8 +120,6 @@ func disablesThinking(req *body.Request) bool {
 	return !ok || kind == "disabled"
 }
 
-// agree compares the number of rendered ids with the engine's own count of the prompt's tokens. It returns
-// ErrNotComparable if they differ.
 func (p *Prompts) agree(ctx context.Context, req *body.Request, authorization string, ids int) error {
 	n, err := p.Count(ctx, req, authorization)
 	if err == nil && n != ids {
@@ -135,8 +128,8 @@ func (p *Prompts) agree(ctx context.Context, req *body.Request, authorization st
 	return err
 }
 
-// Count returns how many tokens the prompt of a Messages request has, by the engine's count_tokens endpoint, within
-// AskLimit. It returns ErrNotComparable if the engine's answer has no count; other errors are *upstream.LegError.
+// Count returns the number of tokens in a Messages request by the engine's count_tokens endpoint, within AskLimit. It
+// returns ErrNotComparable if there is no such endpoint; other errors are *upstream.LegError.
 func (p *Prompts) Count(ctx context.Context, req *body.Request, authorization string) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, p.shared.AskLimit)
 	defer cancel()
@@ -157,7 +150,6 @@ func (p *Prompts) Count(ctx context.Context, req *body.Request, authorization st
 	return n, nil
 }
 
-// readCount reads an answer of count_tokens.
 func readCount(answer []byte) (int, error) {
 	o, err := rawjson.ParseObject(answer)
 	if err != nil {

@@ -7,37 +7,36 @@ import (
 	"carryover/upstream"
 )
 
-// A circuit opens after FailuresToOpen legs in a row that failed. It stays open for OpenFirst, and for twice as long
-// after each trial that fails, up to openMax: a trial costs one client a failed leg.
+// A circuit opens after FailuresToOpen failed legs in a row, for OpenFirst. Each failed trial doubles that time, up to
+// openMax, because a trial costs one client a failed leg.
 const (
 	FailuresToOpen = 5
 	OpenFirst      = time.Second
 	openMax        = 30 * time.Second
-	askedFor       = 5 * time.Second // an answer to a question may take as long
+	askedFor       = 5 * time.Second // between two requests of our own; one may take as long
 )
 
-// circuit is what recent legs have shown of an engine: closed; open, when picks avoid the engine for a while; or
-// half-open, when one attempt at a time may try it. The zero value is closed. The lock of its Health guards it.
+// circuit is closed (the zero value), open (picks avoid the engine), or half-open (one attempt at a time may try it).
+// Health.mu guards it.
 //
-// While it is open, the ends of legs do not count: these legs began before, or no other engine was left.
+// While it is open, ends of legs do not count: these legs began before, or no other engine was left.
 type circuit struct {
 	failures int       // in a row
 	heard    time.Time // when a leg was last answered
 	since    time.Time
 	last     string        // how the last leg failed
-	doubted  int           // failures in a row that may have been the requests', besides those
-	asked    time.Time     // when the engine was last asked because of them
-	pause    time.Duration // how long it was opened for, 0 if it is closed
+	doubted  int           // further failures in a row whose cause may be the request
+	asked    time.Time     // when the engine last got a request of our own because of them
+	pause    time.Duration // length of the last opening, 0 if closed
 	until    time.Time     // when it becomes half-open
-	trial    uint64        // number of the attempt that tries the engine, 0 if none does
-	lapses   time.Time     // when another may try it: a whole answer may take an hour
-	silent   bool          // it was opened because the engine was silent, and not a byte has come since
+	trial    uint64        // number of the attempt that tries the engine, 0 for none
+	lapses   time.Time     // when another attempt may try it, because a whole answer may take an hour
+	silent   bool          // opened because the engine was silent; not a byte has come since
 }
 
 func (c *circuit) open(now time.Time) bool     { return c.pause > 0 && now.Before(c.until) }
 func (c *circuit) halfOpen(now time.Time) bool { return c.pause > 0 && !now.Before(c.until) }
 
-// trip opens the circuit, and reports whether it was closed.
 func (c *circuit) trip(now time.Time) (closed bool) {
 	closed = c.pause == 0
 	c.pause = min(max(OpenFirst, 2*c.pause), openMax)
@@ -45,10 +44,9 @@ func (c *circuit) trip(now time.Time) (closed bool) {
 	return closed
 }
 
-// failed describes why the circuit was opened.
-func (c *circuit) failed() string {
+func (c *circuit) why() string {
 	if c.silent {
-		return "it has sent nothing to streams that waited since " + moment(c.since)
+		return "it has sent nothing to waiting streams since " + moment(c.since)
 	}
 	legs := "1 leg has"
 	if c.failures > 1 {
@@ -57,7 +55,7 @@ func (c *circuit) failed() string {
 	return fmt.Sprintf("%s failed since %s, the last with %s", legs, moment(c.since), c.last)
 }
 
-// Begin tells the circuit of an attempt: it becomes the trial if the circuit is half-open and has none.
+// Begin makes an attempt the trial if the circuit is half-open and has none.
 func (h *Health) Begin(number uint64) {
 	h.change(func(is *condition, now time.Time) {
 		if c := &is.circuit; c.halfOpen(now) && (c.trial == 0 || !now.Before(c.lapses)) {
@@ -66,7 +64,7 @@ func (h *Health) Begin(number uint64) {
 	})
 }
 
-// End tells the circuit that an attempt has ended, with any result.
+// End ends the attempt's trial, if it is one.
 func (h *Health) End(number uint64) {
 	h.change(func(is *condition, _ time.Time) {
 		if is.circuit.trial == number {
@@ -75,10 +73,10 @@ func (h *Health) End(number uint64) {
 	})
 }
 
-// Closed reports whether the circuit is closed: not even waiting for a turn to try the engine.
+// Closed reports whether the circuit is closed; half-open is not closed.
 func (h *Health) Closed() bool { return h.read().circuit.pause == 0 }
 
-// Served records that a leg has ended properly, a stream with its last event. It closes the circuit if that is half-open.
+// Served records that a leg ended properly, a stream with its last event. It closes a half-open circuit.
 func (h *Health) Served() {
 	closed := false
 	h.change(func(is *condition, now time.Time) {
@@ -93,9 +91,8 @@ func (h *Health) Served() {
 	}
 }
 
-// Failed records that a leg which the engine had accepted failed by the engine's fault: a 5xx, a broken connection or
-// stream, no answer in time, or an answer that makes no sense. Failures that the request, the client or one of our
-// tickets caused are not to be recorded here.
+// Failed records that an accepted leg failed by the engine's fault: a 5xx, a broken connection or stream, no answer in
+// time, or a meaningless answer. Failures that the request, the client or a ticket caused do not belong here.
 func (h *Health) Failed(leg *upstream.LegError) {
 	var opened circuit
 	h.change(func(is *condition, now time.Time) {
@@ -120,8 +117,8 @@ func (h *Health) Failed(leg *upstream.LegError) {
 	}
 }
 
-// Doubted is Failed where the request may have caused the failure: what clients send opens no circuit. It reports whether the engine is to be
-// asked by a request of our own, of which Asked tells.
+// Doubted records a failure whose cause may be the request, which opens no circuit. It reports whether the caller is to send a request of its
+// own and pass the result to Asked.
 func (h *Health) Doubted() (ask bool) {
 	h.change(func(is *condition, now time.Time) {
 		c := &is.circuit
@@ -136,7 +133,7 @@ func (h *Health) Doubted() (ask bool) {
 	return ask
 }
 
-// Asked records how a request of our own has failed, nil if it has not: it confirms the failures that were doubted, or refutes all.
+// Asked records how our own request failed, nil if it did not. A failure confirms the doubted failures; success refutes all.
 func (h *Health) Asked(failure *upstream.LegError) {
 	if failure == nil {
 		h.Served()
@@ -148,9 +145,8 @@ func (h *Health) Asked(failure *upstream.LegError) {
 	h.Failed(failure)
 }
 
-// Unanswered is called after Failed for a leg that began at began and had no answer within its time limit. If the
-// engine has answered no other leg since, the circuit opens at once: each further failure would cost a client that
-// whole time.
+// Unanswered follows Failed for a leg that got no answer within its time limit. If the engine has answered no other leg
+// since it began, the circuit opens immediately: each further failure would cost a client the whole limit.
 func (h *Health) Unanswered(began time.Time) {
 	pause := time.Duration(0)
 	h.change(func(is *condition, now time.Time) {
@@ -161,6 +157,6 @@ func (h *Health) Unanswered(began time.Time) {
 	})
 	if pause > 0 {
 		h.cfg.Log.Warn("engine answers no leg and opens its circuit", "unanswered_since", began, "tried_again_in", pause.String())
-		h.cfg.Tell(fmt.Sprintf("opens its circuit for %s: it has let a leg reach its time limit, and has answered no other", pause))
+		h.cfg.Tell(fmt.Sprintf("opens its circuit for %s: a leg has reached its time limit, and the engine has answered no other", pause))
 	}
 }

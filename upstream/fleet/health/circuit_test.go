@@ -110,8 +110,8 @@ func TestHealth_TellsOperatorsWhatAnEngineIsAvoidedFor(t *testing.T) {
 	opened, closed := "a opens its circuit for 1s: 5 legs in a row have failed, the last with status 503", "a closes its circuit: it has served a leg"
 	want := []string{
 		opened, closed, opened, closed,
-		"b opens its circuit for 1s: it has let a leg reach its time limit, and has answered no other", "b closes its circuit: it has served a leg",
-		"a is ejected for 30s, for time 1 in a row: it is 10.0 times slower than the median of its role", "a is ejected no more, and is compared anew",
+		"b opens its circuit for 1s: a leg has reached its time limit, and the engine has answered no other", "b closes its circuit: it has served a leg",
+		"a is ejected for 30s (ejections in a row: 1): it is 10.0 times slower than the median of its role", "a is no longer ejected, and is compared again",
 	}
 	if !slices.Equal(r.told, want) {
 		t.Errorf("told\n%s\nwant\n%s", strings.Join(r.told, "\n"), strings.Join(want, "\n"))

@@ -8,46 +8,43 @@ import (
 	"time"
 )
 
-// An engine is ejected when its time per work exceeds the median of its role by slowFactor, in slowRounds rounds of
-// probing in a row: one long prompt in front of ten short ones makes an engine late once. Its legs must also have been
-// slowExcess longer on average: the fixed cost of a leg differs by milliseconds between engines, which matters to no
-// client.
+// An engine is ejected when its time per work exceeds slowFactor times the median of its role in slowRounds rounds in a
+// row: one long prompt before ten short ones makes an engine late once. Its legs must also be slowExcess longer on
+// average, because fixed costs differ by milliseconds, which matters to no client.
 const (
 	slowFactor  = 3
 	slowRounds  = 2
 	slowExcess  = 100 * time.Millisecond
-	slowSamples = 10 // legs that an engine must have served before it is compared
-	slowEngines = 3  // comparable engines that a role must have before one is ejected
+	slowSamples = 10 // legs of an engine before it is compared
+	slowEngines = 3  // comparable engines of a role before one is ejected
 )
 
-// An ejection lasts ejectFor times the number of ejections in a row, at most ejectMax.
+// The nth ejection in a row lasts n times ejectFor, at most ejectMax.
 const (
 	ejectFor = 30 * time.Second
 	ejectMax = 5 * time.Minute
 )
 
-// legSpeed is the recent time per work of an engine's legs, since its last restart or ejection. It sums time and work, so
-// that short legs, which mostly have a fixed cost, do not decide. Each new leg weakens the older ones by a fifth.
+// legSpeed is the recent time per work since the last restart or ejection. It sums time and work, so that short legs,
+// which are mostly fixed cost, do not decide. Each leg weakens the older ones by a fifth.
 type legSpeed struct {
-	samples          int // legs since the record began
+	samples          int
 	legs, work, took float64
 }
 
-// ejection is the present or last ejection of the engine.
 type ejection struct {
-	times        int // ejections in a row
+	times        int // in a row
 	factor       float64
 	since, until time.Time
-	seen         int  // samples there were when it was last found slow
-	slow         int  // rounds in a row in which it was slow
-	out          bool // it has not been told that the ejection is over
+	seen         int  // number of samples when it was last found slow
+	slow         int  // slow rounds in a row
+	out          bool // its end was not logged yet
 }
 
 func (e *ejection) lasts(now time.Time) bool { return now.Before(e.until) }
 
-// Took records the duration of a leg that differs from other legs of its role only by its work: for prefill the sample
-// of facts.Speed, which is the tokens of all legs that were answered meanwhile; 1 for decode's first event after a
-// hand-over.
+// Took records a leg that differs from others of its role only by its work. For prefill, work and time are the sample
+// of facts.Speed: the tokens of all legs answered meanwhile. For decode's first event after a hand-over, work is 1.
 func (h *Health) Took(work int, took time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -59,30 +56,27 @@ func (h *Health) Took(work int, took time.Duration) {
 	}
 }
 
-// Member is an engine of a role, as Eject sees it.
+// Member is an engine of a role.
 type Member struct {
 	Health *Health
 	Weight int
-	Out    bool // the fleet leaves it out for a reason of its own
+	Out    bool // the fleet leaves it out for its own reasons
 }
 
-// compared is an engine that has served enough legs to be compared.
 type compared struct {
 	health  *Health
 	weight  int
 	speed   legSpeed
 	perWork float64
-	borne   float64 // the perWork that is tolerated
+	borne   float64 // tolerated perWork
 }
 
-// slow reports whether the engine is slower than tolerated.
 func (c *compared) slow() bool {
 	t := &c.speed
 	return c.perWork > slowFactor*c.borne && t.took-t.work*c.borne > t.legs*float64(slowExcess)
 }
 
-// Eject ejects the engines of a role that are slower than the others. It stops where more than half of the role would
-// be out for any reason, so that at least one engine is left.
+// Eject ejects the engines of a role that are slower than the others. At most half of the role may be out for any reason, so one engine stays.
 func Eject(role []Member) {
 	out := 0
 	var all []compared
@@ -125,7 +119,6 @@ func bear(all []compared) {
 	}
 }
 
-// judge records the result of a round, and reports whether the engine is ejected by it.
 func (h *Health) judge(c *compared, allowed bool) (ejected bool) {
 	var as ejection
 	h.change(func(is *condition, now time.Time) {
@@ -133,7 +126,7 @@ func (h *Health) judge(c *compared, allowed bool) (ejected bool) {
 		switch {
 		case !c.slow():
 			j.times, j.slow, j.seen = 0, 0, 0
-		case c.speed.samples != j.seen: // there are new samples since the last round
+		case c.speed.samples != j.seen:
 			j.seen = c.speed.samples
 			j.slow++
 		}
@@ -146,12 +139,11 @@ func (h *Health) judge(c *compared, allowed bool) (ejected bool) {
 	})
 	if ejected {
 		h.cfg.Log.Warn("engine is ejected", "times_slower", math.Round(10*as.factor)/10, "times_in_a_row", as.times, "for", as.until.Sub(as.since).String())
-		h.cfg.Tell(fmt.Sprintf("is ejected for %s, for time %d in a row: it is %.1f times slower than the median of its role", as.until.Sub(as.since), as.times, as.factor))
+		h.cfg.Tell(fmt.Sprintf("is ejected for %s (ejections in a row: %d): it is %.1f times slower than the median of its role", as.until.Sub(as.since), as.times, as.factor))
 	}
 	return ejected
 }
 
-// readmit tells of an ejection that is over.
 func (h *Health) readmit() {
 	back := false
 	h.change(func(is *condition, now time.Time) {
@@ -160,7 +152,7 @@ func (h *Health) readmit() {
 		}
 	})
 	if back {
-		h.cfg.Log.Info("engine is ejected no more")
-		h.cfg.Tell("is ejected no more, and is compared anew")
+		h.cfg.Log.Info("engine is no longer ejected")
+		h.cfg.Tell("is no longer ejected, and is compared again")
 	}
 }

@@ -4,25 +4,23 @@ import (
 	"time"
 )
 
-// DownFor is how long an engine that refused a connection is avoided, unless a health probe succeeds before. It is
-// short because avoiding is only a preference: an engine that is avoided is still tried when no other is left.
+// DownFor is how long picks avoid an engine after a refused connection, unless a health probe succeeds earlier. It is
+// short, and harmless: an avoided engine is still tried when no other is left.
 const DownFor = 2 * time.Second
 
-// UnhealthyAfter is how many health probes in a row must fail before the engine counts as down. A busy API server may
-// be late once, and an engine that counts as down loses all its tickets.
+// UnhealthyAfter is how many failed health probes in a row make an engine down. A busy API server may be late once, and
+// an engine that is down loses all its tickets.
 const UnhealthyAfter = 2
 
-// outage is whether an engine fails to answer connections or health probes.
 type outage struct {
-	until  time.Time // set by a refused connection; a good probe or leg clears it
-	failed int       // health probes that failed in a row
+	until  time.Time // set by a refused connection, cleared by a good probe or leg
+	failed int       // health probes in a row
 	since  time.Time // when until or failed was first set
-	told   bool      // the log has reported it, and the engine has answered nothing since
+	told   bool      // logged, and the engine has answered nothing since
 }
 
 func (o *outage) lasts(now time.Time) bool { return o.failed >= UnhealthyAfter || now.Before(o.until) }
 
-// tell reports whether the log is to report the outage now: once until the engine answers.
 func (o *outage) tell() (first bool) {
 	first = !o.told
 	o.told = true
@@ -39,7 +37,7 @@ func (h *Health) Heard() {
 // HasAnswered reports whether the engine has answered anything since it last refused a connection.
 func (h *Health) HasAnswered() bool { return h.answered.Load() }
 
-// Refused records that a connection was refused. The engine is avoided for DownFor.
+// Refused records a refused connection. Picks avoid the engine for DownFor.
 func (h *Health) Refused() {
 	first := false
 	h.change(func(is *condition, now time.Time) {
@@ -47,7 +45,7 @@ func (h *Health) Refused() {
 			is.outage.since = now
 		}
 		is.outage.until = now.Add(DownFor)
-		h.answered.Store(false) // whatever answers there next has not been heard yet
+		h.answered.Store(false) // the next process there has answered nothing yet
 		first = is.outage.tell()
 	})
 	if first {
@@ -55,16 +53,16 @@ func (h *Health) Refused() {
 	}
 }
 
-// Answered records that a leg was answered: the engine is not down any more.
+// Answered records an answered leg: the engine is no longer down.
 func (h *Health) Answered() { h.comeBack(true) }
 
-// comeBack clears the outage of an engine that has answered; its circuit hears only of legs.
+// comeBack ends the outage. Only a leg changes the circuit.
 func (h *Health) comeBack(leg bool) {
 	h.Heard()
 	told := false
 	h.change(func(is *condition, now time.Time) {
 		if leg {
-			// Another attempt may try: a stream may run for minutes, and its headers are reason enough, unless the engine was silent behind them.
+			// Another attempt may try: a stream may run for minutes, and its headers suffice, unless the engine was silent after its headers.
 			if is.circuit.heard = now; !is.circuit.silent {
 				is.circuit.trial = 0
 			}
@@ -78,11 +76,11 @@ func (h *Health) comeBack(leg bool) {
 	}
 }
 
-// Unreached reports whether the log has reported the engine as down and it has answered nothing since.
+// Unreached reports whether the engine was logged as down and has answered nothing since.
 func (h *Health) Unreached() bool { return h.read().outage.told }
 
-// Probed records the result of a health probe. A good one does not close the circuit: the circuit is for engines whose
-// health is fine while their completions fail.
+// Probed records a health probe. A good one does not close the circuit, which is for engines whose health is fine while
+// their completions fail.
 func (h *Health) Probed(healthy bool) {
 	defer h.tellSilence()
 	if healthy {
@@ -102,17 +100,17 @@ func (h *Health) Probed(healthy bool) {
 	}
 }
 
-// Paused records that the engine refused a request because it is paused. Picks avoid it for DownFor. Its health is
-// good meanwhile, and its blocks can be read and released.
+// Paused records a refusal because the engine is paused. Picks avoid it for DownFor. Its health is good, and its blocks
+// can be read and released.
 func (h *Health) Paused() {
 	h.change(func(is *condition, now time.Time) { is.pausedUntil = now.Add(DownFor) })
 }
 
-// Pauses reports whether the engine was seen to be paused within the last two seconds.
+// Pauses reports whether the engine was seen to be paused within DownFor.
 func (h *Health) Pauses() bool { return h.cfg.Now().Before(h.read().pausedUntil) }
 
-// StillPaused reports whether an engine that has refused a request as paused is paused still. It asks the engine if it
-// has, and stores the answer. Of an engine that does not tell, Pauses is all that is known.
+// StillPaused asks an engine that was paused whether it still is, and stores the answer. If the engine does not tell,
+// Pauses decides.
 func (h *Health) StillPaused(ask func() (paused, told bool)) (still bool) {
 	if h.read().pausedUntil.IsZero() {
 		return false

@@ -5,35 +5,32 @@ import (
 	"time"
 )
 
-// leastSilence is how long an engine may always be silent to a stream that waits for its first byte.
 const leastSilence = 10 * time.Second
 
-// silence is how an engine lets streams wait whose first byte it owes soon.
 type silence struct {
-	waiting []time.Time // when they began, in order, but for those that a later leg has overtaken: what these wait for is their own
-	since   time.Time   // when the first of them began, also if that has left a silent engine
+	waiting []time.Time // beginnings in order, without streams that a later leg has overtaken: their wait has a cause of its own
+	since   time.Time   // beginning of the first; kept when that one leaves a silent engine
 	longest time.Duration
 	least   time.Duration
-	told    bool // the log has reported it
+	told    bool // logged
 }
 
-// limit returns how long the engine may send nothing: several times what a first byte has taken at most recently, and leastSilence.
+// limit is four times the longest recent wait for a first byte, or least if that is longer.
 func (s *silence) limit() time.Duration { return max(4*s.longest, s.least) }
 
-// Silent reports whether the engine is suspected to hang, so that it gets no turns at all: it has sent nothing to streams that wait, and no
-// leg has heard of it meanwhile. When no stream waits any more, its circuit is open, and one turn at a time tries it.
+// Silent reports whether the engine seems to hang and gets no turns: it has sent nothing to waiting streams, and no leg has had a sign of
+// it meanwhile. When no stream waits any more, its circuit is open, and one turn at a time tries it.
 func (h *Health) Silent(now time.Duration) bool {
 	waits := h.waits.Load()
 	return int64(now) < h.refuse.Load() || waits > 0 && int64(now)-max(waits, h.heard.Load()) >= h.limit.Load()
 }
 
-// Suspected reports whether the engine is silent, or has been and has not answered since: its blocks may not be read.
+// Suspected reports whether the engine is silent, or was and has not answered since: its blocks may be unreadable.
 func (h *Health) Suspected() bool { return h.refuse.Load() > 0 || h.Silent(h.clock()) }
 
-// clock returns the time since the fleet was made.
 func (h *Health) clock() time.Duration { return h.cfg.Now().Sub(h.cfg.Born) }
 
-// Wait is the wait of a leg for the beginning of its answer. One goroutine may use it.
+// Wait is a leg's wait for the beginning of its answer. One goroutine may use it.
 type Wait struct {
 	health *Health
 	began  time.Time
@@ -41,8 +38,7 @@ type Wait struct {
 	over   bool // the answer has begun, or the leg has ended
 }
 
-// Wait begins a leg's wait. limit is the time limit of a leg whose answer has to begin soon, 0 for one whose answer begins when its work is
-// done.
+// Wait begins a leg's wait. limit is the leg's time limit if its answer begins soon, and 0 if it begins when the work is done.
 func (h *Health) Wait(limit time.Duration) (w Wait) {
 	w = Wait{health: h, soon: limit > 0}
 	h.change(func(is *condition, now time.Time) {
@@ -50,7 +46,7 @@ func (h *Health) Wait(limit time.Duration) (w Wait) {
 			return
 		}
 		s := &is.silence
-		// A client whose patience is short is not let wait for leastSilence.
+		// A client with a short time limit does not wait for leastSilence.
 		if s.least = min(leastSilence, limit/4); len(s.waiting) == 0 {
 			s.since = now
 		}
@@ -59,7 +55,7 @@ func (h *Health) Wait(limit time.Duration) (w Wait) {
 	return w
 }
 
-// Heard records that the engine works on the leg's answer. This ends a suspicion. It is called for each read.
+// Heard records that the engine works on the leg's answer, which ends a suspicion. It is called for each read.
 func (w *Wait) Heard() {
 	h := w.health
 	now := h.clock()
@@ -77,7 +73,7 @@ func (w *Wait) Heard() {
 		if !first {
 			return
 		}
-		// A wait teaches no more than the limit: else an engine that has hung once might hang for four times as long.
+		// A wait counts at most limit: otherwise an engine that hung once could hang four times as long.
 		s.longest = max(min(took, s.limit()), s.longest/16*15)
 		s.waiting = slices.DeleteFunc(s.waiting, func(began time.Time) bool { return !began.After(w.began) })
 		if len(s.waiting) > 0 {
@@ -105,7 +101,7 @@ func (w *Wait) Over() {
 		switch silent := h.Silent(now.Sub(h.cfg.Born)); {
 		case len(s.waiting) > 0 && !silent:
 			s.since = s.waiting[0]
-		case len(s.waiting) == 0 && silent: // it was the last one of an engine that is silent
+		case len(s.waiting) == 0 && silent: // the last stream of a silent engine
 			if c.silent = true; !c.open(now) {
 				c.since = s.since
 				c.trip(now)
@@ -114,8 +110,8 @@ func (w *Wait) Over() {
 	})
 }
 
-// Worked records that the engine has generated tokens after a time, for whomever. A health probe does not show as much: the API server
-// answers it while the engine core hangs.
+// Worked records that the engine generated tokens after a time, for any client. A health probe shows less: the API server answers it
+// while the engine core hangs.
 func (h *Health) Worked(after time.Time) {
 	at := int64(after.Sub(h.cfg.Born))
 	if after.Before(h.read().silence.since) || at <= h.heard.Load() {
@@ -127,7 +123,6 @@ func (h *Health) Worked(after time.Time) {
 	}
 }
 
-// speaks ends what was suspected of an engine that has shown to work. It reports whether the log had reported that.
 func (h *Health) speaks(also func(is *condition)) (told bool) {
 	h.change(func(is *condition, now time.Time) {
 		also(is)
@@ -137,13 +132,12 @@ func (h *Health) speaks(also func(is *condition)) (told bool) {
 		told, is.silence.told = is.silence.told, false
 	})
 	if told {
-		h.cfg.Log.Info("engine is silent no more")
-		h.cfg.Tell("is silent no more")
+		h.cfg.Log.Info("engine is no longer silent")
+		h.cfg.Tell("is no longer silent")
 	}
 	return told
 }
 
-// tellSilence has the log report an engine that is silent, once until it answers.
 func (h *Health) tellSilence() {
 	first := false
 	var since time.Time
@@ -153,7 +147,7 @@ func (h *Health) tellSilence() {
 		since = is.silence.since
 	})
 	if first {
-		h.cfg.Log.Warn("engine is silent to streams that wait, and gets no turns until it answers", "since", since)
-		h.cfg.Tell("is silent to streams that wait, and gets no turns until it answers")
+		h.cfg.Log.Warn("engine sends nothing to waiting streams, and gets no turns until it answers", "since", since)
+		h.cfg.Tell("sends nothing to waiting streams, and gets no turns until it answers")
 	}
 }

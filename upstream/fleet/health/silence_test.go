@@ -91,11 +91,11 @@ func TestSilence_AnyLegEndsIt(t *testing.T) {
 	if !r.silent(0) {
 		t.Fatal("a health probe or headers of an API server end it")
 	}
-	if r.logged("level=WARN", "is silent to streams that wait") != 1 {
+	if r.logged("level=WARN", "sends nothing to waiting streams") != 1 {
 		t.Errorf("the log has\n%s", r.log.String())
 	}
 	whole.Heard()
-	if state, _ := h.State(); state != "up" || h.Suspected() || r.logged("is silent no more") != 1 {
+	if state, _ := h.State(); state != "up" || h.Suspected() || r.logged("is no longer silent") != 1 {
 		t.Errorf("it is %s behind an answer; the log has\n%s", state, r.log.String())
 	}
 	// The two streams wait for what is their own: a later leg was answered.
@@ -139,7 +139,7 @@ func TestSilence_WhoWaitsLeaves(t *testing.T) {
 	}
 	waits[1].Over()
 	waits[1].Over()
-	if state, why := h.State(); state != "open" || !strings.Contains(why, "nothing to streams that waited") || !r.silent(0) {
+	if state, why := h.State(); state != "open" || !strings.Contains(why, "nothing to waiting streams") || !r.silent(0) {
 		t.Errorf("with nothing in flight it is %s: %s", state, why)
 	}
 	for trial := range 3 {

@@ -9,10 +9,9 @@ type Status int
 const (
 	// Proven: prefill has answered a ticket of this decode incarnation.
 	Proven Status = iota + 1
-	// Trial: this turn is the pair's trial; no other may offer it a ticket until
-	// the trial is over.
+	// Trial: this turn is the pair's only trial until it is over.
 	Trial
-	// Busy: another turn is the pair's trial now.
+	// Busy: another turn is the pair's trial.
 	Busy
 	// NoReuse: the pair is stopped, and its next trial is not due yet.
 	NoReuse
@@ -23,8 +22,8 @@ type Outcome int
 
 // The outcomes of a ticket.
 const (
-	// Inconclusive: the ticket was never sent, refused as the client's fault, or lost with the connection or the
-	// client.
+	// Inconclusive: the ticket was never sent, was refused by the client's fault, or was lost with the connection or
+	// the client.
 	Inconclusive Outcome = iota
 	Answered
 	// Unanswered: no answer within the time limit.
@@ -33,26 +32,26 @@ const (
 	Failed
 )
 
-// Strikes is how many tickets in a row may go wrong before the pair is stopped. Load can make one ticket late, and a
-// block that is gone makes one fail; three in a row show that the pair itself does not work.
+// Strikes is how many failed tickets in a row stop a pair. Load can make one ticket late, and a lost block makes one
+// fail; three show that the pair does not work.
 const Strikes = 3
 
-// A stopped pair gets no ticket for RetrialAfter, and for twice as long after each further stop, up to retrialMax: a
-// trial that is not answered costs one client the time limit.
+// A stop lasts RetrialAfter, and twice as long each further time, up to retrialMax: an unanswered trial costs one
+// client the time limit.
 const (
 	RetrialAfter = time.Minute
 	retrialMax   = 30 * time.Minute
 )
 
-// trials is what is known of a pair's tickets, or of its hand-overs. The zero value is a pair that was never tried.
+// trials counts a pair's tickets or hand-overs. The zero value was never tried.
 type trials struct {
 	proven  bool
-	trial   bool          // a turn is the pair's trial now
-	strikes int           // those that went wrong since the last answer
+	trial   bool
+	strikes int           // since the last answer
 	pause   time.Duration // length of the last stop, 0 if there was none since the last answer
-	until   time.Time     // when the last stop ends
-	of      string        // the client whose tickets have gone wrong since the last answer
-	all     bool          // several clients' have, or one of our own: a stop holds for everybody
+	until   time.Time     // end of the last stop
+	of      string        // the client whose tickets failed since the last answer
+	all     bool          // tickets of several clients, or of our own, have failed: a stop holds for everybody
 }
 
 func (t *trials) begin(client string, now time.Time) Status {
@@ -61,8 +60,8 @@ func (t *trials) begin(client string, now time.Time) Status {
 	return status
 }
 
-// status is what begin returns. A stop by the tickets of one client holds for that client: the next turn of another, or
-// leg of our own, tries the pair.
+// status is what begin returns. A stop by one client's tickets holds for that client: the next turn of another, or our
+// own leg, tries the pair.
 func (t *trials) status(client string, now time.Time) Status {
 	switch {
 	case t.proven:

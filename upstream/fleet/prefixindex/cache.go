@@ -5,44 +5,41 @@ import "sync"
 // Blocks are consecutive blocks that an engine has added to its prefix cache.
 type Blocks struct {
 	Parent  uint64   // the engine's hash of the block before the first
-	Root    bool     // there is no block before the first
-	Hashes  []uint64 // the engine's hash of each block
-	Tokens  []uint32 // of all blocks, Size for each
+	Root    bool     // no block comes before the first
+	Hashes  []uint64 // the engine's, one per block
+	Tokens  []uint32 // Size per block
 	Size    int
-	Adapter string   // the LoRA adapter that computed them, "" for none
-	Extra   []string // per block: what else its hash depends on, "" for nothing; nil if that is so for all
+	Adapter string   // LoRA adapter, "" for none
+	Extra   []string // what else each block's hash depends on, "" for nothing; nil if all are ""
 }
 
-// MaxCachedBlocks bounds the blocks that are recorded of one engine; of an engine with more, none is. The full number
-// takes some 45 MB; a cache of a million tokens in blocks of 16 takes 3 MB.
+// MaxCachedBlocks bounds the recorded blocks of an engine; beyond it, none is recorded. That many take some 45 MB; a
+// cache of a million tokens in blocks of 16 takes 3 MB.
 const MaxCachedBlocks = 1 << 20
 
-// Cache is the content of a prefill engine's prefix cache, as its KV events tell it: for the engine's hash of each
-// block, which prompt ends with that block. Hashes of different engines can't be compared: each engine seeds them when it
-// starts (PYTHONHASHSEED).
+// Cache is the content of a prefill engine's prefix cache by its KV events: which prompt ends with each block. Block
+// hashes of different engines do not compare, because each engine seeds them at its start (PYTHONHASHSEED).
 type Cache struct {
 	index *Index
-	place *Place      // of the engine
-	gone  func() bool // whether the engine was removed
-	slot  int         // index, from 1, in Index.caches; 0 if the cached blocks are not known. index.mu guards it
+	place *Place
+	gone  func() bool
+	slot  int // index, from 1, in Index.caches; 0 if the blocks are unknown; guarded by index.mu
 
 	mu     sync.Mutex             // guards the rest. Lock order: the caller's, Cache, Index
-	blocks map[uint64]cachedBlock // nil if the record is not complete
+	blocks map[uint64]cachedBlock // nil unless complete
 }
 
-// NewCache returns the cache of an engine, of which nothing is known. place is where picks note the engine.
+// NewCache returns a cache of unknown content. Picks write the engine's place.
 func (p *Index) NewCache(place *Place, gone func() bool) *Cache {
 	return &Cache{index: p, place: place, gone: gone}
 }
 
-// cachedBlock is the end of a block in a prompt.
 type cachedBlock struct {
-	prefix uint64 // hash of the prompt up to the block's end (prefixHash)
-	end    uint32 // number of tokens up to there
+	prefix uint64 // hash of the prompt up to the block's end
+	end    uint32 // in tokens of the prompt
 	size   uint32
 }
 
-// mark returns the hash under which picks find the block, 0 if they do not look for it.
 func (c cachedBlock) mark() uint64 {
 	if marks(int(c.end), int(c.size)) {
 		return c.prefix
@@ -50,7 +47,7 @@ func (c cachedBlock) mark() uint64 {
 	return 0
 }
 
-// Count returns the number of recorded blocks, -1 if the record is not complete.
+// Count returns the number of recorded blocks, -1 if they are not known completely.
 func (c *Cache) Count() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -60,15 +57,14 @@ func (c *Cache) Count() int {
 	return len(c.blocks)
 }
 
-// Started records that the engine's prefix cache is empty and that every change from now on will be reported. Picks judge
-// such an engine by its recorded blocks, and others by the prompts that were sent to them.
+// Started records that the engine's prefix cache is empty and that all changes will be reported. Picks judge such an
+// engine by its blocks, and others by the prompts sent to them.
 func (c *Cache) Started() { c.forget(true) }
 
-// Lost records that the content of the engine's prefix cache is not known any more.
+// Lost records that the content of the prefix cache is no longer known.
 func (c *Cache) Lost() { c.forget(false) }
 
-// forget drops the recorded blocks. known says that the engine's prefix cache is empty now, so that the empty record is
-// complete.
+// forget drops the blocks. known means that the prefix cache is empty, so that the empty record is complete.
 func (c *Cache) forget(known bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -79,8 +75,7 @@ func (c *Cache) forget(known bool) {
 	}
 }
 
-// Stored records blocks that the engine has added to its prefix cache. Blocks whose parent is not recorded are
-// ignored.
+// Stored records added blocks. It ignores blocks whose parent is unknown.
 func (c *Cache) Stored(b Blocks) {
 	p := c.index
 	c.mu.Lock()
@@ -120,7 +115,7 @@ func (c *Cache) Stored(b Blocks) {
 	p.holds(c, added, removed)
 }
 
-// Removed records that the engine has evicted blocks.
+// Removed records evicted blocks.
 func (c *Cache) Removed(hashes []uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

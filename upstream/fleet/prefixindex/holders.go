@@ -8,20 +8,18 @@ import (
 	"carryover/upstream/body"
 )
 
-// Bounds of what is known of all prefix caches together.
 const (
-	// maxMarks bounds the recorded marks: some 200 MB with 1,000 engines. Further ones are not recorded.
-	maxMarks = 1 << 20
-	// maxAdapters bounds the names of LoRA adapters.
+	// Some 200 MB with 1,000 engines. Further marks are not recorded.
+	maxMarks    = 1 << 20
 	maxAdapters = 1024
-	// marksAtOnce is how many marks are changed before the lock is released, so that picks get their turn.
+	// marksAtOnce is how many marks change before the lock is released, so that picks get their turn.
 	marksAtOnce = 512
-	// MaxCredits is how many engines a pick credits with cached blocks: those with the longest beginning of the prompt
-	// first, and among equals different ones in each pick. To credit a thousand would take half of a pick's time.
+	// MaxCredits is how many engines a pick credits with cached blocks: those with the longest beginning first, and
+	// among equals different ones in each pick. To credit a thousand would take half of a pick's time.
 	MaxCredits = 256
 )
 
-// root returns the hash with which prompts for an adapter begin, and notes that engines have computed blocks with it.
+// root returns the hash with which an adapter's prompts begin, and records the adapter.
 func (p *Index) root(adapter string) uint64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -31,8 +29,7 @@ func (p *Index) root(adapter string) uint64 {
 	return mixText(p.seed, adapter)
 }
 
-// forget drops the recorded blocks of an engine, and gives it a slot if known, or takes its slot away. The caller
-// holds the lock of the cache.
+// forget drops an engine's blocks, and gives it a slot if known, else takes its slot away. The caller holds e.mu.
 func (p *Index) forget(e *Cache, blocks map[uint64]cachedBlock, known bool) {
 	var gone []uint64
 	for _, block := range blocks {
@@ -58,7 +55,6 @@ func (p *Index) forget(e *Cache, blocks map[uint64]cachedBlock, known bool) {
 	}
 }
 
-// holds removes marks of an engine, and then adds others.
 func (p *Index) holds(e *Cache, added, removed []uint64) {
 	for marks := range slices.Chunk(removed, marksAtOnce) {
 		p.set(e, marks, false)
@@ -68,7 +64,6 @@ func (p *Index) holds(e *Cache, added, removed []uint64) {
 	}
 }
 
-// set records whether an engine holds prompts up to these marks.
 func (p *Index) set(e *Cache, marks []uint64, holds bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -96,32 +91,30 @@ func (p *Index) set(e *Cache, marks []uint64, holds bool) {
 	}
 }
 
-// slotBit returns the engine's bit in the bit sets: its word, and the bit in it. The engine must have a slot. It needs
-// the lock of the Index.
+// slotBit returns the word and the bit of the engine's slot, which must exist. It needs Index.mu.
 func (c *Cache) slotBit() (word int, bit uint64) {
 	return (c.slot - 1) / 64, uint64(1) << ((c.slot - 1) % 64)
 }
 
 // ComputedPrompt is a prompt whose tokens are known.
 type ComputedPrompt struct {
-	Chain     []uint64 // as in Hint, of the prompt's text
-	Bytes     int      // length of the text
+	Chain     []uint64 // as in fleet.Hint
+	Bytes     int      // of the text
 	IDs       []uint32
-	BlockSize int // of the engine that computes the prompt, 0 if that is not known
+	BlockSize int // of the engine that computes the prompt, 0 if unknown
 	Model     string
 	Salt      string // cache_salt, "" for none
 }
 
-// UsualBlock is the assumed block size where it is not known: vLLM's default on GPUs.
+// UsualBlock replaces an unknown block size: vLLM's default on GPUs.
 const UsualBlock = 16
 
-// IndexPrompt records at which token each piece of a prompt's text ends. The next prompt that begins with these pieces
-// is then looked up in the recorded prefix caches as they are at that time, evictions and the prompts of other clients
-// and replicas included.
+// IndexPrompt records at which token each piece of a prompt ends. Later prompts with these pieces are looked up in the
+// caches as they are then, with evictions and with prompts of other clients and replicas.
 //
-// It assumes that text has the same number of bytes per token everywhere. In long prompts with unlike parts that is
-// wrong by some hundred tokens. A mark that falls behind its piece occurs in this prompt only, so an engine then seems
-// to hold a piece less than it does.
+// It assumes the same number of bytes per token everywhere. In long prompts with unlike parts that is wrong by some
+// hundred tokens. A mark that falls behind its piece occurs in this prompt only, so an engine then seems to hold one
+// piece too few.
 func (p *Index) IndexPrompt(prompt ComputedPrompt) {
 	p.mu.Lock()
 	told, adapter := p.told, ""
@@ -148,7 +141,7 @@ func (p *Index) IndexPrompt(prompt ComputedPrompt) {
 	}
 }
 
-// blockMarks returns for each piece the hash of the prompt up to the last mark within it, 0 if there is none.
+// blockMarks returns, per piece, the hash of the prompt up to the last mark in it, 0 for none.
 func (p *ComputedPrompt) blockMarks(prefix uint64) []uint64 {
 	size := cmp.Or(max(p.BlockSize, 0), UsualBlock)
 	if p.Salt != "" {
@@ -169,8 +162,8 @@ func (p *ComputedPrompt) blockMarks(prefix uint64) []uint64 {
 	return places
 }
 
-// creditHolders credits the engines that hold a prompt up to a mark, each at most once in a pick, until left is 0. It
-// needs p.mu.
+// creditHolders credits the engines that hold a prompt up to a mark, each once per pick, until left is 0. It needs
+// p.mu.
 func (p *Index) creditHolders(mark, round uint64, credits Credits, pieces int, left *int) {
 	slots := p.marks[mark]
 	if len(slots) == 0 || *left == 0 {
@@ -189,18 +182,17 @@ func (p *Index) creditHolders(mark, round uint64, credits Credits, pieces int, l
 	}
 }
 
-// TokensPerPiece is roughly how many tokens a piece has.
+// TokensPerPiece is an estimate.
 const TokensPerPiece = body.ChainPiece / 4
 
-// Credits is told which engines need not compute a beginning of a prompt.
+// Credits learns which engines need not compute a beginning of a prompt.
 type Credits interface {
-	// Credit says that the engine at a place has so many pieces. The first call for an engine counts, which is the one
-	// with the most pieces.
+	// Credit says that an engine has this many pieces. The first call for an engine counts; it has the most pieces.
 	Credit(place *Place, pieces int)
 }
 
-// Find tells a pick which engines have which beginnings of a prompt in their prefix caches, by what they hold where that
-// is known and else by what they have computed. round is the number of the pick.
+// Find tells pick number round which engines have which beginnings of a prompt: by their blocks if known, else by what
+// they have computed.
 func (p *Index) Find(chain []uint64, round uint64, credits Credits) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -233,7 +225,7 @@ func (p *Index) Find(chain []uint64, round uint64, credits Credits) {
 	}
 }
 
-// Lacks reports whether an engine whose cached blocks are known lacks the last of the pieces whose marks are known.
+// Lacks reports whether an engine with known blocks lacks the last piece that has a mark.
 func (p *Index) Lacks(e *Cache, pieces []uint64) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
