@@ -11,7 +11,7 @@ import (
 	"carryover/upstream/fleet/pairs"
 )
 
-// tell reports the outcome of a claimed ticket to the state of its pair, and logs what follows from it.
+// tell tells a pair's state the outcome of a claimed ticket, and logs the consequences.
 func (p *Pins) tell(c *Claim, outcome pairs.Outcome) {
 	pause, resumed := c.PairState.End(outcome, c.Account)
 	if !resumed && pause == 0 && outcome != pairs.Failed {
@@ -44,20 +44,18 @@ func (p *Pins) tell(c *Claim, outcome pairs.Outcome) {
 	p.cfg.tell(fmt.Sprintf("Prefill %s and decode %s are left alone, without reuse, for %s, for %s: %s.", prefill, decode.Name, pause, whose, why))
 }
 
-// firstOf reports whether the log says something about an incarnation for the first time.
+// firstOf reports whether this is the first warning about an incarnation.
 func (p *Pins) firstOf(incarnation *fleet.Incarnation) bool {
 	before, _ := p.warned.Swap(incarnation.Engine(), incarnation)
 	return before != incarnation
 }
 
-// named returns an incarnation's name in the log.
 func named(incarnation *fleet.Incarnation) string {
 	return incarnation.Engine().Name + "@" + incarnation.ID()
 }
 
-// OutcomeOf returns what the failure of a prefill leg says about the ticket that it carried. A broken connection says nothing: a busy API
-// server closes idle connections while legs are written to them, several at a time; and if a ticket crashes the engine core, vLLM still
-// answers 500 (entrypoints/launcher.py).
+// OutcomeOf returns what a failed prefill leg says about its ticket. A broken connection says nothing: a busy API server closes idle connections
+// while legs are written to them, several at a time. If a ticket crashes the engine core, vLLM still answers 500 (entrypoints/launcher.py).
 func OutcomeOf(leg *upstream.LegError) pairs.Outcome {
 	switch {
 	case errors.Is(leg.Err, upstream.ErrTicketEnded), leg.Paused(): // the leg may have had too little time
