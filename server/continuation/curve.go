@@ -37,7 +37,7 @@ func (c counts) curve(waits []time.Duration, coverage float64) Curve {
 // later is the chance that an answer is continued after a wait, but within the life of a ticket.
 func (c *Curve) later(i int) float64 { return max(0, c.left[i]-c.left[len(c.waits)-1]) }
 
-// pinnedFor is the mean time for which a ticket pins its blocks if it waits at most this wait. Continuations count as evenly spread over a span.
+// pinnedFor is the mean time for which a ticket pins its blocks if it waits up to wait i. Continuations count as evenly spread over a span.
 func (c *Curve) pinnedFor(i int) (seconds float64) {
 	for span := range i {
 		width := c.waits[span+1] - c.waits[span]

@@ -62,7 +62,7 @@ type Learner struct {
 	recent  account.Pool[*history]      // the values of kinds, in the order of use
 	pending map[convcache.Key][]*Answer // waiting answers by key, the newest at the end
 	oldest  account.Pool[*Answer]       // waiting answers, the oldest first
-	// own counts turns whose conversation is in the store and whose previous answer this replica gave. others counts turns whose previous answer another replica gave.
+	// own counts turns whose conversation is in the store and whose previous answer this replica gave; others, whose previous answer another one gave.
 	own, others float64
 }
 
@@ -225,8 +225,8 @@ func (l *Learner) Curve(tenant string, kind Kind, at time.Time) Curve {
 	return h.counts(at).curve(l.waits, l.coverage())
 }
 
-// least returns the history, of the account with most, from which least was learnt in the last hour. Among equals it is the one used longest ago. The
-// caller holds l.mu.
+// least returns the history to drop: of the account with most, the one from which least was learnt in the last hour. Among equals it is the one used
+// longest ago. The caller holds l.mu.
 func (l *Learner) least(at time.Time) (least *history) {
 	known := uint32(math.MaxUint32)
 	for place := range l.recent.Most().All() {

@@ -14,9 +14,9 @@ import (
 )
 
 // decode picks the attempt's decode instance, before prefill works for it. An instance that refused a connection or failed its probes, and has
-// answered nothing since, must first accept a connection. Otherwise, with no decode instance to read them, prefill's blocks stay occupied for their
-// lease (30 s, vLLM 0.33), and clients that try again while decode restarts fill prefill's cache. An instance that refused a request as paused must
-// first say that it goes on. After MaxDials instances decode returns the last one's error.
+// answered nothing since, must first accept a connection. Otherwise prefill's blocks would stay occupied for their lease (30 s, vLLM 0.33) when no
+// decode instance reads them. Clients that try again while decode restarts would fill prefill's cache. An instance that refused a request as paused
+// must first say that it goes on. After MaxDials instances decode returns the last one's error.
 func (p *picking) decode(ctx context.Context) (*fleet.Engine, error) {
 	var last *upstream.LegError
 	for dials := 1; ; dials++ {
@@ -41,8 +41,7 @@ func (p *picking) decode(ctx context.Context) (*fleet.Engine, error) {
 	}
 }
 
-// serves returns nil for a decode engine that accepts connections and is not paused; it asks only engines in doubt. It tells the fleet of a refused
-// connection.
+// serves returns nil for a decode engine that accepts connections and is not paused; it asks only engines in doubt. It reports refusals to the fleet.
 func (p *Picker) serves(ctx context.Context, engine *fleet.Engine) *upstream.LegError {
 	if engine.Health.Unreached() {
 		if err := p.deps.Dialer.Reach(ctx, engine.Instance()); err != nil {
@@ -59,8 +58,7 @@ func (p *Picker) serves(ctx context.Context, engine *fleet.Engine) *upstream.Leg
 	return nil
 }
 
-// alone returns why decode serves the attempt alone even if prefill instances are available, "" if it does not. These turns take no slot of
-// decodeOnlySlots.
+// alone returns why decode serves the attempt alone even if prefill instances are available, "" if it does not. It takes no slot of decodeOnlySlots.
 func (p *picking) alone(decode *fleet.Engine, ratio float64) string {
 	if why, ok := p.Body.Disaggregable(); !ok {
 		return why
@@ -78,7 +76,7 @@ func (p *picking) alone(decode *fleet.Engine, ratio float64) string {
 	return ""
 }
 
-// Fits reports whether an engine takes a prompt of this many tokens with the answer that the request asks for, as far as its max_model_len is known.
+// Fits reports whether an engine takes a prompt of this many tokens and the answer that the request asks for, as far as its max_model_len is known.
 func Fits(r *body.Request, prompt int, engine *fleet.Engine) bool {
 	most, _, ok := r.Budget()
 	if engine.Role == upstream.RolePrefill {
@@ -88,9 +86,9 @@ func Fits(r *body.Request, prompt int, engine *fleet.Engine) bool {
 	return ok && (length == 0 || prompt+max(most, 1) <= length)
 }
 
-// cachedOn returns how many tokens of the conversation the decode instance has, if its incarnation is known without asking. The blocks of a ticket
-// are in its prefix cache, too. A chat without a message of the assistant continues no turn; a ticket that may belong to another conversation does
-// not count.
+// cachedOn returns how many tokens of the conversation the decode instance has, if its incarnation is known without asking. Its prefix cache has the
+// blocks of a ticket, too. A chat without a message of the assistant continues no turn, and a ticket that may be another conversation's does not
+// count.
 func (p *picking) cachedOn(decode *fleet.Engine) (tokens int) {
 	last := decode.Last()
 	if !last.Known() || p.Request.API != body.Text && !p.Request.Length.Answered {

@@ -3,9 +3,10 @@
 //
 // It picks the decode engine first, and then the path: what that engine holds of the conversation need not be computed again. A request that can't be
 // handed over goes to decode alone, without kv_transfer_params. So does a request with fewer uncached tokens than routing.disagg_threshold. Decode
-// then pins nothing, and the conversation's ticket waits for a turn that is worth a hand-over. The count is an estimate. Token ids are counted. Text
-// is measured as far as templates render it, and divided by the bytes of a token, which are learnt for each model from prompts that engines have
-// counted.
+// then pins nothing, and the conversation's ticket waits for a turn that is worth a hand-over.
+//
+// The number of tokens is an estimate. Token ids are counted. Text is measured as far as templates render it, and divided by the bytes of a token.
+// These are learnt for each model from prompts that engines have counted.
 //
 // If prefill fails, and not because of a ticket, a release or ids that were added to its leg, routing.prefill_failure decides: another instance and
 // then decode alone, decode alone at once, or the error. Decode prefills 16 such turns at once; the others get 503. A 500 is an instance's last word
@@ -78,9 +79,9 @@ func (p *Picker) PromptChain(prompt *body.Request) []uint64 {
 	return prompt.Prompt().Chain(p.seed)
 }
 
-// Pick chooses the engines and the path of an attempt. Decode serves alone if no prefill instance can serve, if a hand-over does not pay, and for
-// requests that can't be disaggregated (several choices or prompts share one hand-over, vLLM #43509). The caller gives the pair's slots back
-// ([Pair.Done]). Earlier is valid with an error, too.
+// Pick chooses the engines and the path of an attempt. Decode serves alone if no prefill instance can serve, or if a hand-over does not pay. It also
+// serves requests alone that can't be disaggregated: several choices or prompts share one hand-over (vLLM #43509). The caller gives the pair's slots
+// back ([Pair.Done]). Earlier is valid with an error, too.
 func (p *Picker) Pick(ctx context.Context, attempt Attempt) (pair *Pair, _ Earlier, _ error) {
 	g := picking{Picker: p, Attempt: attempt, pair: &Pair{}}
 	defer func() {
@@ -159,7 +160,6 @@ func (p *picking) pick(ctx context.Context) error {
 	return nil
 }
 
-// uncached sets the estimate of the prompt's uncached tokens.
 func (p *picking) uncached(tokens int) {
 	p.pair.Uncached, p.Tokens = tokens, tokens
 	p.Record.Uncached(tokens)

@@ -30,16 +30,13 @@ type rounds struct {
 	then     int       // what this replica's tickets pinned at that reading
 }
 
-// Limits of the budget.
 const (
-	// maxLeaving is how many unused tickets may wait for their release while more are given up. More can't be released within a second, and beyond
-	// maxDue blocks stay pinned until decode's TTL.
+	// maxLeaving is how many unused tickets may wait for their release while more are given up. No more can be released within a second.
 	maxLeaving = 256
 	// compareEvery is how often an engine's memory in use is compared with the budget. Within this time, tickets that were given up are released
 	// (releaseAfter), and the engine is read again.
 	compareEvery = 15 * time.Second
-	// budgetEvery is how often the budget is checked, and how often replicas exchange what they pin. A ticket that exceeds the budget triggers a check,
-	// too.
+	// budgetEvery is how often the budget is checked, besides whenever a ticket exceeds it, and how often replicas exchange what they pin.
 	budgetEvery = time.Second
 	// toldParts: a replica also reports if it pins more than it reported last, by this part of the budget.
 	toldParts = 64
@@ -104,7 +101,7 @@ func (p *Pins) share(ctx context.Context, h *holder, most int) {
 }
 
 // part returns this replica's part of a budget. others are the tokens that each other replica pins. Replicas that need less than an equal part leave
-// the rest to those that need more. If all replicas keep to their parts, no budget is given up twice.
+// the rest to those that need more. If all replicas keep to their parts, nothing is given up twice.
 func part(most int, others []int) int {
 	all := len(others) + 1
 	for _, other := range slices.Sorted(slices.Values(others)) {
@@ -120,8 +117,9 @@ func part(most int, others []int) int {
 // tickets get only what other KV leaves free of fullAt of the cache. While the cache is full and requests wait for memory, tickets get a quarter of
 // the part. So tickets yield to running requests, and a peak of load does not cost all of them.
 //
-// If an idle engine has more KV in use than the budget, only tickets can pin it, even if this replica does not hear of the others. Then each replica
-// keeps the same share of its own tickets. On an engine that stands, each replica gives up half of its tickets for the requests that wait.
+// If an idle engine has more KV in use than the budget, tickets must pin it. So this replica notices the others' tickets even without hearing of
+// them, and each replica keeps the same share of its own. On an engine that stands, each replica gives up half of its tickets for the requests that
+// wait.
 func (h *holder) keep(live fleet.Live, most int) (tokens int, waited bool) {
 	own, r, now := h.tokens[stored], &h.rounds, time.Now()
 	if r.read != live.Read || r.read.IsZero() {
@@ -171,8 +169,7 @@ func (r *rounds) stands(live fleet.Live) bool {
 	return false
 }
 
-// giveUpOldest gives up a holder's tickets until the rest pins at most keep tokens. Each time it takes the oldest ticket of the account that pins
-// most. The caller holds p.mu.
+// giveUpOldest gives up tickets until the rest pins at most keep tokens: always the oldest of the account that pins most. The caller holds p.mu.
 func (p *Pins) giveUpOldest(h *holder, keep int, end continuation.End, why string) (tickets, tokens int) {
 	for h.tokens[stored] > keep && len(h.releases.due)+len(p.late) < maxLeaving {
 		n := h.stored.Most().Oldest().Value
@@ -204,13 +201,12 @@ func (p *Pins) say(h *holder) {
 	r.logged, r.tickets, r.tokens, r.waited = p.now(), 0, 0, false
 }
 
-// handBackWithin is how long hand-backs may take on an engine that leaves. One leg takes 0.04 to 0.3 s (measured on vLLM 0.32), and each pair runs
-// one at a time.
+// handBackWithin bounds hand-backs on an engine that leaves. A leg takes 0.04 to 0.3 s (measured on vLLM 0.32), and each pair runs one at a time.
 const handBackWithin = 3 * time.Second
 
 // evacuate frees the blocks of this replica's tickets on decode engines that leave: an operator drains them, or a source has removed them. Until the
-// last ticket is read or released, such an engine does not answer POST /pause and /sleep, and its shutdown waits (measured on vLLM 0.33). Waiting for
-// the tickets to expire would take minutes. Tickets are handed back for handBackWithin; then the rest is released.
+// last ticket is read or released, POST /pause and /sleep of such an engine do not answer, and its shutdown waits (measured on vLLM 0.33). That would
+// take minutes if the tickets had to expire. Tickets are handed back for handBackWithin; then the rest is released.
 func (p *Pins) evacuate() {
 	for _, h := range p.candidates() {
 		engine, end := h.incarnation.Engine(), continuation.HandBack

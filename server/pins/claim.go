@@ -11,8 +11,7 @@ import (
 	"carryover/upstream/fleet/pairs"
 )
 
-// Claim is a ticket that a turn has taken, until the turn knows what became of it. Only the turn uses it. A Claim without a ticket is a miss; its
-// methods do nothing.
+// Claim is a ticket that a turn has taken. Only the turn uses it. A Claim without a ticket is a miss; its methods do nothing.
 type Claim struct {
 	Ticket    *convcache.Ticket  // nil once the claim has ended
 	Holder    *fleet.Incarnation // the incarnation of decode that holds the blocks
@@ -82,8 +81,8 @@ func (c *Claim) Doubted(leg *upstream.LegError) (tell func(spared bool)) {
 	}
 }
 
-// Conclude tells the pair's state the outcome of the ticket, once. Callers call it when prefill has answered, not at the end of the turn: decode may
-// go on for minutes, and a trial of the pair would last as long.
+// Conclude tells the pair's state the outcome of the ticket, once. It is called when prefill has answered, not at the end of the turn: decode may go
+// on for minutes, and a trial of the pair would last as long.
 func (c *Claim) Conclude(outcome pairs.Outcome) {
 	if c.Ticket == nil || c.concluded {
 		return
@@ -121,8 +120,7 @@ func (c *Claim) End(ctx context.Context, putBack func(ctx context.Context, ticke
 	}
 }
 
-// take takes a ticket or a note out of the store. At most one caller gets it. The outcome is Consumed if another taker has, or had, the ticket's
-// blocks.
+// take takes a ticket or a note out of the store, for one caller at most. The outcome is Consumed if another taker has, or had, the blocks.
 func (p *Pins) take(ctx context.Context, key convcache.Key, id convcache.TicketID, model string) (convcache.Ticket, convcache.Outcome) {
 	ticket, outcome := p.deps.Store.Take(ctx, key, id)
 	p.mu.Lock()

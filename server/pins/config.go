@@ -87,8 +87,7 @@ type Connector interface {
 	ParseTicket(final []byte, blockSize int) (upstream.TicketParams, error)
 	// Release makes the leg that lets a ticket's decode engine free the blocks. The engines must serve model.
 	Release(offer upstream.TicketOffer, model string) (upstream.ReleaseLeg, error)
-	// HandBack makes the leg that lets prefill read a whole ticket into its prefix cache. The leg has the offer's token ids, a JSON list, and the
-	// cache_salt, "" for none.
+	// HandBack makes the leg with which prefill reads a whole ticket into its cache, under the offer's token ids (a JSON list) and the cache_salt.
 	HandBack(offer upstream.TicketOffer, model, salt string) (upstream.ReleaseLeg, error)
 }
 

@@ -21,8 +21,7 @@ func (p *Pins) Pinned(decode *fleet.Engine) (tokens int) {
 	return tokens
 }
 
-// Due returns how many pins of a decode engine wait for a release, and their tokens. open counts the tokens that may be free already: a leg that
-// named them got no answer.
+// Due returns how many pins of a decode engine wait for a release, and their tokens. open tokens may be free: a leg that named them got no answer.
 func (p *Pins) Due(decode *fleet.Engine) (pins, tokens, open int) {
 	p.lock()
 	defer p.mu.Unlock()

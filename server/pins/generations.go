@@ -8,8 +8,7 @@ import (
 // memory is one engine id of a decode instance. Each data-parallel rank has its own id. vLLM makes a new one at each start, unless it is configured.
 type memory struct{ decode, engineID string }
 
-// maxMemories bounds the remembered memories. Each restart leaves entries behind, but no fleet restarts that often within the life of a ticket. At
-// the bound, an arbitrary one is forgotten.
+// maxMemories bounds highest; beyond it, an arbitrary entry is forgotten. No fleet restarts that often within the life of a ticket.
 const maxMemories = 1 << 14
 
 // Outdated reports whether the engine with a ticket's blocks has registered its memory again since.

@@ -163,8 +163,7 @@ func (p *Pins) store(ctx context.Context, u *underWay, ticket convcache.Ticket) 
 	p.Put(bounded, u.Key, ticket, u.Model)
 }
 
-// putBack handles a ticket that no engine has read. A conversation's ticket goes back into the store, where turns find it; others wait for another
-// leg.
+// putBack handles a ticket that no engine has read. A conversation's ticket goes back into the store; others wait for another leg.
 func (p *Pins) putBack(ctx context.Context, u *underWay, ticket *convcache.Ticket) {
 	n := u.of
 	p.mu.Lock()

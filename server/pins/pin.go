@@ -45,7 +45,7 @@ type pin struct {
 	kept *account.Place[*pin] // in Pins.retained
 }
 
-// state is the state of a pin.
+// state says where a pin's ticket or blocks are.
 type state uint8
 
 // The states. From freed on, a pin no longer counts.
@@ -61,7 +61,7 @@ const (
 	lost            // only decode's TTL will free the blocks, and they count until then
 	freed           // decode has freed the blocks, as the answer of a leg shows
 	elsewhere       // another replica has the ticket
-	void            // the incarnation of decode has ended
+	void            // nothing to count: decode's incarnation or its TTL has ended, or another pin needed the room
 	states
 )
 
@@ -199,7 +199,7 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// pass does what is due: tickets past their deadline become lost, lost blocks that decode's TTL has freed become void, and stored tickets that no
+// pass does what is due. Tickets past their deadline become lost. Lost blocks become void when decode's TTL has freed them. Stored tickets that no
 // turn has taken in time wait for their end. The caller holds p.mu.
 func (p *Pins) pass(now time.Time) {
 	reached := func(t time.Time) bool { return !t.IsZero() && upstream.Elapsed(t, now) >= 0 }

@@ -83,8 +83,7 @@ func (p *Pins) lock() {
 // Arena returns the memory for the ids of tickets, nil if nothing is handed back.
 func (p *Pins) Arena() *proof.Arena { return p.arena }
 
-// Name returns the id of an answer's ticket. It is made from the name that decode gives to the answer's blocks, so no two tickets name the same
-// blocks.
+// Name returns the id of an answer's ticket, made from decode's name for the answer's blocks. So no two tickets name the same blocks.
 func Name(decode string, parsed *upstream.TicketParams) (id convcache.TicketID) {
 	name := make([]byte, 0, 256) // on the stack
 	for _, part := range [...]string{decode, parsed.EngineID, parsed.RequestID} {
@@ -100,8 +99,7 @@ func ReadingOf(parsed upstream.TicketParams) *upstream.TicketParams {
 	return &parsed
 }
 
-// read returns what the connector reads in a ticket's params. A ticket of this process already has the result. A ticket of another replica is read
-// once, and then keeps it.
+// read returns what the connector reads in a ticket's params. Only a ticket of another replica has to be parsed, once.
 func (p *Pins) read(ticket *convcache.Ticket) (*upstream.TicketParams, error) {
 	if known, ok := ticket.Reading.(*upstream.TicketParams); ok {
 		return known, nil
@@ -114,8 +112,8 @@ func (p *Pins) read(ticket *convcache.Ticket) (*upstream.TicketParams, error) {
 	return &parsed, nil
 }
 
-// claim moves the pin of a ticket that has left the store to claimed. It returns nil if another taker has, or had, the blocks: then the ticket must
-// not be used. The caller holds p.mu.
+// claim moves the pin of a ticket that has left the store to claimed. It returns nil if another taker has, or had, the blocks: the ticket must not be
+// used. The caller holds p.mu.
 func (p *Pins) claim(key convcache.Key, t *convcache.Ticket, model string) *pin {
 	n := p.pins[t.ID]
 	if p.isSpent(t.ID) || n != nil && n.state != stored && n.state != late && n.state != putting && (n.state != lost || !n.since.IsZero()) {
@@ -169,8 +167,8 @@ func (p *Pins) Answered(a Answer, ticket *convcache.Ticket) bool {
 	return true
 }
 
-// Put stores a ticket or a note for the rest of its life. Tickets that it displaces are handed back or released. If the store refuses the ticket, its
-// blocks are released.
+// Put stores a ticket or a note for the rest of its life. It hands back or releases the tickets that it displaces, and a ticket that the store
+// refuses.
 func (p *Pins) Put(ctx context.Context, key convcache.Key, ticket convcache.Ticket, model string) convcache.Outcome {
 	if !ticket.HandedBack() {
 		p.putting(key, &ticket, model)
@@ -265,8 +263,8 @@ func (p *Pins) finish(ticket *convcache.Ticket, end continuation.End, reader *fl
 	return p.due(n, ticket, end)
 }
 
-// due lets a pin, whose ticket is not in the store, wait for its hand-back. If that is not wanted or not possible, the pin waits for its release. The
-// caller holds p.mu.
+// due lets a pin whose ticket is not in the store wait for its hand-back. If that is not wanted or not possible, it waits for its release. It needs
+// p.mu.
 func (p *Pins) due(n *pin, ticket *convcache.Ticket, end continuation.End) (handedBack bool) {
 	if _, err := p.read(ticket); err != nil { // an older or a foreign version has made it, and no engine would understand it either
 		p.move(n, lost)
@@ -326,8 +324,7 @@ func (p *Pins) UnuseParams(params []byte, holder *fleet.Incarnation, model strin
 	}
 }
 
-// WhyGone returns why a conversation has no ticket in the store: it is being handed back, or was given up and nothing was stored since. It returns ""
-// if no reason is known.
+// WhyGone returns why a conversation has no ticket in the store: it is being handed back, or was given up and none was stored since; "" if unknown.
 func (p *Pins) WhyGone(key convcache.Key) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()

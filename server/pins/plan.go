@@ -95,8 +95,7 @@ func (p *Pins) takes(answer Answer, ticket *convcache.Ticket) bool {
 	}
 	engine := answer.Prefill.Engine()
 	if most := facts.ContextLength(engine.Models(), answer.Model); most > 0 && ticket.Tokens >= most-1 {
-		// The context is full, so no turn can follow. The leg's first token would also be its last, and prefill would keep the blocks until their lease
-		// ends.
+		// The context is full, so no turn can follow. The leg's first token would also be its last, and prefill would keep the blocks for their lease.
 		return false
 	}
 	if why := answer.Prefill.PrefixCache.Forgets(); why != "" {

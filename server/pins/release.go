@@ -18,10 +18,10 @@ const readerHears = 5 * time.Second
 
 // releasable reports whether a leg to an incarnation of prefill may release the pin's blocks now. own says that it is a leg of our own, not a turn's.
 //
-// If an incarnation was sent the ticket and has not answered, its leg may still read the blocks, and a release would let decode put other KV into
-// them. vLLM handles requests in order, so that incarnation sees the abort of the leg before the release. It keeps nothing of a request that was
-// aborted before its KV arrived (v1/core/sched/scheduler.py, _update_from_kv_xfer_finished, 0.32). So only that incarnation may release the blocks,
-// or any other one after its process has ended. Both wait until it knows that the leg was dropped (readerHears).
+// If an incarnation was sent the ticket and has not answered, its leg may still read the blocks. A release would let decode put other KV into them.
+// vLLM handles requests in order, so that incarnation sees the abort of the leg before the release. It keeps nothing of a request that was aborted
+// before its KV arrived (v1/core/sched/scheduler.py, _update_from_kv_xfer_finished, 0.32). So only that incarnation may release the blocks, or any
+// other one after its process has ended. Both wait until it knows that the leg was dropped (readerHears).
 func (n *pin) releasable(prefill *fleet.Incarnation, own bool, now time.Time) bool {
 	switch {
 	case n.reader == nil:
@@ -35,7 +35,7 @@ func (n *pin) releasable(prefill *fleet.Incarnation, own bool, now time.Time) bo
 // Release is a release on its leg. The leg is a turn's prefill leg without a ticket of its own, or a leg of our own. With remote_num_tokens 0 prefill
 // reads none of the blocks and tells decode to free them (measured on vLLM 0.32: within a second, at no cost to the request). With
 // bidirectional_kv_xfer decode pins the blocks of every finished request until its TTL, and keeps a core busy meanwhile. A leg of our own is dropped
-// at its first event. If it ran to its end, prefill would keep a block until its lease ends, and a core busy for 25 to 37 s (measured on vLLM 0.32).
+// at its first event. At its end prefill would keep a block for its lease, and a core busy for 25 to 37 s (measured on vLLM 0.32).
 type Release struct {
 	pins      *Pins
 	pin       *pin
@@ -82,7 +82,6 @@ func (p *Pins) release(prefill, decode *fleet.Incarnation, own bool) *Release {
 // Offer returns the offer from which the connector makes a leg.
 func (r *Release) Offer() upstream.TicketOffer { return r.offer }
 
-// end counts the release and moves its pin.
 func (r *Release) end(to state, count *uint64) {
 	r.pins.mu.Lock()
 	defer r.pins.mu.Unlock()

@@ -26,8 +26,7 @@ const (
 	awayFor = 10 * time.Second
 	// maxUnsent is how many hand-backs of a ticket without a conversation may fail unsent before it is released. Nothing else would end it.
 	maxUnsent = 3
-	// patienceForLeg is how long a turn waits for hand-backs of its conversation, in all attempts and under all keys. Legs took 0.04 to 0.3 s (measured
-	// on vLLM 0.32).
+	// patienceForLeg bounds a turn's waits for hand-backs of its conversation, all together. Legs took 0.04 to 0.3 s (measured on vLLM 0.32).
 	patienceForLeg = 2 * time.Second
 	// releaseAfter is how long a pin waits for a turn's prefill leg before a leg of our own releases it. Any pinned block makes an instance keep a core
 	// busy (measured on vLLM 0.32).
@@ -49,8 +48,7 @@ func (p *Pins) Begin(repeat func(task string, every time.Duration, early <-chan 
 	}
 }
 
-// takeLate takes late tickets out of the store; other replicas may have made them. It gets no ticket that a turn uses, because the store gives each
-// ticket to one taker.
+// takeLate takes late tickets out of the store. Other replicas may have made them. The store gives each ticket to one taker, so turns keep theirs.
 func (p *Pins) takeLate(ctx context.Context) {
 	for ctx.Err() == nil {
 		p.lock()
@@ -113,15 +111,13 @@ func (p *Pins) begin(at time.Time, end continuation.End) (all []*queue) {
 	return all
 }
 
-// run starts the hand-backs, or the releases, that are due.
 func (p *Pins) run(ctx context.Context, end continuation.End) {
 	for _, q := range p.begin(p.now(), end) {
 		p.deps.Background(end.String(), q.decode.Engine().Name, func() { p.leg(ctx, q) })
 	}
 }
 
-// HandBacks runs the next due hand-back of each pair, one after the other. It returns how many ran, and whether one of the tickets has to wait for
-// another leg.
+// HandBacks runs the next due hand-back of each pair in turn. It returns how many ran, and whether one of the tickets has to wait for another leg.
 func (p *Pins) HandBacks(ctx context.Context, at time.Time) (begun int, again bool) {
 	all := p.begin(at, continuation.HandBack)
 	for _, q := range all {
@@ -148,8 +144,8 @@ func (p *Pins) leg(ctx context.Context, q *queue) (again bool) {
 	return false
 }
 
-// Await waits for running hand-backs of a conversation, mostly a tenth of a second, so that prefill does not compute what it is about to get. If
-// prefill cached it under other ids than it was sent, it is quarantined before the turn could read it. waited is how long the turn has waited before.
+// Await waits for running hand-backs of a conversation, mostly a tenth of a second. Afterwards prefill need not compute those tokens. If prefill
+// cached them under other ids than it was sent, it is quarantined before the turn could read them. waited is how long the turn has waited before.
 // Await returns the total, at most patienceForLeg.
 func (p *Pins) Await(ctx context.Context, keys []convcache.Key, waited time.Duration) time.Duration {
 	var legs []*underWay
@@ -208,7 +204,7 @@ func (p pair) serves() bool {
 	return p.prefill.StatusWith(p.decode) != pairs.NoReuse && p.prefill.PrefixCache.Forgets() == ""
 }
 
-// divert moves a queue's pins to the instances that their conversations' next turns will use. If there is none, a ticket that is not in the store is
+// divert moves a queue's pins to the instances that their conversations' next turns will use. Without one, a ticket that is not in the store is
 // released. The caller holds p.mu.
 func (p *Pins) divert(q *queue) {
 	for _, n := range slices.Concat(q.due, q.ready) {

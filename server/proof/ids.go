@@ -108,7 +108,7 @@ func (k *IDs) drop() {
 }
 
 // Forward decides whether the prefill leg carries ids. With a ticket it does, so that prefill computes exactly the proven ids. Without one, prefill
-// renders by itself, and parity is learnt from the ids that it reports. Fixed ids are always forwarded.
+// renders by itself, and parity can be learnt from the ids that it reports. Fixed ids are always forwarded.
 func (k *IDs) Forward(withTicket bool) {
 	if k == nil {
 		return

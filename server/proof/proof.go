@@ -124,7 +124,6 @@ func (t *Turn) render(ctx context.Context) (lacks string) {
 	return lacks
 }
 
-// read requests the prompt's ids from the prefill instance.
 func (t *Turn) read(ctx context.Context) error {
 	prompt, err := t.prefill.Prompts.ReadSoon(ctx, t.req, t.authorization)
 	if err != nil {
@@ -169,8 +168,7 @@ func (t *Turn) Look(ctx context.Context) (miss string) {
 }
 
 // Seal returns the chain of the tokens whose KV decode holds at the end of an answer: the prompt as prefill computed it, and the output as decode
-// sampled it. prompt and completion are the numbers in decode's usage, -1 if unreported. Without a chain, why is the reason why the answer leaves no
-// ticket.
+// sampled it. prompt and completion are the numbers in decode's usage, -1 if unreported. Without a chain, why says why the answer leaves no ticket.
 func (t *Turn) Seal(decode *fleet.Incarnation, params *upstream.TicketParams, prompt, completion int) (chain convcache.Chain, why string) {
 	const miscounted = "ineligible_token_count"
 	k, told := t.ids, params.OutputIDs

@@ -41,8 +41,7 @@ func (r *Arena) take(bytes int) bool {
 	return true
 }
 
-// Retained are the ids that a ticket covers, kept for its hand-back. Their memory counts in an arena until Free. A Retained belongs to one goroutine
-// at a time.
+// Retained are the ids that a ticket covers, kept for its hand-back. An arena counts their memory until Free. Only one goroutine at a time uses them.
 type Retained struct {
 	arena  *Arena
 	ids    int

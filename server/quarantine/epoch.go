@@ -1,5 +1,5 @@
-// Package quarantine keeps turns away from incarnations of prefill that compute other ids than they are sent, and from all KV that may have come
-// through their caches.
+// Package quarantine keeps turns away from incarnations of prefill that compute other ids than they are sent. It also keeps them away from all KV
+// that may have come through the caches of such incarnations.
 //
 // Such an incarnation stores wrong KV in its prefix cache. Its answer shows this, because it repeats the ids. By then other engines may have read
 // that cache: decode by hand-overs, other incarnations of prefill by tickets and hand-backs. Nobody has to know which engines have, or since when.
@@ -16,11 +16,11 @@
 //
 // The epoch is the moment of the rise, so all replicas agree on which engines were started since. It is one number in Redis, which each look-up and
 // each take reads: a replica that uses a ticket knows of every earlier rise. Once a second, and at once after a rise of its own, each replica
-// compares it with its own epoch and quarantines (watch.go). In the same round replicas share which instances operators drain. While Redis does not
-// answer, a replica knows only its own findings. Without Redis the epoch lives in this process.
+// compares it with its own epoch, and exchanges quarantines and drains (watch.go). While Redis does not answer, a replica knows only its own
+// findings. Without Redis the epoch lives in this process.
 //
-// This package can't undo answers from before the id echo, keep other users of an engine from its cache, or know what a process without Redis saw
-// before its own restart.
+// This package can't undo answers from before the id echo, or keep other users of an engine from its cache. It does not know what a process without
+// Redis saw before its own restart.
 package quarantine
 
 import (
@@ -38,8 +38,7 @@ import (
 // startMargin is how much later than the epoch, by its own clock, an engine must have been started to count as started since.
 const startMargin = time.Minute
 
-// Epoch is the epoch of the fleet: the moment of the last quarantine, in milliseconds since 1970, 0 for none. It never falls. It is safe for
-// concurrent use.
+// Epoch is the moment of the fleet's last quarantine, in milliseconds since 1970, 0 for none. It never falls. It is safe for concurrent use.
 type Epoch struct {
 	secret convcache.Secret
 	shared Shared

@@ -59,6 +59,7 @@ type Watch struct {
 	sweeping atomic.Bool
 }
 
+// NewWatch returns a watch.
 func NewWatch(cfg WatchConfig) *Watch {
 	if cfg.TellDrain == nil {
 		cfg.TellDrain = func(string) {}
@@ -149,7 +150,7 @@ func (w *Watch) exchange(ctx context.Context) {
 }
 
 // sharedName names an incarnation alike on all replicas, however they spell its host: by its start, the port and path of its address, and its rank.
-// Ranks share an address and a start, but each has its own prefix cache. A start alone has hundredths of a second, in which two engines may start.
+// Ranks share an address and a start, but each has its own prefix cache. Starts are in hundredths of a second, and two engines may have the same.
 func sharedName(incarnation *fleet.Incarnation) string {
 	engine := incarnation.Engine()
 	name := incarnation.ID() + " " + behindHost(engine.BaseURL)

@@ -9,8 +9,7 @@ import (
 	"carryover/upstream/body"
 )
 
-// Builder makes the record of a turn from what the turn's steps report. The steps can't read it. Only the turn's goroutine uses it. It must not be
-// copied after a leg was sent.
+// Builder makes a turn's record from what the turn's steps report. They can't read it. Only the turn's goroutine uses it. Don't copy it after a leg.
 type Builder struct {
 	turn Turn
 }
@@ -29,7 +28,7 @@ func (b *Builder) ID() string { return b.turn.Turn }
 // From records the client's address and the tenant, as logs may name them.
 func (b *Builder) From(client, tenant string) { b.turn.Client, b.turn.Tenant = client, tenant }
 
-// Asks records the client's name of the model, the hash of the conversation, where its id was found, and the keyed hash of the client's id.
+// Asks records the model as the client named it, the conversation's hash, where its id was found, and the keyed hash of the client's id.
 func (b *Builder) Asks(model, conversation, source string, id [8]byte) {
 	b.turn.Model, b.turn.Conversation, b.turn.Source, b.turn.ID = model, conversation, source, id
 }
@@ -60,8 +59,7 @@ func (b *Builder) Retried() { b.turn.Retries++ }
 // Joins puts a leg without a place in the record under the turn's span.
 func (b *Builder) Joins(leg *upstream.Leg) { b.turn.Trace.under(leg, b.turn.Trace.Span) }
 
-// Committed records that status 200 and the headers are about to be sent, and sets the turn's headers. whole says that the answer follows in one
-// piece.
+// Committed records that status 200 and the headers are about to be sent, and sets the turn's headers. whole says that the answer is in one piece.
 func (b *Builder) Committed(header http.Header, whole bool) {
 	b.turn.End.Status = http.StatusOK
 	if took := time.Since(b.turn.Began); whole {

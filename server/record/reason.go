@@ -33,7 +33,7 @@ const (
 	// Why a hit saved nothing.
 	ReasonHadIt     = "prefill_had_it"  // prefill had the prompt in its own cache
 	ReasonFewTokens = "too_few_tokens"  // the ticket had so few tokens more that prefill computed them
-	ReasonCutShort  = "rewritten_early" // the ticket had no tokens more: the history differs from there on
+	ReasonCutShort  = "rewritten_early" // the ticket brought no more tokens: the history differs before that
 
 	// Package proof has two more: tokenize_failed, and ineligible_unproven with the cause.
 )

@@ -66,8 +66,7 @@ func missed(outcome convcache.Outcome) string {
 }
 
 // choose lists the branches that offer tokens to the request, the one with most first. Those that the request leaves have the reason in Why. If the
-// branches were found by content, whole ones come first: a branch that would be cut may belong to another conversation that began alike, whose next
-// turn would miss it.
+// branches were found by content, whole ones come first: one that would be cut may belong to another conversation, whose next turn would miss it.
 func (c *Config) choose(p *Proof, f *Found) (choices []Choice) {
 	for i := range f.Branches {
 		b := &f.Branches[i]
@@ -113,7 +112,7 @@ func (c *Config) leaves(p *Proof, f *Found, b *convcache.KeyedBranch, o convcach
 
 // differs names the first part of the request that differs from the conversation's branches; it compares with the branch that agrees longest. If
 // everything up to an answer is equal, that is the part behind it: the answer was changed, or is rendered differently. It returns "" if the request
-// may use all of that branch, or if no outline is known.
+// may use all of each branch, or if no outline is known.
 func (p *Proof) differs(branches []convcache.KeyedBranch) (part string) {
 	most := -1
 	for i := range branches {

@@ -21,9 +21,9 @@ type Claim struct {
 	legSent bool // a byte of the leg to prefill may have reached an engine
 }
 
-// Find proves how much of the conversation's KV this request may use on the attempt's pair, and takes the ticket. Callers call it as late as
-// possible, after Prove: every earlier failure leaves the ticket in the store. It returns what was found, because it may also have looked up the
-// conversation's content. without is the choice of an earlier attempt that ruled tickets out, with the reason.
+// Find proves how much of the conversation's KV this request may use on the attempt's pair, and takes the ticket. It runs as late as possible, after
+// Prove: every earlier failure leaves the ticket in the store. It returns what was found, because it may also have looked up the conversation's
+// content. without is the choice of an earlier attempt that ruled tickets out, with the reason.
 func (t *Tickets) Find(ctx context.Context, p *Proof, f Found, without Choice) (claim Claim, _ Found) {
 	why := p.excludes(without.Why)
 	switch {
@@ -65,7 +65,7 @@ func (t *Tickets) nothing(p *Proof, looked convcache.Outcome) string {
 }
 
 // claim takes a ticket that was found by the conversation's id or content. Some clients send one id for many conversations. So if the request does
-// not continue what the id has found, claim also looks up the content, and prefers a ticket that the request continues.
+// not continue what the id has found, claim looks up the content, too. A ticket that the request continues comes first.
 func (t *Tickets) claim(ctx context.Context, p *Proof, f Found) (Claim, Found, string) {
 	var content Found
 	var alike []Choice
@@ -91,7 +91,7 @@ func (t *Tickets) claim(ctx context.Context, p *Proof, f Found) (Claim, Found, s
 	return claim, f, why
 }
 
-// take takes the first usable choice. If another request was faster, or Redis has failed over since the put, it tries the next choice once. Without a
+// take takes the first usable choice. If another request was faster, or Redis has failed over since the put, it tries one more choice. Without a
 // claim it returns the reason of the miss.
 func (t *Tickets) take(ctx context.Context, p *Proof, f *Found, choices []Choice) (Claim, string) {
 	why, takes := record.ReasonRewritten, 0
@@ -222,8 +222,7 @@ func (c *Claim) Failed(leg *upstream.LegError) (tell func(spared bool)) {
 	}
 }
 
-// Settle ends a claim and its piggybacked release; further calls do nothing. It reports whether the ticket goes back into the store, because nothing
-// of it was sent.
+// Settle ends a claim and its release; further calls do nothing. It reports whether the ticket goes back into the store: nothing of it was sent.
 func (t *Tickets) Settle(ctx context.Context, p *Proof, c *Claim, turn *record.Builder) (back bool) {
 	switch unused := c.Piggyback; {
 	case unused == nil:

@@ -92,8 +92,7 @@ func (t *Tickets) look(ctx context.Context, a *Admitted, keys []convcache.Key, b
 	return f
 }
 
-// peek looks keys up after their running hand-backs, and sorts the branches into f. It gives up branches of another epoch: the blocks of tickets are
-// released, and notes are forgotten.
+// peek looks keys up after their running hand-backs, and sorts the branches into f. It gives up branches of another epoch.
 func (t *Tickets) peek(ctx context.Context, a *Admitted, keys []convcache.Key, f *Found) convcache.Outcome {
 	f.waited = t.deps.Pins.Await(ctx, keys, f.waited)
 	bounded, cancel := t.bounded(ctx)
@@ -160,8 +159,8 @@ func (f *Found) outdatedBy(ticket *convcache.Ticket, key convcache.Key) (outdate
 	return outdated
 }
 
-// Hint tells the routing policies how many tokens of the conversation each incarnation of decode holds, and which prefix caches have KV that was
-// handed back. owned are decode's holdings that certainly belong to this conversation, as far as outlines tell, and not to another that began alike.
+// Hint tells the routing policies what each incarnation of decode holds of the conversation, and which prefix caches have handed-back KV. owned are
+// decode's holdings that certainly belong to this conversation, as far as outlines tell, and not to another that began alike.
 func (f *Found) Hint(a *Admitted) (hint fleet.Hint, owned []fleet.Holding) {
 	hint.Key, hint.Model = a.Conversation.Affinity, a.Model
 	for i := range f.Branches {

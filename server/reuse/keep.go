@@ -16,9 +16,9 @@ import (
 	"carryover/upstream/body"
 )
 
-// Keep stores the ticket that an answer leaves, and returns "yes". If there is none, it returns the reason and releases the answer's blocks. Callers
-// call it before the client can see the end of the answer, so that a turn that follows at once finds the ticket, on any replica. An answer that did
-// not get that far calls it on its exit.
+// Keep stores the ticket that an answer leaves, and returns "yes". If there is none, it returns the reason and releases the answer's blocks. It runs
+// before the client can see the end of the answer: a turn that follows at once finds the ticket, on any replica. If an answer does not get that far,
+// Keep runs on its exit.
 func (t *Tickets) Keep(ctx context.Context, o *Origin, f *Found, got answer.Result, turn *record.Builder) string {
 	complete, c, tickets := got.Completeness != answer.Incomplete, &o.Conversation, t.deps.Pins
 	if complete {
@@ -73,7 +73,7 @@ func (t *Tickets) Keep(ctx context.Context, o *Origin, f *Found, got answer.Resu
 }
 
 // store puts a ticket, and gives up the tickets that it makes superfluous. Beside the put it removes the aliases by which this turn has found a
-// ticket, and adds one if the next turn has to find the conversation by content. It returns "yes", or why the ticket is not stored.
+// ticket. It adds one if the next turn has to find the conversation by content. It returns "yes", or why the ticket is not stored.
 func (t *Tickets) store(ctx context.Context, o *Origin, f *Found, ticket *convcache.Ticket, home convcache.Key, turn *record.Builder) string {
 	tickets := t.deps.Pins
 	bounded, cancel := t.bounded(ctx)

@@ -164,8 +164,8 @@ func (e *evidence) handedBack(o *Outcome, own int) {
 		o.Reason, o.Differs = record.ReasonRewritten, e.differs(notes)
 	case !here:
 		o.Reason = record.ReasonHandedBackElsewhere
-	// Among notes found by content, the default below holds for a single note of a chat that agrees with the request up to the answer, if prefill lacks
-	// even tokens before the answer. Only then is it certain that prefill has lost the KV that was handed back for this conversation.
+	// With notes found by content, the default holds only for a chat with a single note that agrees up to the answer. Prefill must lack even tokens
+	// before the answer: only then has it certainly lost the KV that was handed back for this conversation.
 	case e.found.byContent && (len(notes) > 1 || e.API == body.Text || e.Cached >= own || e.agrees(&notes[0]) < len(notes[0].Outline)):
 		o.Reason = e.unstored(e.Silent)
 	default:

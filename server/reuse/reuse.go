@@ -53,14 +53,13 @@ type Deps struct {
 
 // Store keeps tickets between turns.
 type Store interface {
-	// Peek lists the tickets and notes of at most [convcache.MaxKeys] keys, in the order of the keys and the newest of each key first. It removes
-	// nothing.
+	// Peek lists the tickets and notes of at most [convcache.MaxKeys] keys, in the order of the keys and the newest of each first. It removes none.
 	Peek(ctx context.Context, keys []convcache.Key) ([]convcache.KeyedBranch, convcache.Outcome)
 }
 
 // Fetcher asks engines.
 type Fetcher interface {
-	// Fetch sends a GET. It returns the answer's status, 0 if no answer has begun, and at most most bytes of its body.
+	// Fetch sends a GET. It returns the answer's status, 0 if no answer has begun, and its body up to most bytes.
 	Fetch(ctx context.Context, instance *upstream.Instance, path, authorization string, most int64) (status int, body []byte, err error)
 }
 
