@@ -74,7 +74,6 @@ func (h *history) fixed() int {
 	return min(i, len(h.waiting)) - 1
 }
 
-// continued counts the continuation of a waiting answer.
 func (h *history) continued(a *Answer, at time.Time) {
 	c := h.now(at)
 	c.reached[a.age]++

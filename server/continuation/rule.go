@@ -91,7 +91,6 @@ type Engines struct {
 	BlockSize    int
 }
 
-// The weights of the terms.
 const (
 	idlePrice   = 0.5 // of the whole cache for a second, if nothing is pinned
 	pinnedPrice = 1.0 // added for the pinned share of the cache

@@ -36,7 +36,6 @@ type Earlier struct {
 	Refreshed     bool               // this turn has asked the engines for their models
 }
 
-// gaveUp returns how many engines of a role are excluded.
 func (e *Earlier) gaveUp(role upstream.Role) (n int) {
 	for _, engine := range e.Excluded {
 		if engine.Role == role {

@@ -13,7 +13,6 @@ import (
 	"carryover/upstream/fleet"
 )
 
-// rounds is the state of an incarnation's budget between two rounds.
 type rounds struct {
 	changed  time.Time // when a ticket was last given up for the budget, or a pin last waited for its release
 	compared time.Time // when the memory in use was last compared with the budget

@@ -25,7 +25,6 @@ type Claim struct {
 	concluded bool // the pair's state knows the outcome
 }
 
-// progress is how far a leg with a ticket has come.
 type progress uint8
 
 const (

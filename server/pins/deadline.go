@@ -38,7 +38,6 @@ func UntilFreed(deadline time.Time) time.Duration {
 	return MaxReuseTrial - upstream.Elapsed(deadline, time.Now())
 }
 
-// inBlocks rounds tokens up to whole blocks of the incarnation's KV cache.
 func inBlocks(incarnation *fleet.Incarnation, tokens int) int {
 	size := max(1, incarnation.BlockSize())
 	return (tokens + size - 1) / size * size

@@ -15,7 +15,6 @@ import (
 	"carryover/upstream/fleet/pairs"
 )
 
-// underWay is a running hand-back.
 type underWay struct {
 	pin                 // a copy of the pin; it owns the ids until the hand-back ends
 	of    *pin          // the pin itself
@@ -118,7 +117,6 @@ func (p *Pins) handBack(ctx context.Context, q *queue) (again bool) {
 	return false
 }
 
-// copyOver lets prefill read a claim's blocks into its cache.
 func (p *Pins) copyOver(ctx context.Context, c *Claim, u *underWay) error {
 	ticket, prefill := c.Ticket, c.Reader.Engine()
 	made, err := p.deps.Connector.HandBack(upstream.TicketOffer{ // the whole ticket, with exactly its ids
@@ -155,7 +153,6 @@ func (p *Pins) copyOver(ctx context.Context, c *Claim, u *underWay) error {
 	return nil
 }
 
-// store stores a hand-back's ticket again, or its note.
 func (p *Pins) store(ctx context.Context, u *underWay, ticket convcache.Ticket) {
 	bounded, cancel := storetime.Limit(ctx, p.cfg.StoreTimeout)
 	defer cancel()

@@ -11,7 +11,6 @@ import (
 	"carryover/upstream/fleet/pairs"
 )
 
-// tell tells a pair's state the outcome of a claimed ticket, and logs the consequences.
 func (p *Pins) tell(c *Claim, outcome pairs.Outcome) {
 	pause, resumed := c.PairState.End(outcome, c.Account)
 	if !resumed && pause == 0 && outcome != pairs.Failed {
@@ -44,7 +43,6 @@ func (p *Pins) tell(c *Claim, outcome pairs.Outcome) {
 	p.cfg.tell(fmt.Sprintf("Prefill %s and decode %s are left alone, without reuse, for %s, for %s: %s.", prefill, decode.Name, pause, whose, why))
 }
 
-// firstOf reports whether this is the first warning about an incarnation.
 func (p *Pins) firstOf(incarnation *fleet.Incarnation) bool {
 	before, _ := p.warned.Swap(incarnation.Engine(), incarnation)
 	return before != incarnation

@@ -70,7 +70,6 @@ func (s state) String() string {
 	return [states]string{"unseen", "claimed", "putting", "stored", "late", "sent", "due", "freeing", "lost", "freed", "elsewhere", "void"}[s]
 }
 
-// follow lists which states may follow each state.
 var follow = [states][]state{ //nolint:gochecknoglobals // a table that nothing changes
 	unseen:  {claimed, stored},
 	claimed: {putting, sent, due, lost, void},

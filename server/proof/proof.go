@@ -134,7 +134,6 @@ func (t *Turn) read(ctx context.Context) error {
 	return nil
 }
 
-// note records whether an incarnation takes part in the proof, and logs a change.
 func (p *Tokens) note(incarnation *fleet.Incarnation, lacks string) {
 	if !incarnation.Judge(lacks) {
 		return

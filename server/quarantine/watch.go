@@ -20,7 +20,6 @@ import (
 // Every is how often quarantines are exchanged with other replicas.
 const Every = time.Second
 
-// remindEvery is how often the log mentions the quarantined instances.
 const remindEvery = time.Minute
 
 // leastExchange is the least time limit of an exchange with other replicas. No turn waits for it, and a server that begins is slow.
@@ -160,7 +159,6 @@ func sharedName(incarnation *fleet.Incarnation) string {
 	return name
 }
 
-// behindHost returns the port and the path of a URL.
 func behindHost(address string) string {
 	u, err := url.Parse(address)
 	if err != nil {

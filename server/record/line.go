@@ -115,7 +115,6 @@ func Log(logger *slog.Logger, redis func() string) Observer {
 	}
 }
 
-// setHeaders sets the headers that tell what a turn reused.
 func setHeaders(header http.Header, r *Turn) {
 	// net/http's spelling, except for X-KV-…, which net/http would change to X-Kv-….
 	header["X-Request-Id"] = []string{r.Turn}

@@ -48,7 +48,6 @@ func (t *Tickets) Find(ctx context.Context, p *Proof, f Found, without Choice) (
 	return claim, f
 }
 
-// nothing returns why the look-up found nothing.
 func (t *Tickets) nothing(p *Proof, looked convcache.Outcome) string {
 	if looked != convcache.Empty {
 		return missed(looked)

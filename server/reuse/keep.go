@@ -103,7 +103,6 @@ func (t *Tickets) store(ctx context.Context, o *Origin, f *Found, ticket *convca
 	return "yes"
 }
 
-// Limits of a question for an engine's version.
 const (
 	versionLimit   = 5 * time.Second
 	maxVersionBody = 512
