@@ -20,7 +20,7 @@ func (p *Pins) tell(c *Claim, outcome pairs.Outcome) {
 	attrs := []any{"prefill", named(c.Reader), "decode", named(c.Holder), "turn", c.turn}
 	if resumed {
 		p.cfg.Logger.Info("prefill answers tickets of decode again; reuse is on for this pair", attrs...)
-		p.cfg.tell(fmt.Sprintf("Prefill %s answers tickets of decode %s again, which are used from now on.", prefill, decode.Name))
+		p.cfg.tell(fmt.Sprintf("Prefill %s answers tickets of decode %s again; they are used from now on.", prefill, decode.Name))
 		return
 	}
 	age := max(0, upstream.Elapsed(c.Ticket.FreshAsOf, time.Now()))
@@ -28,8 +28,8 @@ func (p *Pins) tell(c *Claim, outcome pairs.Outcome) {
 	why := "prefill does not answer tickets of decode"
 	if outcome == pairs.Failed {
 		if why = "prefill answers 5xx to tickets of decode"; p.firstOf(c.Holder) {
-			p.cfg.Logger.Warn("prefill refuses a ticket of decode: its blocks may be gone, which decode frees after its decoder_kv_blocks_ttl; "+
-				"engines don't tell that, and decoder_kv_ttl (--decoder-kv-ttl) has to be the same", attrs...)
+			p.cfg.Logger.Warn("prefill refuses a ticket of decode: decode may have freed the blocks after its decoder_kv_blocks_ttl; "+
+				"engines don't report this time, so decoder_kv_ttl (--decoder-kv-ttl) has to be the same", attrs...)
 		}
 	}
 	if pause == 0 {
@@ -40,7 +40,7 @@ func (p *Pins) tell(c *Claim, outcome pairs.Outcome) {
 		whose = "one client"
 	}
 	p.cfg.Logger.Warn("reuse is off for a pair", append(attrs, "why", why, "for", whose, "tried_again_in", pause.String())...)
-	p.cfg.tell(fmt.Sprintf("Prefill %s and decode %s are left alone, without reuse, for %s, for %s: %s.", prefill, decode.Name, pause, whose, why))
+	p.cfg.tell(fmt.Sprintf("Prefill %s and decode %s reuse nothing for %s, for %s: %s.", prefill, decode.Name, pause, whose, why))
 }
 
 func (p *Pins) firstOf(incarnation *fleet.Incarnation) bool {

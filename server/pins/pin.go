@@ -96,7 +96,7 @@ func (p *Pins) move(n *pin, to state) {
 		if p.strict {
 			panic("pins: " + n.state.String() + " becomes " + to.String())
 		}
-		p.cfg.Logger.Error("a ticket's blocks change in a way that the table of states does not have", "from", n.state.String(), "to", to.String())
+		p.cfg.Logger.Error("a ticket's blocks change their state in a way that the table of states forbids", "from", n.state.String(), "to", to.String())
 		to = lost
 	}
 	p.leave(n)

@@ -207,10 +207,10 @@ func (w *Watch) drain(ctx context.Context, engine *fleet.Engine, shared health.D
 		if own.On == shared.On {
 			return
 		}
-		w.Epoch.logger.Info("instance drained or taken back by an operator of all replicas", "role", engine.Role, "name", engine.Name, "draining", shared.On)
-		sentence := "An operator of all replicas takes %s %s back: it gets turns again."
+		w.Epoch.logger.Info("an operator has drained an instance, or taken it back, on all replicas", "role", engine.Role, "name", engine.Name, "draining", shared.On)
+		sentence := "An operator takes %s %s back on all replicas: it gets turns again."
 		if shared.On {
-			sentence = "An operator of all replicas drains %s %s: it gets no new turns, and its open turns end as usual."
+			sentence = "An operator drains %s %s on all replicas: it gets no new turns, and its open turns end as usual."
 		}
 		w.TellDrain(fmt.Sprintf(sentence, engine.Role, engine.Name))
 	}
