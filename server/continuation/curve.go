@@ -5,23 +5,22 @@ import (
 	"time"
 )
 
-// Curve is how many of the answers of a kind are still without a next turn after a time. The zero value knows nothing.
+// Curve tells, for answers of a kind, how many still have no next turn after a time. The zero value knows nothing.
 type Curve struct {
-	Known int                   // answers from which it was learnt
-	waits []time.Duration       // those that the rule chooses from: none at all, and the end of each span; the last one keeps a ticket for its life
+	Known int                   // the answers from which it was learnt
+	waits []time.Duration       // the waits to choose from: zero and the end of each span; the last one is a ticket's life
 	left  [maxSpans + 1]float64 // the chance that an answer has no next turn until the end of a wait
 }
 
-// What is assumed of a span of time in which no answer was seen: as if one answer had been seen, with this chance to be continued over all
-// spans. One answer weighs nothing beside those that were seen, and keeps a kind of which only the first seconds are known from being taken
-// for one that is never continued.
+// Each span counts one assumed answer, with this chance to be continued over all spans together. It weighs nothing beside the answers that were seen.
+// Without it, a kind would count as never continued while only its first seconds are known.
 const (
 	assumedAnswers = 1.0
 	assumedChance  = 0.25
 )
 
-// curve is the product of the chances to wait through each span (the estimator of Kaplan and Meier), so that answers that still wait count
-// for the time that they have waited. coverage is which part of the continuations is seen.
+// curve multiplies the chances to wait through each span (the Kaplan-Meier estimator), so answers that still wait count for the time that they have
+// waited. coverage is the share of continuations that is seen.
 func (c counts) curve(waits []time.Duration, coverage float64) Curve {
 	curve := Curve{Known: int(c.known), waits: waits}
 	spans := len(waits) - 1
@@ -35,11 +34,10 @@ func (c counts) curve(waits []time.Duration, coverage float64) Curve {
 	return curve
 }
 
-// later is the chance that an answer is continued within the life of a ticket, but not until the end of a wait.
+// later is the chance that an answer is continued after a wait, but within the life of a ticket.
 func (c *Curve) later(i int) float64 { return max(0, c.left[i]-c.left[len(c.waits)-1]) }
 
-// pinnedFor is for how long a ticket pins its blocks in the mean, if it waits for its turn for so long at most. Continuations are taken to be
-// spread evenly over a span.
+// pinnedFor is the mean time for which a ticket pins its blocks if it waits up to wait i. Continuations count as evenly spread over a span.
 func (c *Curve) pinnedFor(i int) (seconds float64) {
 	for span := range i {
 		width := c.waits[span+1] - c.waits[span]

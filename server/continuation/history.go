@@ -8,35 +8,34 @@ import (
 	"carryover/account"
 )
 
-// maxSpans is into how many spans of time the life of a ticket is divided at most.
+// maxSpans is the most spans of time into which the life of a ticket is divided.
 const maxSpans = 14
 
-// Counts are kept for at most an hour, by quarters.
+// Counts are kept for an hour at most, by quarters.
 const (
 	quarters = 4
 	quarter  = 15 * time.Minute
 )
 
-// history is what is known of the answers of one tenant and kind. The learner's lock guards it.
+// history has the answers of one tenant and kind. The learner's lock guards it.
 type history struct {
 	learner *Learner
 	kind    tenantKind
 	at      *account.Place[*history] // in Learner.recent
-	waiting []list.List              // answers that wait for a next turn, by the span in which their age was when it was last examined
+	waiting []list.List              // answers without a next turn, by the span of their age when it was last examined
 	recent  [quarters]struct {
-		number int64 // which quarter of an hour since 1970 it is
+		number int64 // quarters of an hour since 1970
 		counts counts
 	}
 }
 
-// counts are answers by the time for which they were seen to wait.
+// counts are numbers of answers, by the span in which their wait ended.
 type counts struct {
 	reached   [maxSpans]uint32 // answers that waited to the end of the span, or were continued in it
-	continued [maxSpans]uint32 // those that were continued in it
+	continued [maxSpans]uint32 // answers that were continued in the span
 	known     uint32           // answers that were continued, or waited for Fixed
 }
 
-// now returns the counts of the present quarter.
 func (h *history) now(at time.Time) *counts {
 	number := at.UnixNano() / int64(quarter)
 	k := &h.recent[number%quarters]
@@ -46,7 +45,7 @@ func (h *history) now(at time.Time) *counts {
 	return &k.counts
 }
 
-// pass moves the answers that wait to the spans of their ages, counts what they have reached, and has those that wait too long forgotten.
+// pass moves waiting answers to the spans of their ages, and counts the spans that they have waited through. It forgets answers that wait too long.
 func (h *history) pass(at time.Time) {
 	for i := range h.waiting {
 		for first := h.waiting[i].Front(); first != nil; first = h.waiting[i].Front() {
@@ -75,7 +74,6 @@ func (h *history) fixed() int {
 	return min(i, len(h.waiting)) - 1
 }
 
-// continued counts the continuation of an answer that waits.
 func (h *history) continued(a *Answer, at time.Time) {
 	c := h.now(at)
 	c.reached[a.age]++
@@ -85,7 +83,7 @@ func (h *history) continued(a *Answer, at time.Time) {
 	}
 }
 
-// counts sums up what was counted in the last hour.
+// counts sums up the last hour.
 func (h *history) counts(at time.Time) (sum counts) {
 	number := at.UnixNano() / int64(quarter)
 	for i := range h.recent {

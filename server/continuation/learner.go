@@ -1,34 +1,33 @@
-// Package continuation learns which answers are continued and after how long, and decides from that what becomes of an answer's ticket.
+// Package continuation learns which answers are continued and after how long. From that it decides what becomes of an answer's ticket.
 //
-//   - learner.go: the kinds of answers that are told apart, what is told of answers and of turns, and the bounds of memory
-//   - history.go: answers of one kind that wait for their next turn, and the counts of those that ended
-//   - curve.go: from these counts the chance that an answer is continued after a time
+//   - learner.go: the kinds of answers, what callers report, and the bounds of memory
+//   - history.go: the waiting answers of one kind, and the counts of those that ended
+//   - curve.go: the chance, by these counts, that an answer is continued after a time
 //   - rule.go: the costs of keeping a ticket, handing it back and releasing it, and the choice of the least
 //
 // # Signals
 //
-// The learner remembers the conversation key of each answer and compares it with the keys of later turns. It needs no ticket for that, so
-// that it also sees the continuation of an answer whose ticket was released at once. A turn continues an answer if one of its keys is the
-// answer's key and
+// The learner remembers the conversation key of each answer and compares it with the keys of later turns. It needs no ticket for that, so it also
+// sees the continuation of an answer whose ticket was released at once. A turn continues an answer if one of its keys is the answer's key and
 //
 //   - the conversation has an explicit id, or
-//   - the key is that of an earlier part of the request's history, or
-//   - the key is that of the whole request and the answer called tools: results of tools are no part of a key by content.
+//   - the key belongs to an earlier part of the request's history, or
+//   - the key belongs to the whole request and the answer called tools: results of tools are no part of a key by content.
 //
-// Text completions share a key where they share an instruction. A turn continues that one whose whole prompt begins the turn's.
+// Text completions with the same instruction share a key. A turn continues the completion whose whole prompt is the beginning of the turn's prompt.
 //
-// A request with examples (assistant messages that no model of this deployment has written) has keys that no answer had, and counts as no
-// continuation. Neither does an equal request that is sent again.
+// A request with examples (assistant messages that no model of this deployment has written) has keys that no answer had, so it continues none. An
+// equal request that is sent again continues none either.
 //
-// Answers to requests with tools whose finish_reason the engine has not told are of a kind of their own (Kind.Unread): they teach
-// nothing about answers that leave tickets, and their next turns still count for the coverage below.
+// If a request offers tools and the engine has not told the answer's finish_reason, the answer has a kind of its own (Kind.Unread). Such answers
+// teach nothing about answers that leave tickets, but their next turns count for the coverage.
 //
 // # Several replicas
 //
-// A replica sees the turns that it serves. Where clients are bound to none, it sees only some continuations of its own answers. It corrects
-// its chances by its coverage: among the turns for which the shared store has a ticket or a note, the part whose previous answer this
-// replica gave. With n equal replicas that is 1/n, and each chance is multiplied by n. The distribution of times needs no correction.
-// Where turns find nothing in the store, because everything is released, the last coverage stays.
+// A replica sees only the turns that it serves. If clients may change replicas, it misses some continuations of its own answers. So it divides its
+// chances by its coverage. The coverage counts turns for which the shared store has a ticket or a note: it is the share whose previous answer this
+// replica gave. With n equal replicas that is 1/n, and each chance is multiplied by n. The distribution of times needs no correction. If turns find
+// nothing in the store, because everything is released, the last coverage stays.
 //
 // # Forgetting
 //
@@ -50,8 +49,8 @@ import (
 // Bounds of a learner's memory, 8 MB in all, and of its work for a turn.
 const (
 	maxKinds   = 1024   // pairs of a tenant and a kind
-	maxPending = 16_384 // answers that wait for a next turn; the oldest of the account that has most is forgotten, and counts for the time that was seen
-	maxAlike   = 1024   // of the answers that wait under one key, as many are compared with a turn, the newest first
+	maxPending = 16_384 // waiting answers; beyond that the oldest one of the account with most is forgotten, and counts for the time that it was seen to wait
+	maxAlike   = 1024   // waiting answers under one key that a turn is compared with, the newest first
 )
 
 // Learner knows how often and after how long answers are continued, by tenant and kind. It is safe for concurrent use.
@@ -60,20 +59,20 @@ type Learner struct {
 
 	mu      sync.Mutex // guards the rest
 	kinds   map[tenantKind]*history
-	recent  account.Pool[*history]      // the same, in the order of use
-	pending map[convcache.Key][]*Answer // answers that wait under a key, the newest at the end
-	oldest  account.Pool[*Answer]       // answers that wait, in the order in which they were given
-	// own and others count turns whose conversation is in the store: this replica, or another one, gave the previous answer.
+	recent  account.Pool[*history]      // the values of kinds, in the order of use
+	pending map[convcache.Key][]*Answer // waiting answers by key, the newest at the end
+	oldest  account.Pool[*Answer]       // waiting answers, the oldest first
+	// own counts turns whose conversation is in the store and whose previous answer this replica gave; others, whose previous answer another one gave.
 	own, others float64
 }
 
-// Kind tells answers apart by what shows in the request and at the end of the answer. The set is small and closed: 80 for each tenant.
+// Kind tells answers apart by what the request and the end of the answer show. There are 80 kinds for each tenant.
 type Kind struct {
 	API       body.API
 	FollowUp  bool // the request has an assistant message
 	Tools     bool // the request offers tools
 	ToolCalls bool // the answer ended with calls of tools
-	Unread    bool // the request offers tools, and the engine has not told whether the answer ended with calls
+	Unread    bool // the request offers tools, and the engine has not told whether the answer called any
 	Explicit  bool // the client named the conversation; otherwise its key comes from the content
 }
 
@@ -82,26 +81,26 @@ type tenantKind struct {
 	kind   Kind
 }
 
-// Answer is one that waits for its next turn.
+// Answer is an answer that waits for its next turn.
 type Answer struct {
 	key     convcache.Key
-	prompt  body.Beginning // of a text completion, whose key is that of others too; otherwise zero
+	prompt  body.Beginning // of a text completion, which shares its key with others; zero for other answers
 	of      *history
 	at      time.Time
 	inOrder *account.Place[*Answer] // in Learner.oldest
-	inAge   *list.Element           // in history.waiting, nil if it waits no longer
-	age     int                     // which list of history.waiting that is
+	inAge   *list.Element           // in history.waiting, nil once the answer waits no longer
+	age     int                     // index of its list in history.waiting
 
 	released bool // its ticket was released at once, because answers of its kind are not continued
 }
 
-// New returns a learner that knows nothing. longest is the longest life of a ticket: later turns count as none.
+// New returns a learner that knows nothing. longest is the longest life of a ticket: later turns do not count.
 func New(longest time.Duration) *Learner {
 	return &Learner{waits: waitsTo(longest), kinds: map[tenantKind]*history{}, pending: map[convcache.Key][]*Answer{}}
 }
 
-// Answered notes an answer under its conversation's key. prompt is what a text completion without an id has asked, and zero for others. The
-// answer replaces one that waits under the same key for the continuation of the same prompt. It counts for an account.
+// Answered records an answer under its conversation's key. prompt is the prompt of a text completion without an id, zero for others. The answer
+// replaces one that waits under the same key and prompt. of is the account for which it counts.
 func (l *Learner) Answered(of, tenant string, kind Kind, key convcache.Key, prompt body.Beginning, at time.Time) *Answer {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -119,21 +118,21 @@ func (l *Learner) Answered(of, tenant string, kind Kind, key convcache.Key, prom
 	return a
 }
 
-// Released notes that the ticket of an answer was released at once.
+// Released records that the ticket of an answer was released at once.
 func (l *Learner) Released(a *Answer) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	a.released = true
 }
 
-// settle counts an answer for the time for which it was seen to wait, and forgets it. The caller holds l.mu.
+// settle counts an answer for the time that it was seen to wait, and forgets it. The caller holds l.mu.
 func (l *Learner) settle(a *Answer, at time.Time) {
 	if a.of.pass(at); a.inAge != nil {
 		l.forget(a)
 	}
 }
 
-// waiting returns the newest answer under a key that is the one, nil if there is none. The caller holds l.mu.
+// waiting returns the newest answer under a key for which is returns true, nil if there is none. The caller holds l.mu.
 func (l *Learner) waiting(key convcache.Key, is func(*Answer) bool) *Answer {
 	under := l.pending[key]
 	for _, a := range slices.Backward(under[max(0, len(under)-maxAlike):]) {
@@ -147,14 +146,13 @@ func (l *Learner) waiting(key convcache.Key, is func(*Answer) bool) *Answer {
 // Turn is what a turn shows of its conversation.
 type Turn struct {
 	Key      convcache.Key
-	Earlier  []convcache.Key           // of the earlier parts of its history, newest first
+	Earlier  []convcache.Key           // keys of earlier parts of its history, newest first
 	Explicit bool                      // the client named the conversation
 	Found    bool                      // the store has a ticket or a note of the conversation
-	GoesOn   func(body.Beginning) bool // whether a text completion without an id goes on where another prompt ends; nil for others
+	GoesOn   func(body.Beginning) bool // reports whether a text completion without an id goes on where another prompt ends; nil for others
 }
 
-// Asked notes a turn. It returns how long after the answer that it continues it came, false if no such answer is known, and whether the
-// answer's ticket was released at once.
+// Asked records a turn. after is the time since the answer that it continues, if known. released says that this answer's ticket was released at once.
 func (l *Learner) Asked(turn Turn, at time.Time) (after time.Duration, known, released bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -180,7 +178,7 @@ func (l *Learner) Asked(turn Turn, at time.Time) (after time.Duration, known, re
 	return after, a != nil, released
 }
 
-// continuedBy returns the newest answer that a turn continues, nil if there is none. The caller holds l.mu.
+// continuedBy returns the newest answer that the turn continues, nil for none. The caller holds l.mu.
 func (l *Learner) continuedBy(turn Turn) *Answer {
 	a := l.waiting(turn.Key, turn.continues)
 	for i := 0; a == nil && i < len(turn.Earlier); i++ {
@@ -189,7 +187,7 @@ func (l *Learner) continuedBy(turn Turn) *Answer {
 	return a
 }
 
-// continues reports whether the turn, which has the answer's key, continues the answer.
+// continues reports whether the turn continues an answer with one of its keys.
 func (t *Turn) continues(a *Answer) bool {
 	if a.prompt.Bytes > 0 {
 		return t.GoesOn != nil && t.GoesOn(a.prompt)
@@ -197,10 +195,9 @@ func (t *Turn) continues(a *Answer) bool {
 	return a.key != t.Key || t.Explicit || a.of.kind.kind.ToolCalls || a.of.kind.kind.Unread
 }
 
-// mostSeen bounds how many turns the coverage remembers: with twice as many all counts are halved.
+// mostSeen bounds the turns that the coverage remembers: beyond it all counts are halved.
 const mostSeen = 256
 
-// seen counts a turn for the coverage. The caller holds l.mu.
 func (l *Learner) seen(count *float64) {
 	*count++
 	if l.own+l.others > mostSeen {
@@ -208,15 +205,14 @@ func (l *Learner) seen(count *float64) {
 	}
 }
 
-// leastCoverage bounds the correction for other replicas.
 const leastCoverage = 1.0 / 16
 
-// coverage is which part of the continuations of its answers this replica sees. The caller holds l.mu.
+// coverage is the share of its answers' continuations that this replica sees. The caller holds l.mu.
 func (l *Learner) coverage() float64 {
 	return max(leastCoverage, (1+l.own)/(1+l.own+l.others))
 }
 
-// Curve returns what is known of the answers of a tenant and kind.
+// Curve returns the curve of a tenant's answers of a kind.
 func (l *Learner) Curve(tenant string, kind Kind, at time.Time) Curve {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -229,8 +225,8 @@ func (l *Learner) Curve(tenant string, kind Kind, at time.Time) Curve {
 	return h.counts(at).curve(l.waits, l.coverage())
 }
 
-// least returns the history of which least was learnt in the last hour, and of several the one used longest ago, of the account that has
-// most. The caller holds l.mu.
+// least returns the history to drop: of the account with most, the one from which least was learnt in the last hour. Among equals it is the one used
+// longest ago. The caller holds l.mu.
 func (l *Learner) least(at time.Time) (least *history) {
 	known := uint32(math.MaxUint32)
 	for place := range l.recent.Most().All() {
@@ -241,7 +237,7 @@ func (l *Learner) least(at time.Time) (least *history) {
 	return least
 }
 
-// history returns the history of a tenant and kind, which counts for the account that it began with. The caller holds l.mu.
+// history returns the history of a tenant and kind. A new one counts for the account of. The caller holds l.mu.
 func (l *Learner) history(of string, kind tenantKind, at time.Time) *history {
 	if h := l.kinds[kind]; h != nil {
 		l.recent.Use(h.at)
@@ -263,7 +259,7 @@ func (l *Learner) history(of string, kind tenantKind, at time.Time) *history {
 	return h
 }
 
-// forget removes an answer that waits no longer. The caller holds l.mu.
+// forget removes a waiting answer. The caller holds l.mu.
 func (l *Learner) forget(a *Answer) {
 	if under := l.pending[a.key]; len(under) == 1 {
 		delete(l.pending, a.key)
@@ -276,7 +272,7 @@ func (l *Learner) forget(a *Answer) {
 	l.oldest.Remove(a.inOrder)
 }
 
-// waitsTo returns none and the ends of the spans into which times are divided: 0.1 s, 0.2 s, 0.5 s and so on, up to the longest.
+// waitsTo returns zero and the ends of the spans: 0.1 s, 0.2 s, 0.5 s and so on, up to the longest.
 func waitsTo(longest time.Duration) []time.Duration {
 	waits, next := []time.Duration{0}, 100*time.Millisecond
 	for next < longest && len(waits) < maxSpans {

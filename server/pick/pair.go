@@ -9,21 +9,20 @@ import (
 	"carryover/upstream/fleet"
 )
 
-// Pair is the two engines of one attempt, each in the incarnation with which the attempt began. The incarnations are read once: an engine
-// that restarts meanwhile is another incarnation, and what the attempt learns is about the old one. Prefill is nil when decode prefills
-// by itself.
+// Pair is the two engines of one attempt. Each incarnation is read once: an engine that restarts meanwhile is another incarnation, and what the
+// attempt learns is about the old one. Prefill is nil if decode prefills by itself.
 type Pair struct {
 	Prefill, Decode *fleet.Incarnation
-	Quarantined     bool   // a prefill instance is quarantined, so that the attempt avoids it or its prefix cache
-	Salt            string // a cache_salt of this attempt alone, so that its legs read nothing from a quarantined prefix cache; "" for none
-	Tied            bool   // the path was chosen because of the KV that this decode instance holds
+	Quarantined     bool   // a prefill instance is quarantined, so the attempt avoids it or its prefix cache
+	Salt            string // a cache_salt for this attempt alone, so its legs read nothing from a quarantined prefix cache; "" for none
+	Tied            bool   // the path depends on the KV that this decode instance holds
 	Uncached        int    // an estimate of the prompt's tokens that are in no cache
 
 	prefillSlot, decodeSlot slot
-	ends                    []func() // give back the slot for decode alone, and end the trial of a pair that was left alone
+	ends                    []func() // give back the slot for decode alone, and end the pair's trial
 }
 
-// Done gives all slots of the attempt back. It is called once.
+// Done gives back all slots of the attempt. It is called once.
 func (p *Pair) Done() {
 	p.decodeSlot.leave()
 	p.Prefilled()
@@ -32,18 +31,18 @@ func (p *Pair) Done() {
 	}
 }
 
-// Prefilled gives the slot of the prefill instance back. It is safe for concurrent use; further calls do nothing.
+// Prefilled gives back the slot of the prefill instance. It is safe for concurrent use; further calls do nothing.
 func (p *Pair) Prefilled() { p.prefillSlot.leave() }
 
-// slot is an attempt's slot on an instance until it is given back. The zero value holds none.
+// slot is an attempt's slot on an instance, until leave. The zero value has none.
 type slot struct {
-	waiting *queue.Queue // counts the claim, nil if it is counted nowhere
+	waiting *queue.Queue // counts the claim, nil for none
 	claim   queue.Claim
-	free    func() // gives the instance back, which then tells the queue (fleet.OnFreed)
+	free    func() // gives the slot back to the instance, which tells the queue (fleet.OnFreed)
 	has     atomic.Bool
 }
 
-// take fills an empty one. Nothing else may be called at the same time.
+// take fills an empty slot. Nothing else may be called at the same time.
 func (s *slot) take(waiting *queue.Queue, claim queue.Claim, free func()) {
 	s.waiting, s.claim, s.free = waiting, claim, free
 	s.has.Store(true)
@@ -63,9 +62,9 @@ func (s *slot) leave() {
 // longestModel is longer than any model name that an engine may list (maxModelID of package facts).
 const longestModel = 1 << 10
 
-// slotClass names a turn's class in the queue. Turns of one class could be given the same instances.
+// slotClass returns a turn's class in the queue. Turns of one class can be given the same instances.
 func slotClass(role upstream.Role, model, prefiller string, excluded []*fleet.Engine) string {
-	// The name is cut because no engine serves a longer one, and because the copy is not counted for any client.
+	// The name is cut because no engine serves a longer one, and because no client's memory counts the copy.
 	class := role.String() + " " + model[:min(len(model), longestModel)] + " " + prefiller
 	for _, e := range excluded {
 		class += " -" + e.Name
@@ -73,23 +72,20 @@ func slotClass(role upstream.Role, model, prefiller string, excluded []*fleet.En
 	return class
 }
 
-// Limits of the turns that decode serves alone because no prefill instance can serve them. A decode instance that also prefills serves its
-// open streams more slowly.
+// Limits of turns that decode serves alone because no prefill instance can. A decode instance that also prefills serves its open streams more slowly.
 const (
 	maxDecodeOnly = 16
-	// spareDecodeOnly more slots are for tenants that have none, so that one tenant's turns, which may last for minutes, do not shut the
-	// others out.
+	// spareDecodeOnly more slots are for tenants that have none, so one tenant's turns, which may last for minutes, do not shut the others out.
 	spareDecodeOnly = 4
 )
 
-// decodeOnlySlots are the slots of turns that decode serves alone.
 type decodeOnlySlots struct {
 	mu      sync.Mutex // guards the rest
 	taken   int
-	tenants map[string]int // slots of each tenant that has any
+	tenants map[string]int // slots of each tenant with any
 }
 
-// take gives a turn of the tenant a slot. The returned function gives it back, and is called once; it is nil if no slot is free.
+// take gives the tenant's turn a slot. leave gives it back, and is called once; it is nil if no slot is free.
 func (d *decodeOnlySlots) take(tenant string) (leave func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

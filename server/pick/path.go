@@ -13,11 +13,10 @@ import (
 	"carryover/upstream/fleet/pairs"
 )
 
-// decode picks the decode instance of an attempt, before prefill works for it. An instance that has refused a connection or failed its
-// probes, and has answered nothing since, must first accept a connection. Otherwise prefill's blocks would stay occupied for their lease
-// (30 s, vLLM 0.33) when no decode instance reads them, and clients that try again while decode restarts would fill prefill's cache. An
-// instance that has refused a request as paused must first say that it goes on. decode gives up after MaxDials instances, and then returns
-// the error of the last one.
+// decode picks the attempt's decode instance, before prefill works for it. An instance that refused a connection or failed its probes, and has
+// answered nothing since, must first accept a connection. Otherwise prefill's blocks would stay occupied for their lease (30 s, vLLM 0.33) when no
+// decode instance reads them. Clients that try again while decode restarts would fill prefill's cache. An instance that refused a request as paused
+// must first say that it goes on. After MaxDials instances decode returns the last one's error.
 func (p *picking) decode(ctx context.Context) (*fleet.Engine, error) {
 	var last *upstream.LegError
 	for dials := 1; ; dials++ {
@@ -42,8 +41,7 @@ func (p *picking) decode(ctx context.Context) (*fleet.Engine, error) {
 	}
 }
 
-// serves returns nil for a decode engine that takes connections and is not paused, as far as that has to be asked. It tells the fleet of an
-// engine that refuses the connection.
+// serves returns nil for a decode engine that accepts connections and is not paused; it asks only engines in doubt. It reports refusals to the fleet.
 func (p *Picker) serves(ctx context.Context, engine *fleet.Engine) *upstream.LegError {
 	if engine.Health.Unreached() {
 		if err := p.deps.Dialer.Reach(ctx, engine.Instance()); err != nil {
@@ -52,7 +50,7 @@ func (p *Picker) serves(ctx context.Context, engine *fleet.Engine) *upstream.Leg
 			}
 			return &upstream.LegError{Role: upstream.RoleDecode, Instance: engine.Name, Kind: upstream.Dial, Err: err}
 		}
-		engine.Refresh(ctx) // a reading that had no answer would count for five seconds, and another process may run by now
+		engine.Refresh(ctx) // a reading without an answer would count for five seconds, and another process may run by now
 	}
 	if fleet.StillPaused(ctx, engine) {
 		return upstream.PausedError(engine.Instance())
@@ -60,8 +58,7 @@ func (p *Picker) serves(ctx context.Context, engine *fleet.Engine) *upstream.Leg
 	return nil
 }
 
-// alone returns the reason why decode serves the attempt alone even if prefill instances are available, "" if it does not. These turns take
-// none of the slots for turns that decode prefills because no prefill instance can.
+// alone returns why decode serves the attempt alone even if prefill instances are available, "" if it does not. It takes no slot of decodeOnlySlots.
 func (p *picking) alone(decode *fleet.Engine, ratio float64) string {
 	if why, ok := p.Body.Disaggregable(); !ok {
 		return why
@@ -79,8 +76,7 @@ func (p *picking) alone(decode *fleet.Engine, ratio float64) string {
 	return ""
 }
 
-// Fits reports whether an engine takes a prompt of so many tokens with the answer that the request asks for, as far as its max_model_len
-// is known.
+// Fits reports whether an engine takes a prompt of this many tokens and the answer that the request asks for, as far as its max_model_len is known.
 func Fits(r *body.Request, prompt int, engine *fleet.Engine) bool {
 	most, _, ok := r.Budget()
 	if engine.Role == upstream.RolePrefill {
@@ -90,9 +86,9 @@ func Fits(r *body.Request, prompt int, engine *fleet.Engine) bool {
 	return ok && (length == 0 || prompt+max(most, 1) <= length)
 }
 
-// cachedOn returns how many tokens of the conversation the picked decode instance has, as far as its incarnation is known without asking. The
-// blocks of a ticket are in its prefix cache too. A chat without a message of the assistant continues no turn, and a ticket that may be another
-// conversation's says nothing of this one.
+// cachedOn returns how many tokens of the conversation the decode instance has, if its incarnation is known without asking. Its prefix cache has the
+// blocks of a ticket, too. A chat without a message of the assistant continues no turn, and a ticket that may be another conversation's does not
+// count.
 func (p *picking) cachedOn(decode *fleet.Engine) (tokens int) {
 	last := decode.Last()
 	if !last.Known() || p.Request.API != body.Text && !p.Request.Length.Answered {
@@ -106,7 +102,7 @@ func (p *picking) cachedOn(decode *fleet.Engine) (tokens int) {
 	return tokens
 }
 
-// prefill picks a prefill instance for the pair, and returns nil if no instance may be asked.
+// prefill picks a prefill instance for the pair, nil if there is none.
 func (p *picking) prefill(ctx context.Context, decode *fleet.Engine, quarantined bool) (*fleet.Engine, error) {
 	if p.NoPrefill || p.gaveUp(upstream.RolePrefill) >= MaxDials {
 		return nil, nil
@@ -136,8 +132,8 @@ func (p *picking) prefill(ctx context.Context, decode *fleet.Engine, quarantined
 	}
 }
 
-// mayHandOver reports whether the pair of two engines may exchange KV. A turn that is the trial of a pair that was left alone ends the trial
-// with the attempt, unless that has shown before how the hand-over ends.
+// mayHandOver reports whether two engines may exchange KV. If this turn is the pair's trial after a pause, the trial ends with the attempt, unless
+// the hand-over has ended it before.
 func (p *picking) mayHandOver(prefill, decode *fleet.Engine) bool {
 	from, to := prefill.Last(), decode.Last()
 	ok, trial := from.BeginLoad(to)
@@ -147,9 +143,9 @@ func (p *picking) mayHandOver(prefill, decode *fleet.Engine) bool {
 	return ok
 }
 
-// withoutPrefill decides how a turn goes on that no prefill instance can serve. Decode serves a bounded number of turns alone, which is
-// the result nil, unless the operator wants errors. Further turns go to a quarantined prefill instance with a cache_salt of their own,
-// so that they read nothing from its prefix cache.
+// withoutPrefill decides how a turn goes on if no prefill instance can serve it. Decode serves a bounded number of turns alone (the result is nil),
+// unless the operator wants errors. Further turns go to a quarantined prefill instance with a cache_salt of their own, so that they read nothing from
+// its prefix cache.
 func (p *picking) withoutPrefill(ctx context.Context, decode *fleet.Engine) (*fleet.Engine, error) {
 	p.pair.Quarantined = slices.ContainsFunc(p.deps.Fleet.Engines(upstream.RolePrefill), func(e *fleet.Engine) bool {
 		return p.Request.MayPrefill(e.Name) && e.Quarantined()
@@ -177,9 +173,8 @@ func (p *picking) withoutPrefill(ctx context.Context, decode *fleet.Engine) (*fl
 	return nil, ErrNoPrefill
 }
 
-// pin finds out which incarnations the attempt talks to. A turn waits for /metrics only if it can use or leave a ticket, or if decode may
-// have restarted unseen. Every other turn takes the incarnation that was read last: at worst a release reaches another incarnation, which
-// does no harm (measured on vLLM 0.32).
+// pin sets the attempt's incarnations. A turn waits for /metrics only if it can use or leave a ticket, or if decode may have restarted unseen. Every
+// other turn takes the incarnation of the last reading: at worst a release reaches another incarnation, which does no harm (measured on vLLM 0.32).
 func (p *picking) pin(ctx context.Context, prefill, decode *fleet.Engine) {
 	switch {
 	case prefill == nil:

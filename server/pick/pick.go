@@ -1,18 +1,19 @@
-// Package pick decides which engines serve an attempt of a turn, and by which path.
+// Package pick decides which engines serve an attempt of a turn, and by which path. The picker gets an [Attempt], and returns a [Pair] and what the
+// turn's further attempts have to know ([Earlier]).
 //
-// The picker takes what it needs of a turn as one value, an [Attempt], and returns a [Pair] and what further attempts of the turn have to
-// know ([Earlier]).
+// It picks the decode engine first, and then the path: what that engine holds of the conversation need not be computed again. A request that can't be
+// handed over goes to decode alone, without kv_transfer_params. So does a request with fewer uncached tokens than routing.disagg_threshold. Decode
+// then pins nothing, and the conversation's ticket waits for a turn that is worth a hand-over.
 //
-// The path is decided when the decode engine is picked, because what that engine holds of the conversation isn't computed again. A request
-// that no hand-over serves, and one with fewer uncached tokens than routing.disagg_threshold, goes to decode alone without any
-// kv_transfer_params: decode then pins nothing, and the conversation's ticket waits for a turn that is worth a hand-over. The count is an
-// estimate. Token ids are counted; text is measured as far as templates render it, and divided by the bytes of a token, which are learnt
-// for each model from the prompts that engines have counted. When prefill fails over nothing of ours, routing.prefill_failure decides:
-// another instance and then decode alone, decode alone at once, or the error. Decode prefills 16 such turns at once; the others get 503. A
-// 500 is an instance's last word on a request: only another instance is asked then.
+// The number of tokens is an estimate. Token ids are counted. Text is measured as far as templates render it, and divided by the bytes of a token.
+// These are learnt for each model from prompts that engines have counted.
 //
-// A decode engine that refused a connection, and has answered nothing since, has to accept a connection before prefill works for it. With
-// no decode engine that does, the turn gets 503 at once, and no block of prefill is occupied for nothing.
+// If prefill fails, and not because of a ticket, a release or ids that were added to its leg, routing.prefill_failure decides: another instance and
+// then decode alone, decode alone at once, or the error. Decode prefills 16 such turns at once; the others get 503. A 500 is an instance's last word
+// on a request: then only another instance is asked.
+//
+// A decode engine that refused a connection, and has answered nothing since, has to accept a connection before prefill works for it. If no decode
+// engine does, the turn gets 503 at once, and occupies no block of prefill.
 package pick
 
 import (
@@ -41,8 +42,7 @@ func (e *NoModelError) Error() string { return "no engine serves the model" }
 // MaxDials is how many instances of a role are tried while connections are refused or time out.
 const MaxDials = 3
 
-// Picker picks the engines of attempts, and decides between prefill with decode and decode alone. Create it with New. It is safe for
-// concurrent use.
+// Picker picks the engines and the path of attempts. It is safe for concurrent use.
 type Picker struct {
 	deps       Deps
 	seed       maphash.Seed // of the hashes of prompts
@@ -56,7 +56,7 @@ type Deps struct {
 	Named  bool            // each request names the prefill instance that is to serve it
 	Ratios *request.Ratios
 	Dialer Dialer
-	Queue  *queue.Queue // of the turns that wait for a slot of an instance; it is told of free ones
+	Queue  *queue.Queue // of turns that wait for an instance's slot; it is told of free ones
 }
 
 // Dialer opens connections to engines.
@@ -65,13 +65,13 @@ type Dialer interface {
 	Reach(ctx context.Context, instance *upstream.Instance) error
 }
 
-// New returns a picker. A fleet is served by one picker: its hashes of prompts are its own.
+// New returns a picker. A fleet has only one picker: its hashes of prompts are its own.
 func New(deps Deps) *Picker {
 	deps.Fleet.OnFreed(deps.Queue.Freed)
 	return &Picker{deps: deps, seed: maphash.MakeSeed()}
 }
 
-// PromptChain returns hashes of the prompt's beginning, by which prefill instances are picked ([fleet.Hint]); nil where there is no choice.
+// PromptChain returns hashes of the prompt's beginning, for the choice of a prefill instance ([fleet.Hint]); nil if there is no choice.
 func (p *Picker) PromptChain(prompt *body.Request) []uint64 {
 	if len(p.deps.Fleet.Engines(upstream.RolePrefill)) <= 1 {
 		return nil
@@ -79,9 +79,9 @@ func (p *Picker) PromptChain(prompt *body.Request) []uint64 {
 	return prompt.Prompt().Chain(p.seed)
 }
 
-// Pick chooses the engines of an attempt and the path. Decode serves alone while no prefill instance can serve, where a hand-over does
-// not pay, and for requests that disaggregation can't serve (several choices or prompts share one hand-over, vLLM #43509). The caller
-// gives the pair's slots back ([Pair.Done]). What it returns for the turn's further attempts counts with an error, too.
+// Pick chooses the engines and the path of an attempt. Decode serves alone if no prefill instance can serve, or if a hand-over does not pay. It also
+// serves requests alone that can't be disaggregated: several choices or prompts share one hand-over (vLLM #43509). The caller gives the pair's slots
+// back ([Pair.Done]). Earlier is valid with an error, too.
 func (p *Picker) Pick(ctx context.Context, attempt Attempt) (pair *Pair, _ Earlier, _ error) {
 	g := picking{Picker: p, Attempt: attempt, pair: &Pair{}}
 	defer func() {
@@ -95,8 +95,8 @@ func (p *Picker) Pick(ctx context.Context, attempt Attempt) (pair *Pair, _ Earli
 	return g.pair, g.Earlier, nil
 }
 
-// AnotherDecode replaces a pair's decode instance, after that has refused a connection, by one that is not among the refused. It waits for
-// no slot, and asks no engine. With an error the pair is as before.
+// AnotherDecode replaces a pair's decode instance, which has refused a connection, by one that is not in refused. It waits for no slot, and asks no
+// engine. With an error the pair stays as it was.
 func (p *Picker) AnotherDecode(attempt Attempt, pair *Pair, refused []*fleet.Engine) (*fleet.Engine, error) {
 	attempt.Tokens = pair.Uncached
 	apart := false
@@ -118,12 +118,11 @@ func (p *Picker) AnotherDecode(attempt Attempt, pair *Pair, refused []*fleet.Eng
 	return next, err
 }
 
-// picking is one pick under way.
 type picking struct {
 	*Picker
 	Attempt
 	pair     *Pair
-	unlisted bool // no decode engine shows the model, so that one is asked whether it loads it
+	unlisted bool // no decode engine lists the model, so one is asked whether it loads it
 }
 
 func (p *picking) pick(ctx context.Context) error {
@@ -161,15 +160,13 @@ func (p *picking) pick(ctx context.Context) error {
 	return nil
 }
 
-// uncached notes an estimate of the prompt's tokens that are in no cache.
 func (p *picking) uncached(tokens int) {
 	p.pair.Uncached, p.Tokens = tokens, tokens
 	p.Record.Uncached(tokens)
 }
 
-// engine picks an engine that serves the turn's model, and stores the attempt's slot on it in in. If none serves the model
-// (upstream.ErrNoModel), the engines are asked for their models once more, because a model that has just been loaded is not known yet.
-// Then one engine is asked for the model itself, which may be loaded when it is asked for.
+// engine picks an engine that serves the turn's model, and stores the attempt's slot in in. If none does (upstream.ErrNoModel), all engines are asked
+// for their models once more, because a model may just have been loaded. Then one engine is asked for the model itself, which may load it on demand.
 func (p *picking) engine(ctx context.Context, role upstream.Role, quarantined bool, in *slot) (*fleet.Engine, error) {
 	hint := p.Hint
 	hint.AllowQuarantined = quarantined
@@ -186,7 +183,7 @@ func (p *picking) engine(ctx context.Context, role upstream.Role, quarantined bo
 	return engine, err
 }
 
-// awaitSlot picks an engine, and waits while all engines that could be picked are full. It stores the attempt's slot there in in.
+// awaitSlot picks an engine, and waits while all suitable engines are full. It stores the attempt's slot in in.
 func (p *picking) awaitSlot(ctx context.Context, role upstream.Role, hint fleet.Hint, in *slot) (engine *fleet.Engine, err error) {
 	claim := queue.Claim{Tenant: p.Request.Account, Class: slotClass(role, hint.Model, p.Request.Prefiller, p.Excluded)}
 	exclude := p.excluding(role)
@@ -208,13 +205,12 @@ func (p *picking) awaitSlot(ctx context.Context, role upstream.Role, hint fleet.
 	return engine, nil
 }
 
-// excluding returns a function that reports which engines must not be picked, nil if all may be. The pick calls it for each engine of
-// the role.
+// excluding returns a function that reports which engines must not be picked, nil if all may be. The pick calls it for each engine of the role.
 func (p *picking) excluding(role upstream.Role) func(*fleet.Engine) bool {
 	if len(p.Excluded) == 0 && (role == upstream.RoleDecode || p.Request.Prefiller == "") {
 		return nil
 	}
-	excluded, request := p.Excluded, p.Request // not g, which would then be allocated with each pick
+	excluded, request := p.Excluded, p.Request // not p, which would then be allocated with each pick
 	return func(e *fleet.Engine) bool {
 		return slices.Contains(excluded, e) || role == upstream.RolePrefill && !request.MayPrefill(e.Name)
 	}

@@ -13,45 +13,41 @@ import (
 	"carryover/upstream/fleet"
 )
 
-// rounds is what the budget remembers about an incarnation from one round to the next.
 type rounds struct {
-	changed  time.Time // when a ticket was last given up for the budget, or blocks last waited for their release
-	compared time.Time // when the tickets of all replicas were last compared with the budget
-	stood    time.Time // since which reading the engine runs nothing and lets requests wait, zero if it does not
+	changed  time.Time // when a ticket was last given up for the budget, or a pin last waited for its release
+	compared time.Time // when the memory in use was last compared with the budget
+	stood    time.Time // the reading since which the engine runs nothing while requests wait; zero if it does not stand
 	logged   time.Time // when the log last reported tickets that were given up
-	waited   bool      // some tickets were given up since because requests waited for memory, or the cache was full
-	tickets  int       // tickets given up since
-	tokens   int       // their tokens
-	told     int       // what other replicas were told that this one pins
+	waited   bool      // since then, some were given up because requests waited for memory, or the cache was full
+	tickets  int       // given up since then
+	tokens   int       // of these tickets
+	told     int       // the pinned tokens that this replica last told the others
 	asked    time.Time // when
-	others   []int     // what they pin, as they told
-	heard    time.Time // when they did, zero for never
-	read     time.Time // when the engine was read last
-	then     int       // what this replica's tickets pinned when that was known
+	others   []int     // the pinned tokens of the other replicas
+	heard    time.Time // when they were received, zero for never
+	read     time.Time // the engine's last reading
+	then     int       // what this replica's tickets pinned at that reading
 }
 
-// Limits of giving tickets up for the budget.
 const (
-	// maxLeaving is how many unused tickets may wait for their release while more are given up. More are not released within a second, and
-	// the blocks of those beyond maxDue would stay pinned until decode's TTL ends.
+	// maxLeaving is how many unused tickets may wait for their release while more are given up. No more can be released within a second.
 	maxLeaving = 256
-	// compareEvery is how often the tickets of all replicas are compared with the budget. In this time tickets that were given up are released
+	// compareEvery is how often an engine's memory in use is compared with the budget. Within this time, tickets that were given up are released
 	// (releaseAfter), and the engine is read again.
 	compareEvery = 15 * time.Second
-	// budgetEvery is how often the budget is checked, besides whenever a ticket exceeds it, and replicas tell each other what they pin.
+	// budgetEvery is how often the budget is checked, besides whenever a ticket exceeds it, and how often replicas exchange what they pin.
 	budgetEvery = time.Second
-	// toldParts: a replica also tells when it pins more by this part of the budget.
+	// toldParts: a replica also reports if it pins more than it reported last, by this part of the budget.
 	toldParts = 64
-	// standsFor is how long an engine must run nothing before tickets within their share are given up. Readings are seconds apart, and a
-	// request that reads KV counts as waiting.
+	// standsFor is how long an engine must run nothing before tickets within their share are given up. Readings are seconds apart, and a request that
+	// reads KV counts as waiting.
 	standsFor = 3 * time.Second
-	// givenUpLogEvery is how often the log reports tickets that were given up, for each engine.
+	// givenUpLogEvery is the shortest time between two log lines about tickets that were given up on one engine.
 	givenUpLogEvery = time.Minute
-	// fullAt is the percentage of a cache in use at which it is full for tickets. Hand-backs spare an engine from there on, too.
+	// fullAt is the percentage of a cache in use at which the cache is full for tickets. From there on, hand-backs spare an engine, too.
 	fullAt = 90
 )
 
-// candidates returns the holders of all decode engines.
 func (p *Pins) candidates() (all []*holder) {
 	p.lock()
 	defer p.mu.Unlock()
@@ -63,7 +59,7 @@ func (p *Pins) candidates() (all []*holder) {
 	return all
 }
 
-// enforce is one round of the budget: it gives up the oldest tickets of each engine on which tickets pin more than their share.
+// enforce is one round of the budget. On each engine whose tickets pin more than their share, it gives up the oldest ones.
 func (p *Pins) enforce(ctx context.Context) {
 	for _, h := range p.candidates() {
 		r, engine := &h.rounds, h.incarnation.Engine()
@@ -88,7 +84,7 @@ func (p *Pins) enforce(ctx context.Context) {
 	p.run(ctx, continuation.Release)
 }
 
-// share tells other replicas what this one pins on an incarnation, and learns what they do.
+// share exchanges with other replicas how many tokens each pins on an incarnation.
 func (p *Pins) share(ctx context.Context, h *holder, most int) {
 	r, engine, now := &h.rounds, h.incarnation.Engine(), p.now()
 	own := p.Pinned(engine)
@@ -103,8 +99,8 @@ func (p *Pins) share(ctx context.Context, h *holder, most int) {
 	}
 }
 
-// part returns this replica's part of a budget beside others that pin so much: what they leave, and at least as much as each of those has
-// that pin most. If all keep to their parts, nothing is given up twice.
+// part returns this replica's part of a budget. others are the tokens that each other replica pins. Replicas that need less than an equal part leave
+// the rest to those that need more. If all replicas keep to their parts, nothing is given up twice.
 func part(most int, others []int) int {
 	all := len(others) + 1
 	for _, other := range slices.Sorted(slices.Values(others)) {
@@ -116,13 +112,13 @@ func part(most int, others []int) int {
 	return most / all
 }
 
-// keep returns how many tokens this replica's tickets may pin on an incarnation: its part of the budget, and beyond half of that only what
-// the rest leaves free of fullAt of the cache; while it is full and requests wait for room, a quarter of its part. So tickets yield to what
-// runs, and a peak of load does not cost them all.
+// keep returns how many tokens this replica's tickets may pin on an incarnation. That is its part of the budget. Half of the part is safe; above it,
+// tickets get only what other KV leaves free of fullAt of the cache. While the cache is full and requests wait for memory, tickets get a quarter of
+// the part. So tickets yield to running requests, and a peak of load does not cost all of them.
 //
-// Replicas that do not hear of each other still see that an engine which runs nothing has more of its KV in use than the budget: all of it is
-// pinned by tickets, and each replica keeps the same part of its own. For an engine that stands, each replica gives up half of its tickets,
-// for the requests that wait.
+// If an idle engine has more KV in use than the budget, tickets must pin it. So this replica notices the others' tickets even without hearing of
+// them, and each replica keeps the same share of its own. On an engine that stands, each replica gives up half of its tickets for the requests that
+// wait.
 func (h *holder) keep(live fleet.Live, most int) (tokens int, waited bool) {
 	own, r, now := h.tokens[stored], &h.rounds, time.Now()
 	if r.read != live.Read || r.read.IsZero() {
@@ -156,9 +152,9 @@ func (h *holder) keep(live fleet.Live, most int) (tokens int, waited bool) {
 	return keep, false
 }
 
-// stands reports whether the engine has run nothing for standsFor while requests wait for memory. Requests that wait for KV from elsewhere
-// do not count, because memory does not help them. vLLM admits requests in order: if the first is one that was preempted, the others keep
-// their blocks, nothing runs that would free any, and only the blocks that tickets pin can be freed (v1/core/sched/scheduler.py).
+// stands reports whether the engine has run nothing for standsFor while requests wait for memory. Requests that wait for KV from another engine don't
+// count: memory does not help them. vLLM admits requests in order. If the first one was preempted, nothing runs that would free blocks, and the other
+// requests keep theirs. Then only the blocks of tickets can be freed (v1/core/sched/scheduler.py).
 func (r *rounds) stands(live fleet.Live) bool {
 	switch {
 	case live.Running > 0 || live.Wanting() == 0:
@@ -172,8 +168,7 @@ func (r *rounds) stands(live fleet.Live) bool {
 	return false
 }
 
-// giveUpOldest gives tickets of a holder up until the rest pins no more than so many tokens: the oldest of the account that pins most, again and
-// again. The caller holds p.mu.
+// giveUpOldest gives up tickets until the rest pins at most keep tokens: always the oldest of the account that pins most. The caller holds p.mu.
 func (p *Pins) giveUpOldest(h *holder, keep int, end continuation.End, why string) (tickets, tokens int) {
 	for h.tokens[stored] > keep && len(h.releases.due)+len(p.late) < maxLeaving {
 		n := h.stored.Most().Oldest().Value
@@ -183,14 +178,14 @@ func (p *Pins) giveUpOldest(h *holder, keep int, end continuation.End, why strin
 	return tickets, tokens
 }
 
-// canRelease reports whether a prefill instance could release tickets of this incarnation now. If none can, giving tickets up frees nothing.
+// canRelease reports whether a prefill instance can release tickets of this incarnation now. If none can, giving tickets up frees nothing.
 func (p *Pins) canRelease(decode *fleet.Incarnation) bool {
 	return slices.ContainsFunc(p.deps.Fleet.Engines(upstream.RolePrefill), func(prefill *fleet.Engine) bool {
 		return !prefill.Quarantined() && prefill.Last().PairWith(decode).Releases()
 	})
 }
 
-// say logs from time to time how many tickets were given up. A larger share, or a larger cache, may be better.
+// say logs how many tickets were given up, at most once in givenUpLogEvery. Operators can then raise the share, or enlarge the cache.
 func (p *Pins) say(h *holder) {
 	r := &h.rounds
 	if r.tickets == 0 || time.Since(r.logged) < givenUpLogEvery {
@@ -205,14 +200,12 @@ func (p *Pins) say(h *holder) {
 	r.logged, r.tickets, r.tokens, r.waited = p.now(), 0, 0, false
 }
 
-// handBackWithin is how long an engine that leaves waits for hand-backs. One leg takes 0.04 to 0.3 s (measured on vLLM 0.32), and each pair
-// runs one at a time.
+// handBackWithin bounds hand-backs on an engine that leaves. A leg takes 0.04 to 0.3 s (measured on vLLM 0.32), and each pair runs one at a time.
 const handBackWithin = 3 * time.Second
 
-// evacuate frees the blocks that this replica's tickets pin on decode engines that leave, because an operator drains them or a source has
-// removed them. Until the last ticket is read or released, POST /pause and /sleep of such an engine do not answer, and its shutdown waits
-// (measured on vLLM 0.33); if the tickets had to expire, that would take minutes. Tickets are handed back if that is possible within
-// handBackWithin; the others are released.
+// evacuate frees the blocks of this replica's tickets on decode engines that leave: an operator drains them, or a source has removed them. Until the
+// last ticket is read or released, POST /pause and /sleep of such an engine do not answer, and its shutdown waits (measured on vLLM 0.33). That would
+// take minutes if the tickets had to expire. Tickets are handed back for handBackWithin; then the rest is released.
 func (p *Pins) evacuate() {
 	for _, h := range p.candidates() {
 		engine, end := h.incarnation.Engine(), continuation.HandBack

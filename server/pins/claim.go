@@ -11,33 +11,31 @@ import (
 	"carryover/upstream/fleet/pairs"
 )
 
-// Claim is a ticket that a turn has taken, until what became of it is known. Only the turn uses it. A Claim without a ticket is a miss, of
-// which every method is a no-op.
+// Claim is a ticket that a turn has taken. Only the turn uses it. A Claim without a ticket is a miss; its methods do nothing.
 type Claim struct {
 	Ticket    *convcache.Ticket  // nil once the claim has ended
 	Holder    *fleet.Incarnation // the incarnation of decode that holds the blocks
 	Reader    *fleet.Incarnation // the incarnation of prefill that will read them
-	PairState *pairs.State       // the state of the two, which learns from the ticket's outcome
-	Account   string             // for whom the turn counts, "" for a leg of our own
+	PairState *pairs.State       // the state of this pair, which learns the ticket's outcome
+	Account   string             // the turn's account, "" for a leg of our own
 
 	pins      *Pins
 	turn      string
 	progress  progress
-	concluded bool // the pair's state has been told the outcome
+	concluded bool // the pair's state knows the outcome
 }
 
-// progress is how far a leg with a ticket has come.
 type progress uint8
 
 const (
-	unsent     progress = iota // nothing of the ticket was sent, so that another leg may carry it
+	unsent     progress = iota // nothing of the ticket was sent, so another leg may carry it
 	unanswered                 // a byte of it may have reached prefill, which may read the blocks
 	answered                   // prefill has read the blocks, so that decode has freed them
 	refused                    // nobody reads the blocks, and the ticket is not used again
 )
 
-// Take takes a ticket out of the store, if the outcome is Taken, and makes it a claim of the pair that of names: End or GiveUp must follow. At
-// most one caller ever gets it. turn names the turn in the log.
+// Take takes a ticket out of the store. If the outcome is Taken, it returns a claim with of's pair, which must be ended by End or GiveUp. At most one
+// caller gets a ticket. turn names the turn in the log.
 func (p *Pins) Take(ctx context.Context, key convcache.Key, id convcache.TicketID, of Claim, model, turn string) (Claim, convcache.Outcome) {
 	ticket, outcome := p.take(ctx, key, id, model)
 	if outcome == convcache.Taken {
@@ -46,7 +44,6 @@ func (p *Pins) Take(ctx context.Context, key convcache.Key, id convcache.TicketI
 	return of, outcome
 }
 
-// become moves the pin of a ticket that is out of the store.
 func (p *Pins) become(id convcache.TicketID, to state) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -55,7 +52,7 @@ func (p *Pins) become(id convcache.TicketID, to state) {
 	}
 }
 
-// Sent notes that the ticket is about to be sent to prefill.
+// Sent records that the ticket is about to be sent to prefill.
 func (c *Claim) Sent() {
 	if c.Ticket != nil {
 		c.progress = unanswered
@@ -63,7 +60,7 @@ func (c *Claim) Sent() {
 	}
 }
 
-// Doubted notes how the leg with the ticket has failed. The returned function tells the pair's state; spared says that the request was at fault.
+// Doubted records how the leg with the ticket has failed. The returned function tells the pair's state; spared means that the request was at fault.
 func (c *Claim) Doubted(leg *upstream.LegError) (tell func(spared bool)) {
 	of := *c
 	switch c.concluded = true; {
@@ -83,8 +80,8 @@ func (c *Claim) Doubted(leg *upstream.LegError) (tell func(spared bool)) {
 	}
 }
 
-// Conclude tells the pair's state the outcome of the ticket, once. It is called when prefill has answered and not at the end of the turn,
-// because decode may go on for minutes, and a trial of the pair would last as long.
+// Conclude tells the pair's state the outcome of the ticket, once. It is called when prefill has answered, not at the end of the turn: decode may go
+// on for minutes, and a trial of the pair would last as long.
 func (c *Claim) Conclude(outcome pairs.Outcome) {
 	if c.Ticket == nil || c.concluded {
 		return
@@ -95,14 +92,14 @@ func (c *Claim) Conclude(outcome pairs.Outcome) {
 	c.pins.tell(c, outcome)
 }
 
-// GiveUp ends the claim of a ticket that can't be used, of which nothing was sent.
+// GiveUp ends the claim of a ticket that can't be used. Nothing of it was sent.
 func (c *Claim) GiveUp() {
 	c.progress = refused
 	c.End(context.Background(), nil)
 }
 
-// End ends the claim. If nothing of the ticket was sent, putBack is called to put it into the store for the rest of its life. If it was sent
-// and prefill answered, it is spent. If prefill did not answer, it is given up and will be released. Further calls do nothing.
+// End ends the claim; further calls do nothing. If nothing of the ticket was sent, it calls putBack to store the ticket for the rest of its life. If
+// prefill has answered, the blocks are free. Otherwise the blocks will be released.
 func (c *Claim) End(ctx context.Context, putBack func(ctx context.Context, ticket convcache.Ticket)) {
 	if c.Ticket == nil {
 		return
@@ -122,8 +119,7 @@ func (c *Claim) End(ctx context.Context, putBack func(ctx context.Context, ticke
 	}
 }
 
-// take takes a ticket or a note out of the store. At most one caller ever gets it. If the store returns a ticket whose blocks another taker has,
-// the outcome is Consumed.
+// take takes a ticket or a note out of the store, for one caller at most. The outcome is Consumed if another taker has, or had, the blocks.
 func (p *Pins) take(ctx context.Context, key convcache.Key, id convcache.TicketID, model string) (convcache.Ticket, convcache.Outcome) {
 	ticket, outcome := p.deps.Store.Take(ctx, key, id)
 	p.mu.Lock()
@@ -142,12 +138,12 @@ func (p *Pins) take(ctx context.Context, key convcache.Key, id convcache.TicketI
 	return ticket, outcome
 }
 
-// GiveUp takes a ticket or a note that no turn may use out of the store, if it is still there, and has the blocks of a ticket released.
+// GiveUp takes a ticket or a note that no turn may use out of the store, if it is still there. The ticket's blocks are released.
 func (p *Pins) GiveUp(ctx context.Context, key convcache.Key, id convcache.TicketID, model string) {
 	p.takeOut(ctx, &pin{id: id, Answer: Answer{Key: key, Model: model}, end: continuation.Release})
 }
 
-// takeOut takes the ticket of what was a pin out of the store, which gives each ticket to one taker, and hands it back or has it released.
+// takeOut takes a pin's ticket out of the store, and hands it back or releases it. was is a copy of the pin.
 func (p *Pins) takeOut(ctx context.Context, was *pin) convcache.Outcome {
 	bounded, cancel := storetime.Limit(ctx, p.cfg.StoreTimeout)
 	defer cancel()
@@ -163,7 +159,7 @@ func (p *Pins) takeOut(ctx context.Context, was *pin) convcache.Outcome {
 	return outcome
 }
 
-// GiveUpOlder gives up the tickets of other epochs than this one, and has their blocks released.
+// GiveUpOlder gives up the tickets of all epochs but this one. Their blocks are released.
 func (p *Pins) GiveUpOlder(ctx context.Context, epoch int64) {
 	p.mu.Lock()
 	for _, n := range p.pins {

@@ -11,16 +11,16 @@ import (
 	"carryover/upstream/fleet"
 )
 
-// ReleaseConfig says how the blocks of unused tickets are freed.
+// ReleaseConfig configures how the blocks of unused tickets are freed.
 type ReleaseConfig struct {
 	Release        bool          // free the blocks before decode's own time limit does
-	ReleaseBacklog int           // how many unused tickets of a decode instance may wait for a turn's leg; where more wait, all are released at once
-	BranchKeep     time.Duration // how long a branch lives after the conversation has left it
-	// PinnedShare is the share of a decode instance's KV cache that tickets may pin, 0 to 1, before the oldest are released.
+	ReleaseBacklog int           // how many unused tickets of a decode instance may wait for a turn's leg; beyond that, all are released at once
+	BranchKeep     time.Duration // how long a branch lives after its conversation has left it
+	// PinnedShare is the share of a decode instance's KV cache, 0 to 1, that tickets may pin. Beyond it, the oldest are released.
 	PinnedShare float64
 }
 
-// HandBackMode says when the KV of a ticket is handed back to prefill.
+// HandBackMode says when tickets are handed back to prefill.
 type HandBackMode string
 
 // The modes of hand-back.
@@ -30,11 +30,11 @@ const (
 	HandBackOff  HandBackMode = "off"  // never; the zero value too
 )
 
-// HandBackConfig says when tickets are handed back: prefill reads what decode holds into its own prefix cache, and decode is free.
+// HandBackConfig configures when tickets are handed back: prefill reads the KV into its own prefix cache, and decode frees the blocks.
 type HandBackConfig struct {
 	HandBack       HandBackMode
 	HandBackAfter  time.Duration // how long a ticket waits for a turn, with HandBackIdle
-	HandBackAuto   bool          // the wait and its end are learnt; HandBackAfter counts while too little is known, see package continuation
+	HandBackAuto   bool          // learn the wait and what follows it (package continuation); HandBackAfter holds until enough is known
 	HandBackMemory int64         // bytes that the ids of tickets may take
 }
 
@@ -46,7 +46,7 @@ type Config struct {
 	TrialTimeout time.Duration // how long a leg with a ticket may take beyond a usual prefill
 	StoreTimeout time.Duration // bounds each operation of the store
 	Logger       *slog.Logger
-	Tell         func(sentence string) // is told when tickets of a pair are stopped, and when they are used again; nil for nobody
+	Tell         func(sentence string) // gets a sentence when a pair's tickets are stopped or used again; may be nil
 }
 
 func (c *Config) tell(sentence string) {
@@ -55,9 +55,9 @@ func (c *Config) tell(sentence string) {
 	}
 }
 
-// Store keeps tickets between turns. A failure is an outcome.
+// Store keeps tickets between turns. Failures are outcomes.
 type Store interface {
-	// Take removes the ticket with this id. At most one caller ever gets it.
+	// Take removes the ticket with this id. At most one caller gets it.
 	Take(ctx context.Context, conversation convcache.Key, id convcache.TicketID) (convcache.Ticket, convcache.Outcome)
 	// Put stores a ticket for ttl and returns the tickets that it displaced.
 	Put(ctx context.Context, conversation convcache.Key, ticket convcache.Ticket, ttl time.Duration) ([]convcache.Ticket, convcache.Outcome)
@@ -65,8 +65,8 @@ type Store interface {
 
 // Shared is what replicas share of pinned blocks.
 type Shared interface {
-	// SharePinned tells other replicas how many tokens this one pins on an incarnation of decode, and returns what each of those pins there
-	// that have told within convcache.PinnedLife. An error costs a delay: the caller tries again within a second.
+	// SharePinned tells other replicas how many tokens this one pins on an incarnation of decode. It returns the tokens that each other replica has
+	// reported within convcache.PinnedLife. An error costs a delay: the caller tries again within a second.
 	SharePinned(ctx context.Context, incarnation string, tokens int) (others []int, err error)
 }
 
@@ -82,13 +82,12 @@ type Legs interface {
 // Connector reads tickets and makes the legs that free their blocks. Its methods only compute.
 type Connector interface {
 	Traits() upstream.Traits
-	// ParseTicket reads decode's last kv_transfer_params for the next turn. blockSize is decode's block size in tokens, 0 if it is not known.
-	// With upstream.ErrMisplaced no turn can use the blocks, but ParseTicket still returns them, so that they can be released.
+	// ParseTicket reads decode's last kv_transfer_params for the next turn. blockSize is decode's block size in tokens, 0 if unknown. With
+	// upstream.ErrMisplaced no turn can use the blocks, but ParseTicket still returns them, so that they can be released.
 	ParseTicket(final []byte, blockSize int) (upstream.TicketParams, error)
-	// Release makes the leg that has a ticket's decode engine free its blocks. model must be one that the engines serve.
+	// Release makes the leg that lets a ticket's decode engine free the blocks. The engines must serve model.
 	Release(offer upstream.TicketOffer, model string) (upstream.ReleaseLeg, error)
-	// HandBack makes the leg that has prefill read all of a ticket into its prefix cache, under the offer's token ids, which are a JSON
-	// list, and under the cache_salt, "" for none.
+	// HandBack makes the leg with which prefill reads a whole ticket into its cache, under the offer's token ids (a JSON list) and the cache_salt.
 	HandBack(offer upstream.TicketOffer, model, salt string) (upstream.ReleaseLeg, error)
 }
 
@@ -102,6 +101,6 @@ type Deps struct {
 	Shared    Shared // nil without Redis
 	// Background runs work that belongs to no turn; what and id name it in the log if it panics.
 	Background func(what, id string, work func())
-	// Blame tells the fleet how a leg to an engine has ended that carried nothing of a client's; err is nil for a good end.
+	// Blame tells the fleet how a leg to an engine ended that carried nothing from a client. err is nil if it succeeded.
 	Blame func(engine *fleet.Engine, err error)
 }

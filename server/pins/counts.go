@@ -8,9 +8,8 @@ import (
 	"carryover/upstream/fleet"
 )
 
-// Pinned returns how many tokens of a decode engine's KV cache are pinned, as far as this replica knows: by tickets in the store and on
-// legs, by blocks that wait for their release, and by blocks that only decode's TTL will free. Answers for which the engine sends no params
-// are not counted.
+// Pinned returns how many tokens of a decode engine's KV cache are pinned, as far as this replica knows. It counts tickets in the store and on legs,
+// blocks that wait for their release, and blocks that only decode's TTL will free. It does not count answers without params.
 func (p *Pins) Pinned(decode *fleet.Engine) (tokens int) {
 	p.lock()
 	defer p.mu.Unlock()
@@ -22,8 +21,7 @@ func (p *Pins) Pinned(decode *fleet.Engine) (tokens int) {
 	return tokens
 }
 
-// Due returns how many pins of a decode engine wait for a release, their tokens, and how many of these may be free: a leg that named them had no
-// answer.
+// Due returns how many pins of a decode engine wait for a release, and their tokens. open tokens may be free: a leg that named them got no answer.
 func (p *Pins) Due(decode *fleet.Engine) (pins, tokens, open int) {
 	p.lock()
 	defer p.mu.Unlock()
@@ -38,15 +36,15 @@ func (p *Pins) Due(decode *fleet.Engine) (pins, tokens, open int) {
 	return pins, tokens, open
 }
 
-// TicketOut is a ticket that is in the store, as far as this replica knows.
+// TicketOut is a ticket in the store, as far as this replica knows.
 type TicketOut struct {
 	Decode   string // the instance that holds its blocks
 	Tokens   int    // in whole blocks
 	Deadline time.Time
 }
 
-// TicketsOut lists the tickets of a conversation that this replica has stored, the oldest first. The conversation is named as in the log. It
-// examines all pins, which takes some milliseconds if there are many, so that only operators' requests call it.
+// TicketsOut lists the tickets of a conversation that this replica has stored, the oldest first. conversation is its name in the log. It examines all
+// pins, which takes some milliseconds if there are many, so only operators' requests may call it.
 func (p *Pins) TicketsOut(conversation string) (out []TicketOut) {
 	p.lock()
 	defer p.mu.Unlock()
@@ -59,7 +57,7 @@ func (p *Pins) TicketsOut(conversation string) (out []TicketOut) {
 	return out
 }
 
-// Tickets returns how many of the tickets that this replica has made are in the store, as far as it knows.
+// Tickets returns how many of this replica's tickets are in the store, as far as it knows.
 func (p *Pins) Tickets() (tickets int) {
 	p.lock()
 	defer p.mu.Unlock()
@@ -69,14 +67,14 @@ func (p *Pins) Tickets() (tickets int) {
 	return tickets
 }
 
-// Counts returns what was counted until now. What pins are not about is left out.
+// Counts returns the package's part of the program's counts.
 func (p *Pins) Counts() record.Counts {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.counts
 }
 
-// Waiting returns how many tickets wait to be handed back: stored tickets that are due, and tickets that are not in the store.
+// Waiting returns how many tickets wait to be handed back, inside and outside of the store.
 func (p *Pins) Waiting() (tickets int) {
 	p.lock()
 	defer p.mu.Unlock()
@@ -88,7 +86,7 @@ func (p *Pins) Waiting() (tickets int) {
 	return tickets
 }
 
-// Budget is how many tokens of a decode engine's KV cache tickets may pin, 0 if that is not known or not limited.
+// Budget returns how many tokens of a decode engine's KV cache tickets may pin, 0 if that is unknown or unlimited.
 func (p *Pins) Budget(decode *fleet.Engine) int {
 	if !p.cfg.Release {
 		return 0 // nothing is given up for it

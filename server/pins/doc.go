@@ -1,8 +1,9 @@
-// Package pins owns the blocks that decode keeps for tickets of this process, from the moment at which decode's params name them until
-// decode frees them. It takes values and knows no turn: a turn says that it stores a ticket (Put), takes one (Take), and what becomes of
-// the leg that carries it (Claim). What an engine pins is the sum of its pins: nothing else counts it.
+// Package pins owns the blocks that decode keeps for tickets of this process. It owns them from the moment decode's params name them until decode
+// frees them. It takes values and knows no turn. A turn reports that it stores a ticket (Put), takes a ticket (Take), and how the leg with the ticket
+// has ended (Claim). An engine pins the sum of its pins; nothing else counts it.
 //
-// Each answer has one pin, and one function, move in pin.go, changes its state. A test compares this table with the code:
+// Each answer has one pin. Only move, in pin.go, changes its state. A test compares this table of states, each with the states that may follow, with
+// the code:
 //
 //	unseen     claimed, stored
 //	claimed    putting, sent, due, lost, void
@@ -17,17 +18,17 @@
 //	elsewhere  the end
 //	void       the end
 //
-// A stored ticket is claimed by its only taker. What is claimed goes back to the store only if nothing of it was sent. A leg without an answer
-// leaves its blocks to a release. The id of a ticket is the name that decode gives to its blocks, so that no two tickets name the same ones;
-// what was freed is remembered, and a store that returns such a ticket again gets it used by nobody.
+// The store gives a ticket to one taker, which claims its pin. A claimed ticket goes back into the store only if nothing of it was sent. If a leg
+// with a ticket gets no answer, the blocks are released later. A ticket's id is made from the name that decode gives to the blocks, so no two tickets
+// name the same blocks. The package remembers the ids of freed blocks: if a store returns such a ticket again, nobody uses it.
 //
-//   - pin.go: a pin, its states, and what they come to
-//   - pins.go: puts tickets, and has the blocks of the others freed
-//   - plan.go: how long a ticket waits in the store for its turn, and its end: package continuation chooses them
-//   - runner.go: takes late tickets out of the store, and begins the legs of our own: queues of pins wait for them
-//   - release.go, handback.go: those legs, and releases that ride on a turn's leg
-//   - budget.go: gives up the oldest tickets where they pin more than their share, and those of an engine that leaves
-//   - claim.go, outcome.go: a ticket that was taken out of the store, by a turn or to give it up, and what the end of its leg says about the pair
-//   - counts.go: what operators and policies are told
-//   - deadline.go, generations.go: how long blocks may be read, and which are gone because decode has registered its memory again
+//   - pin.go: a pin, its states and their sums
+//   - pins.go: stores tickets, and frees the blocks of all others
+//   - plan.go: how long a ticket waits for its turn, and what happens then; package continuation decides
+//   - claim.go, outcome.go: a ticket that was taken out of the store, and what the end of its leg says about the pair
+//   - runner.go: the queues of pins that wait for a leg of our own, and the rounds that start these legs
+//   - release.go, handback.go: these legs, and releases on a turn's leg
+//   - budget.go: gives up the oldest tickets of an engine that exceed their share of its cache, or all if the engine leaves
+//   - counts.go: numbers for operators and policies
+//   - deadline.go, generations.go: how long blocks may be read, and which blocks are gone because decode has registered its memory again
 package pins

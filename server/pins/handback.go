@@ -15,15 +15,14 @@ import (
 	"carryover/upstream/fleet/pairs"
 )
 
-// underWay is a hand-back that runs now.
 type underWay struct {
-	pin                 // as it was; the hand-back has its ids until it has ended
-	of    *pin          // as it is
+	pin                 // a copy of the pin; it owns the ids until the hand-back ends
+	of    *pin          // the pin itself
 	ended chan struct{} // closed at the end
-	count *uint64       // of its outcome, nil while there is none
+	count *uint64       // the counter of its outcome, nil before that is known
 }
 
-// next begins the hand-back of the first pin of a queue, nil if turns have taken all.
+// next begins the hand-back of a queue's first pin. It returns nil if turns have taken all tickets.
 func (p *Pins) next(q *queue) *underWay {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -43,7 +42,6 @@ func (p *Pins) next(q *queue) *underWay {
 	return u
 }
 
-// done ends a hand-back.
 func (p *Pins) done(u *underWay) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -56,12 +54,12 @@ func (p *Pins) done(u *underWay) {
 	}
 }
 
-// handBack hands the first ticket of a queue back: prefill reads the blocks into its own prefix cache, decode frees them, and a note takes the
-// ticket's place in the store. The next turn goes to that prefill engine, which compares tokens by itself. It reports whether the ticket has to
-// wait for another leg. A ticket that was sent is never sent again.
+// handBack hands a queue's first ticket back: prefill reads the blocks into its own prefix cache, decode frees them, and a note replaces the ticket
+// in the store. The next turn goes to that prefill engine, whose cache compares tokens by itself. again says that the ticket has to wait for another
+// leg. A ticket that was sent is never sent again.
 //
-// The leg is a text completion of the ids, whose connection is dropped at the first event, which has the id echo. Decode is free 0.02 to 0.15 s
-// later, prefill's own blocks 0.05 to 0.5 s later (measured on vLLM 0.32).
+// The leg is a text completion of the ids. Its connection is dropped at the first event, which has the id echo. Decode's blocks are free 0.02 to 0.15
+// s later, and prefill's own 0.05 to 0.5 s later (measured on vLLM 0.32).
 func (p *Pins) handBack(ctx context.Context, q *queue) (again bool) {
 	defer q.over()
 	began := p.now()
@@ -119,10 +117,9 @@ func (p *Pins) handBack(ctx context.Context, q *queue) (again bool) {
 	return false
 }
 
-// copyOver has prefill read the blocks of a claim into its cache.
 func (p *Pins) copyOver(ctx context.Context, c *Claim, u *underWay) error {
 	ticket, prefill := c.Ticket, c.Reader.Engine()
-	made, err := p.deps.Connector.HandBack(upstream.TicketOffer{ // all of it, with exactly the ids that it covers
+	made, err := p.deps.Connector.HandBack(upstream.TicketOffer{ // the whole ticket, with exactly its ids
 		Ticket: ticket.Params, Reading: Reading(ticket), Holder: c.Holder.Engine().Instance(), Tokens: ticket.Tokens, BlockSize: ticket.Chain.BlockSize,
 		PromptIDs: u.ids.AppendList(nil),
 	}, u.Model, upstream.Salted(p.deps.Epoch.Salt(ticket.Epoch, c.Reader, c.Holder), u.Salt))
@@ -156,7 +153,6 @@ func (p *Pins) copyOver(ctx context.Context, c *Claim, u *underWay) error {
 	return nil
 }
 
-// store puts the ticket of a hand-back, or its note.
 func (p *Pins) store(ctx context.Context, u *underWay, ticket convcache.Ticket) {
 	bounded, cancel := storetime.Limit(ctx, p.cfg.StoreTimeout)
 	defer cancel()
@@ -164,7 +160,7 @@ func (p *Pins) store(ctx context.Context, u *underWay, ticket convcache.Ticket) 
 	p.Put(bounded, u.Key, ticket, u.Model)
 }
 
-// putBack has a ticket that no engine has read wait again: one of a conversation in the store, where turns find it.
+// putBack handles a ticket that no engine has read. A conversation's ticket goes back into the store; others wait for another leg.
 func (p *Pins) putBack(ctx context.Context, u *underWay, ticket *convcache.Ticket) {
 	n := u.of
 	p.mu.Lock()

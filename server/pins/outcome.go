@@ -11,7 +11,6 @@ import (
 	"carryover/upstream/fleet/pairs"
 )
 
-// tell reports the outcome of a claimed ticket to the state of its pair, and logs what follows from it.
 func (p *Pins) tell(c *Claim, outcome pairs.Outcome) {
 	pause, resumed := c.PairState.End(outcome, c.Account)
 	if !resumed && pause == 0 && outcome != pairs.Failed {
@@ -21,7 +20,7 @@ func (p *Pins) tell(c *Claim, outcome pairs.Outcome) {
 	attrs := []any{"prefill", named(c.Reader), "decode", named(c.Holder), "turn", c.turn}
 	if resumed {
 		p.cfg.Logger.Info("prefill answers tickets of decode again; reuse is on for this pair", attrs...)
-		p.cfg.tell(fmt.Sprintf("Prefill %s answers tickets of decode %s again, which are used from now on.", prefill, decode.Name))
+		p.cfg.tell(fmt.Sprintf("Prefill %s answers tickets of decode %s again; they are used from now on.", prefill, decode.Name))
 		return
 	}
 	age := max(0, upstream.Elapsed(c.Ticket.FreshAsOf, time.Now()))
@@ -29,8 +28,8 @@ func (p *Pins) tell(c *Claim, outcome pairs.Outcome) {
 	why := "prefill does not answer tickets of decode"
 	if outcome == pairs.Failed {
 		if why = "prefill answers 5xx to tickets of decode"; p.firstOf(c.Holder) {
-			p.cfg.Logger.Warn("prefill refuses a ticket of decode: its blocks may be gone, which decode frees after its decoder_kv_blocks_ttl; "+
-				"engines don't tell that, and decoder_kv_ttl (--decoder-kv-ttl) has to be the same", attrs...)
+			p.cfg.Logger.Warn("prefill refuses a ticket of decode: decode may have freed the blocks after its decoder_kv_blocks_ttl; "+
+				"engines don't report this time, so decoder_kv_ttl (--decoder-kv-ttl) has to be the same", attrs...)
 		}
 	}
 	if pause == 0 {
@@ -41,23 +40,20 @@ func (p *Pins) tell(c *Claim, outcome pairs.Outcome) {
 		whose = "one client"
 	}
 	p.cfg.Logger.Warn("reuse is off for a pair", append(attrs, "why", why, "for", whose, "tried_again_in", pause.String())...)
-	p.cfg.tell(fmt.Sprintf("Prefill %s and decode %s are left alone, without reuse, for %s, for %s: %s.", prefill, decode.Name, pause, whose, why))
+	p.cfg.tell(fmt.Sprintf("Prefill %s and decode %s reuse nothing for %s, for %s: %s.", prefill, decode.Name, pause, whose, why))
 }
 
-// firstOf reports whether the log says something about an incarnation for the first time.
 func (p *Pins) firstOf(incarnation *fleet.Incarnation) bool {
 	before, _ := p.warned.Swap(incarnation.Engine(), incarnation)
 	return before != incarnation
 }
 
-// named returns an incarnation's name in the log.
 func named(incarnation *fleet.Incarnation) string {
 	return incarnation.Engine().Name + "@" + incarnation.ID()
 }
 
-// OutcomeOf returns what the failure of a prefill leg says about the ticket that it carried. A broken connection says nothing: a busy API
-// server closes idle connections while legs are written to them, several at a time; and if a ticket crashes the engine core, vLLM still
-// answers 500 (entrypoints/launcher.py).
+// OutcomeOf returns what a failed prefill leg says about its ticket. A broken connection says nothing: a busy API server closes idle connections
+// while legs are written to them, several at a time. If a ticket crashes the engine core, vLLM still answers 500 (entrypoints/launcher.py).
 func OutcomeOf(leg *upstream.LegError) pairs.Outcome {
 	switch {
 	case errors.Is(leg.Err, upstream.ErrTicketEnded), leg.Paused(): // the leg may have had too little time

@@ -46,7 +46,7 @@ func TestRefused_SaysTheAgeAndAsksForTheTTL(t *testing.T) {
 	if got := log.String(); !strings.Contains(got, "reuse is off for a pair") || strings.Count(got, "ticket_age=3h0m") != 2 {
 		t.Errorf("logged %q, want a second warning with the age when the link stops", got)
 	}
-	want := fmt.Sprintf("Prefill %s and decode %s are left alone, without reuse, for 1m0s, for everybody: prefill answers 5xx to tickets of decode.", reader.Engine().Name, holder.Engine().Name)
+	want := fmt.Sprintf("Prefill %s and decode %s reuse nothing for 1m0s, for everybody: prefill answers 5xx to tickets of decode.", reader.Engine().Name, holder.Engine().Name)
 	if !slices.Equal(told, []string{want}) {
 		t.Errorf("operators are told %q, want %q", told, want)
 	}
@@ -74,7 +74,7 @@ func TestResumed_OperatorsAreTold(t *testing.T) {
 	now = now.Add(time.Minute)
 	ends(pairs.Trial, pairs.Answered)
 	ends(pairs.Proven, pairs.Answered)
-	want := fmt.Sprintf("Prefill %s answers tickets of decode %s again, which are used from now on.", reader.Engine().Name, holder.Engine().Name)
+	want := fmt.Sprintf("Prefill %s answers tickets of decode %s again; they are used from now on.", reader.Engine().Name, holder.Engine().Name)
 	if len(told) != 2 || told[1] != want {
 		t.Errorf("operators are told %q, want %q as the second", told, want)
 	}

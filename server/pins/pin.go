@@ -16,52 +16,52 @@ import (
 type pin struct {
 	Answer
 	id        convcache.TicketID // the name of the blocks, see Name
-	holder    *holder            // nil if the blocks are gone, or are counted by the replica that made the ticket
+	holder    *holder            // nil if the blocks are gone, or if the replica that made the ticket counts them
 	tokens    int                // in whole blocks
 	epoch     int64
 	freshAsOf time.Time
-	deadline  time.Time // of the ticket, zero if that is not known
+	deadline  time.Time // of the ticket, zero if unknown
 
 	state   state
 	ids     tokenIDs          // of a ticket that can be handed back, else nil
 	retire  time.Time         // when a stored ticket is released if no turn takes it, zero for never
 	retreat time.Time         // when a stored ticket is handed back if no turn takes it, zero for never
 	end     continuation.End  // of a pin that is late or due: HandBack or Release
-	why     string            // a late ticket is released, "" if no turn is told so
+	why     string            // why a late ticket is released, for the turn that misses it; "" to say nothing
 	ticket  *convcache.Ticket // while it waits for a hand-back
 	params  []byte            // while it waits for a release, or is on its leg
-	reading any               // upstream.TicketParams.Reading of params, nil if that is not known
+	reading any               // upstream.TicketParams.Reading of params, nil if unknown
 
 	unsent  int                // how many of its hand-backs failed before anything was sent
-	since   time.Time          // when its release was due first
-	reader  *fleet.Incarnation // of prefill, which was sent the ticket and has not answered; see releasable
-	refused bool               // a client's request that carried the release was refused or failed
-	tried   bool               // a release has failed: one more may be tried, and no third
+	since   time.Time          // when its release became due for the first time
+	reader  *fleet.Incarnation // the incarnation of prefill that was sent the ticket and has not answered; see releasable
+	refused bool               // a client's request with this release was refused or failed
+	tried   bool               // one release has failed; only one more is tried
 
-	next time.Time            // when something has to be done about it, zero for never
-	at   int                  // in Pins.soonest, -1 if it is not there
-	in   *[]*pin              // the list that it is in, nil for none
+	next time.Time            // when something has to be done, zero for never
+	at   int                  // index in Pins.soonest, -1 if it is not in it
+	in   *[]*pin              // the list that contains it, nil for none
 	old  *account.Place[*pin] // in holder.stored
 	kept *account.Place[*pin] // in Pins.retained
 }
 
-// state says where the ticket of a pin is.
+// state says where a pin's ticket or blocks are.
 type state uint8
 
-// The states. From freed on nothing is pinned that this replica counts.
+// The states. From freed on, a pin no longer counts.
 const (
 	unseen    state = iota
-	claimed         // out of the store, for one taker, which has sent nothing
-	putting         // on its way to the store, where it may be found already
+	claimed         // out of the store, for one taker; nothing of it was sent
+	putting         // on its way to the store; turns may already find it
 	stored          // in the store, or may be
-	late            // stored, and to be taken out of the store for its end
+	late            // stored, and about to be taken out of the store for its end
 	sent            // a leg that reads the blocks may have reached prefill
-	due             // out of the store; waits for the leg that releases the blocks or hands them back
-	freeing         // a leg that releases the blocks has it
-	lost            // nobody will free the blocks before decode's TTL, until which they count
-	freed           // decode has freed the blocks, as a leg's answer has shown
+	due             // out of the store, waiting for a leg that releases or hands back the blocks
+	freeing         // on a leg that releases the blocks
+	lost            // only decode's TTL will free the blocks, and they count until then
+	freed           // decode has freed the blocks, as the answer of a leg shows
 	elsewhere       // another replica has the ticket
-	void            // the incarnation of decode is over
+	void            // nothing to count: decode's incarnation or its TTL has ended, or another pin needed the room
 	states
 )
 
@@ -70,7 +70,6 @@ func (s state) String() string {
 	return [states]string{"unseen", "claimed", "putting", "stored", "late", "sent", "due", "freeing", "lost", "freed", "elsewhere", "void"}[s]
 }
 
-// follow lists for each state those that may follow. What is not in it does not happen.
 var follow = [states][]state{ //nolint:gochecknoglobals // a table that nothing changes
 	unseen:  {claimed, stored},
 	claimed: {putting, sent, due, lost, void},
@@ -83,8 +82,8 @@ var follow = [states][]state{ //nolint:gochecknoglobals // a table that nothing 
 	lost:    {claimed, void},
 }
 
-// move changes the state of a pin, its place and the sums of what is pinned. Nothing else does. A change that follow does not have is a defect
-// of this package: the blocks are left to decode's TTL. The caller holds p.mu.
+// move changes the state of a pin, its place in lists and the sums of pinned tokens. Nothing else does. A change that is not in follow is a defect of
+// this package: the pin becomes lost, and decode's TTL frees the blocks. The caller holds p.mu.
 func (p *Pins) move(n *pin, to state) {
 	switch h := n.holder; {
 	case n.state == void: // its incarnation ended while a leg had it
@@ -97,7 +96,7 @@ func (p *Pins) move(n *pin, to state) {
 		if p.strict {
 			panic("pins: " + n.state.String() + " becomes " + to.String())
 		}
-		p.cfg.Logger.Error("a ticket's blocks change in a way that the table of states does not have", "from", n.state.String(), "to", to.String())
+		p.cfg.Logger.Error("a ticket's blocks change their state in a way that the table of states forbids", "from", n.state.String(), "to", to.String())
 		to = lost
 	}
 	p.leave(n)
@@ -134,7 +133,7 @@ func (p *Pins) move(n *pin, to state) {
 	p.schedule(n)
 }
 
-// leave takes a pin out of its place. The caller holds p.mu.
+// leave takes a pin out of its lists and sums. The caller holds p.mu.
 func (p *Pins) leave(n *pin) {
 	if h := n.holder; h != nil && n.state != unseen && n.state < freed {
 		h.tokens[n.state] -= n.tokens
@@ -150,7 +149,7 @@ func (p *Pins) leave(n *pin) {
 	n.enlist(nil)
 }
 
-// drop frees the ids and the ticket of a pin that no hand-back will carry.
+// drop frees what only a hand-back or a release needs.
 func (n *pin) drop() {
 	if n.ids != nil {
 		n.ids.Free()
@@ -158,7 +157,7 @@ func (n *pin) drop() {
 	n.ids, n.ticket, n.params, n.reading, n.retreat = nil, nil, nil, nil, time.Time{}
 }
 
-// enlist puts a pin at the end of a list, and takes it out of the one that it is in. The caller holds p.mu.
+// enlist moves a pin from the list that contains it to the end of another, nil for none. The caller holds p.mu.
 func (n *pin) enlist(to *[]*pin) {
 	if n.in != nil {
 		i := slices.Index(*n.in, n)
@@ -191,7 +190,7 @@ func (p *Pins) schedule(n *pin) {
 	}
 }
 
-// earlier returns the earlier of two times that is not zero.
+// earlier returns the earlier of two times. A zero time counts as never.
 func earlier(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b
@@ -199,8 +198,8 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// pass does what is due at a time: tickets past their deadline are lost, lost blocks are free, and stored tickets that no turn has taken in time
-// wait for their end. The caller holds p.mu.
+// pass does what is due. Tickets past their deadline become lost. Lost blocks become void when decode's TTL has freed them. Stored tickets that no
+// turn has taken in time wait for their end. The caller holds p.mu.
 func (p *Pins) pass(now time.Time) {
 	reached := func(t time.Time) bool { return !t.IsZero() && upstream.Elapsed(t, now) >= 0 }
 	for incarnation, h := range p.holders {
@@ -232,16 +231,16 @@ func (p *Pins) pass(now time.Time) {
 	}
 }
 
-// giveUp has a stored ticket taken out of the store for its end. The caller holds p.mu.
+// giveUp marks a stored ticket to be taken out of the store for its end. The caller holds p.mu.
 func (p *Pins) giveUp(n *pin, end continuation.End, why string) {
 	n.end, n.why = end, why
 	p.move(n, late)
 }
 
-// maxSpent bounds a generation of what was freed: 3 MB.
+// maxSpent bounds a generation of the ids of freed blocks: 3 MB.
 const maxSpent = 1 << 16
 
-// spend remembers freed blocks for as long as a ticket that names them may live, in two generations. It needs p.mu.
+// spend remembers freed blocks, in two generations, for as long as a ticket that names them may live. The caller holds p.mu.
 func (p *Pins) spend(id convcache.TicketID) {
 	if now := p.now(); len(p.spent) >= maxSpent || now.Sub(p.since) >= p.cfg.TTL+marginWithoutExpiry {
 		p.spentBefore, p.spent, p.since = p.spent, map[convcache.TicketID]struct{}{}, now
@@ -249,14 +248,14 @@ func (p *Pins) spend(id convcache.TicketID) {
 	p.spent[id] = struct{}{}
 }
 
-// isSpent reports whether decode has freed blocks. It needs p.mu.
+// isSpent reports whether decode has freed the blocks. The caller holds p.mu.
 func (p *Pins) isSpent(id convcache.TicketID) bool {
 	_, young := p.spent[id]
 	_, old := p.spentBefore[id]
 	return young || old
 }
 
-// knows reports whether blocks have a pin, or had one. It needs p.mu.
+// knows reports whether the blocks have or had a pin. The caller holds p.mu.
 func (p *Pins) knows(id convcache.TicketID) bool { return p.pins[id] != nil || p.isSpent(id) }
 
 // Before implements account.Ordered.
@@ -265,17 +264,17 @@ func (n *pin) Before(other *pin) bool { return n.next.Before(other.next) }
 // Place implements account.Ordered.
 func (n *pin) Place() *int { return &n.at }
 
-// holder is an incarnation of decode, and what its pins come to. Pins.mu guards it.
+// holder is an incarnation of decode with the sums of its pins. Pins.mu guards it.
 type holder struct {
 	incarnation *fleet.Incarnation
 	tokens      [states]int
 	stored      account.Pool[*pin] // weighed by tokens
 	releases    *queue
 	rounds      rounds    // of the budget
-	leaving     time.Time // since when the engine has been seen leaving, zero if it stays
+	leaving     time.Time // when the engine was first seen leaving, zero if it stays
 }
 
-// holder returns the holder of an incarnation, nil if that is not known or over. The caller holds p.mu.
+// holder returns the holder of an incarnation, nil if the incarnation is unknown or over. The caller holds p.mu.
 func (p *Pins) holder(incarnation *fleet.Incarnation) *holder {
 	if !incarnation.Known() || incarnation.Over() {
 		return nil

@@ -20,45 +20,45 @@ import (
 
 // Pins owns the blocks that decode keeps for tickets of this process. It is safe for concurrent use.
 type Pins struct {
-	// Continuations has to be told of answers and of turns, so that the choices for tickets can be learnt.
+	// Continuations learns from answers and turns, which callers report to it, how long tickets should wait.
 	Continuations *continuation.Learner
 
 	cfg    *Config
 	deps   *Deps
-	arena  *proof.Arena  // keeps the ids of tickets, nil if nothing is handed back
-	wake   chan struct{} // asks for a round of the runner; buffers one
-	over   chan struct{} // asks for a round of the budget; buffers one
-	strict bool          // a fault panics; for tests
+	arena  *proof.Arena  // memory for the ids of tickets, nil if nothing is handed back
+	wake   chan struct{} // starts a round of the runner; buffers one
+	over   chan struct{} // starts a round of the budget; buffers one
+	strict bool          // a defect panics; for tests
 
 	mu       sync.Mutex // guards the rest. Lock order: Pins, Fleet
 	pins     map[convcache.TicketID]*pin
 	soonest  account.Heap[*pin]
 	holders  map[*fleet.Incarnation]*holder
 	queues   map[pair]*queue
-	late     []*pin                   // pins in this state
-	retained account.Pool[*pin]       // stored pins with ids, weighed by these
-	underWay []*underWay              // hand-backs that run now
-	gaveUp   map[convcache.Key]string // why tickets of conversations were given up; all are forgotten beyond maxGaveUp
-	// spent are blocks that decode has freed, since a time, and spentBefore those of the generation before. Without pointers they cost no
-	// garbage collection: as pins they took a seventh more CPU for each turn of a benchmark.
+	late     []*pin                   // pins in state late
+	retained account.Pool[*pin]       // stored pins with ids, weighed by the number of ids
+	underWay []*underWay              // running hand-backs
+	gaveUp   map[convcache.Key]string // why tickets of conversations were given up; cleared at maxGaveUp
+	// spent has the blocks that decode has freed since a time, and spentBefore the generation before. Without pointers they cost no garbage collection:
+	// as pins they took a seventh more CPU for each turn of a benchmark.
 	spent, spentBefore map[convcache.TicketID]struct{}
 	since              time.Time
 	highest            map[memory]int // see Registered
 	counts             record.Counts
 
-	warned sync.Map // the incarnation of each engine for which the log has said that prefill keeps nothing, or refuses decode's tickets
+	warned sync.Map // for each engine the incarnation that the log has warned about: as prefill it keeps nothing, or as decode its tickets are refused
 }
 
 const (
 	// maxPins bounds the pins: 30 MB. A store in memory keeps as many tickets by default. The budget can't release a ticket that has no pin.
 	maxPins = 100_000
-	// maxDue is how many pins of an incarnation wait for their release. Beyond it blocks are left to decode's TTL.
+	// maxDue is how many pins of an incarnation may wait for their release. Decode's TTL frees the blocks of all others.
 	maxDue = 1024
-	// maxGaveUp bounds what is remembered of conversations whose tickets were given up: 2 MB.
+	// maxGaveUp bounds gaveUp: 2 MB.
 	maxGaveUp = 1 << 15
 )
 
-// New returns pins that know of no ticket. Begin has to be called when the program serves.
+// New returns Pins without any ticket. Begin starts their tasks.
 func New(cfg Config, deps Deps) *Pins {
 	p := &Pins{
 		Continuations: continuation.New(cfg.TTL), cfg: &cfg, deps: &deps,
@@ -83,8 +83,7 @@ func (p *Pins) lock() {
 // Arena returns the memory for the ids of tickets, nil if nothing is handed back.
 func (p *Pins) Arena() *proof.Arena { return p.arena }
 
-// Name returns the id of the ticket of an answer of decode: the name that decode gives to the answer's blocks. So no two tickets name the
-// same blocks.
+// Name returns the id of an answer's ticket, made from decode's name for the answer's blocks. So no two tickets name the same blocks.
 func Name(decode string, parsed *upstream.TicketParams) (id convcache.TicketID) {
 	name := make([]byte, 0, 256) // on the stack
 	for _, part := range [...]string{decode, parsed.EngineID, parsed.RequestID} {
@@ -94,14 +93,13 @@ func Name(decode string, parsed *upstream.TicketParams) (id convcache.TicketID) 
 	return convcache.TicketID(sum[:len(id)])
 }
 
-// ReadingOf returns the part of a reading that a ticket keeps.
+// ReadingOf returns the part of parsed that a ticket keeps beside its params.
 func ReadingOf(parsed upstream.TicketParams) *upstream.TicketParams {
-	parsed.Params, parsed.OutputIDs = nil, nil // the ticket has these, and hashes of those in its chain
+	parsed.Params, parsed.OutputIDs = nil, nil // the ticket has the params, and its chain has hashes of the ids
 	return &parsed
 }
 
-// read returns what the connector reads in a ticket's params. A ticket that was made in this process has the result with it; one from
-// another replica is read here, once, and has it from then on.
+// read returns what the connector reads in a ticket's params. Only a ticket of another replica has to be parsed, once.
 func (p *Pins) read(ticket *convcache.Ticket) (*upstream.TicketParams, error) {
 	if known, ok := ticket.Reading.(*upstream.TicketParams); ok {
 		return known, nil
@@ -114,8 +112,8 @@ func (p *Pins) read(ticket *convcache.Ticket) (*upstream.TicketParams, error) {
 	return &parsed, nil
 }
 
-// claim makes a ticket that is not in the store its taker's, of which nothing was sent. It returns nil if another taker has, or had, the
-// blocks: that ticket must not be used. The caller holds p.mu.
+// claim moves the pin of a ticket that has left the store to claimed. It returns nil if another taker has, or had, the blocks: the ticket must not be
+// used. The caller holds p.mu.
 func (p *Pins) claim(key convcache.Key, t *convcache.Ticket, model string) *pin {
 	n := p.pins[t.ID]
 	if p.isSpent(t.ID) || n != nil && n.state != stored && n.state != late && n.state != putting && (n.state != lost || !n.since.IsZero()) {
@@ -126,7 +124,7 @@ func (p *Pins) claim(key convcache.Key, t *convcache.Ticket, model string) *pin 
 	if n == nil {
 		n = p.add(&pin{id: t.ID, Answer: Answer{Key: key, Account: t.Account}})
 	}
-	if n.holder == nil && holder != nil { // nobody has counted it here
+	if n.holder == nil && holder != nil { // this replica has not counted it
 		p.leave(n)
 		n.state, n.holder, n.tokens = unseen, holder, inBlocks(holder.incarnation, t.Tokens)
 	}
@@ -135,7 +133,7 @@ func (p *Pins) claim(key convcache.Key, t *convcache.Ticket, model string) *pin 
 	return n
 }
 
-// add makes room for a pin. The caller holds p.mu.
+// add adds a pin, and drops another one if there are maxPins. The caller holds p.mu.
 func (p *Pins) add(n *pin) *pin {
 	if len(p.pins) >= maxPins && len(p.soonest) > 0 {
 		first := p.soonest[0]
@@ -149,8 +147,8 @@ func (p *Pins) add(n *pin) *pin {
 	return n
 }
 
-// Answered notes that the blocks of an answer have a ticket from now on, which is the caller's until Put, HandBack or Unuse. It keeps the ids of a
-// ticket that may be handed back, if they fit into memory. It reports false if the blocks had a ticket before: the second must not be used.
+// Answered makes a pin for the ticket of an answer, before Put, HandBack or Unuse. It keeps the ids of a ticket that may be handed back, if they fit
+// into memory. It reports false if another ticket names, or named, the same blocks: then this one must not be used.
 func (p *Pins) Answered(a Answer, ticket *convcache.Ticket) bool {
 	takes := a.IDs != nil && p.takes(a, ticket)
 	p.mu.Lock()
@@ -169,8 +167,8 @@ func (p *Pins) Answered(a Answer, ticket *convcache.Ticket) bool {
 	return true
 }
 
-// Put stores a ticket or a note for the rest of its life. Tickets that it displaces are handed back or released, and the ticket itself is
-// released if the store does not take it.
+// Put stores a ticket or a note for the rest of its life. It hands back or releases the tickets that it displaces, and a ticket that the store
+// refuses.
 func (p *Pins) Put(ctx context.Context, key convcache.Key, ticket convcache.Ticket, model string) convcache.Outcome {
 	if !ticket.HandedBack() {
 		p.putting(key, &ticket, model)
@@ -191,17 +189,16 @@ func (p *Pins) Put(ctx context.Context, key convcache.Key, ticket convcache.Tick
 		}
 	}
 	switch n := p.pins[ticket.ID]; {
-	case ticket.HandedBack(), n == nil, n.state != putting: // it was taken since
-	case outcome == convcache.Stored, outcome == convcache.Unavailable: // then it may have been stored after all
+	case ticket.HandedBack(), n == nil, n.state != putting: // a note has no pin, or a taker was faster
+	case outcome == convcache.Stored, outcome == convcache.Unavailable: // without an answer, the store may still have it
 		p.stored(n)
 	default:
-		ticket.Params = bytes.Clone(ticket.Params) // they are a part of the answer, which would be kept with them
+		ticket.Params = bytes.Clone(ticket.Params) // they are a slice of the whole answer
 		p.due(n, &ticket, continuation.Release)
 	}
 	return outcome
 }
 
-// putting moves the pin of a ticket that is about to be put.
 func (p *Pins) putting(key convcache.Key, t *convcache.Ticket, model string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -210,19 +207,18 @@ func (p *Pins) putting(key convcache.Key, t *convcache.Ticket, model string) {
 	if n == nil {
 		n = p.claim(key, t, model)
 	}
-	if n != nil { // else its blocks are free, and who takes it is told so
+	if n != nil { // else its blocks are free, and a taker gets Consumed
 		n.Key, n.Account = key, t.Account
 		p.move(n, putting)
 	}
 }
 
-// stored moves the pin of a ticket that was put. The caller holds p.mu.
+// stored moves the pin of a ticket that was put, and starts what follows from that. The caller holds p.mu.
 func (p *Pins) stored(n *pin) {
 	p.move(n, stored)
 	p.makeRoom(p.arena.Use)
 	if !n.retreat.IsZero() {
-		// With the ticker alone the legs of all pairs would begin together, four times a second, and turns that come at these moments would wait
-		// for them.
+		// With the ticker alone, the legs of all pairs would begin together, four times a second, and turns would wait for them.
 		time.AfterFunc(n.retreat.Sub(p.now()), func() { ask(p.wake) })
 	}
 	if h := n.holder; h != nil {
@@ -232,7 +228,7 @@ func (p *Pins) stored(n *pin) {
 	}
 }
 
-// ask asks for a round of a task, unless that is asked for already.
+// ask starts a round of a task, unless one is already asked for.
 func ask(round chan struct{}) {
 	select {
 	case round <- struct{}{}:
@@ -240,11 +236,11 @@ func ask(round chan struct{}) {
 	}
 }
 
-// Unuse gives up a ticket that is not in the store. Its blocks will be released.
+// Unuse gives up a ticket that is not in the store. Its blocks are released.
 func (p *Pins) Unuse(ticket convcache.Ticket) { p.finish(&ticket, continuation.Release, nil) }
 
-// HandBack hands back, or releases, a ticket that is not stored, because the request names no conversation. prompt is how many tokens of it prefill
-// has: vLLM caches only whole blocks.
+// HandBack hands back or releases a ticket that is not stored, because the request names no conversation. prompt is the number of prompt tokens that
+// prefill has: if the answer fills no further block, a release is enough, because vLLM caches only whole blocks.
 func (p *Pins) HandBack(ticket convcache.Ticket, prompt int) (handedBack bool) {
 	end := continuation.HandBack
 	if size := max(1, ticket.Chain.BlockSize); ticket.Tokens/size <= prompt/size {
@@ -253,9 +249,9 @@ func (p *Pins) HandBack(ticket convcache.Ticket, prompt int) (handedBack bool) {
 	return p.finish(&ticket, end, nil)
 }
 
-// finish has the blocks of a ticket that is not in the store handed back, if that is wanted and can be, or else released. If reader is not nil,
-// the ticket was sent to that incarnation of prefill, which has not answered: decode may have freed the blocks, or prefill may still be reading
-// them. The release that follows makes it certain; for blocks that are free already it changes nothing (measured on vLLM 0.32).
+// finish hands back or releases the blocks of a ticket that is not in the store. If reader is not nil, that incarnation of prefill was sent the
+// ticket and has not answered: decode may have freed the blocks, or prefill may still be reading them. The release makes sure. It does no harm if the
+// blocks are already free (measured on vLLM 0.32).
 func (p *Pins) finish(ticket *convcache.Ticket, end continuation.End, reader *fleet.Incarnation) (handedBack bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -267,7 +263,7 @@ func (p *Pins) finish(ticket *convcache.Ticket, end continuation.End, reader *fl
 	return p.due(n, ticket, end)
 }
 
-// due has a pin, whose ticket is not in the store, wait for its hand-back, if that is wanted and can be, or else for its release. The caller holds
+// due lets a pin whose ticket is not in the store wait for its hand-back. If that is not wanted or not possible, it waits for its release. It needs
 // p.mu.
 func (p *Pins) due(n *pin, ticket *convcache.Ticket, end continuation.End) (handedBack bool) {
 	if _, err := p.read(ticket); err != nil { // an older or a foreign version has made it, and no engine would understand it either
@@ -285,7 +281,7 @@ func (p *Pins) due(n *pin, ticket *convcache.Ticket, end continuation.End) (hand
 	return false
 }
 
-// free has a pin wait for the leg that has decode free its blocks, which needs the params alone. The caller holds p.mu.
+// free lets a pin wait for its release, which needs only the params. The caller holds p.mu.
 func (p *Pins) free(n *pin, params []byte, reading any) {
 	n.drop()
 	n.params, n.reading, n.end, n.since = params, reading, continuation.Release, p.now()
@@ -304,7 +300,7 @@ func Reading(ticket *convcache.Ticket) any {
 	return nil
 }
 
-// UnuseParams gives up the blocks that decode's params name, if they name any and no ticket does. Decode certainly held them at freshAsOf.
+// UnuseParams gives up the blocks in decode's params, unless params is nil or the blocks have a ticket. Decode certainly held them at freshAsOf.
 func (p *Pins) UnuseParams(params []byte, holder *fleet.Incarnation, model string, freshAsOf time.Time) {
 	if params == nil {
 		return
@@ -328,8 +324,7 @@ func (p *Pins) UnuseParams(params []byte, holder *fleet.Incarnation, model strin
 	}
 }
 
-// WhyGone returns why a conversation has no ticket that a turn could find, "" if nothing is known: its ticket is handed back now, or was
-// given up, and no other was stored since.
+// WhyGone returns why a conversation has no ticket in the store: it is being handed back, or was given up and none was stored since; "" if unknown.
 func (p *Pins) WhyGone(key convcache.Key) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -8,21 +8,20 @@ import (
 	"carryover/upstream/fleet/facts"
 )
 
-// Answer is what is known of the answer that has left a ticket. Of a ticket that another replica has made that is the key, the account and the
-// model.
+// Answer describes the answer that has left a ticket. For a ticket of another replica, only Key, Account and Model are known.
 type Answer struct {
-	Prefill, Decode *fleet.Incarnation // those of the answer's turn; Prefill is another one later if the ticket will be handed back to that
-	IDs             *proof.IDs         // no pin keeps them
-	Account         string             // for whom it counts
+	Prefill, Decode *fleet.Incarnation // of the answer's turn; Prefill changes if the ticket will be handed back to another instance
+	IDs             *proof.IDs         // nil in a pin
+	Account         string             // the account that it counts for
 	Model           string
-	Salt            string        // the cache_salt of the turn's legs without that of a quarantine, "" for none
-	Conversation    string        // its name to operators, "" if that is its key's
-	Key             convcache.Key // of the conversation, zero if the request names none
+	Salt            string        // the cache_salt of the turn's legs, without the prefix of a quarantine; "" for none
+	Conversation    string        // its name for operators, "" if they see the key
+	Key             convcache.Key // zero if the request names no conversation
 	Affinity        string        // the conversation's routing key
 	PromptTokens    int
 }
 
-// tokenIDs are the ids of a ticket's tokens, in memory that Free gives back.
+// tokenIDs are the ids of a ticket's tokens. Free returns their memory.
 type tokenIDs interface {
 	Len() int
 	AppendList(dst []byte) []byte
@@ -30,8 +29,8 @@ type tokenIDs interface {
 	Free()
 }
 
-// Choose decides, before an answer's ticket is put, for how long the ticket waits for its turn and what becomes of it then. The caller releases a
-// ticket whose choice is to be released now in place of putting it.
+// Choose decides, before an answer's ticket is put, how long the ticket waits for its turn and what happens then. If the choice is an immediate
+// release, the caller does not put the ticket, but releases it.
 func (p *Pins) Choose(answer Answer, tenant string, kind continuation.Kind, ticket *convcache.Ticket) continuation.Choice {
 	choice := continuation.Choice{End: continuation.Keep}
 	switch {
@@ -65,7 +64,6 @@ func (p *Pins) Choose(answer Answer, tenant string, kind continuation.Kind, tick
 	return choice
 }
 
-// terms returns the costs of a ticket's ends.
 func (p *Pins) terms(answer Answer, ticket *convcache.Ticket) continuation.Terms {
 	engines := continuation.Engines{
 		PerToken: answer.Prefill.Engine().PerToken(), KVTokens: answer.Decode.Engine().KVTokens(), BlockSize: ticket.Chain.BlockSize,
@@ -80,8 +78,8 @@ func (p *Pins) terms(answer Answer, ticket *convcache.Ticket) continuation.Terms
 	return terms
 }
 
-// makeRoom keeps an eighth of the memory free for the ids of answers under way. The account whose tickets have most ids loses those of its
-// newest, whose hand-back is farthest away: such a ticket ends like one that is not handed back. The caller holds p.mu.
+// makeRoom keeps an eighth of the memory free for the ids of answers under way. The account with most ids loses the ids of its newest tickets, whose
+// hand-back is farthest away. Such a ticket ends as if it could not be handed back. The caller holds p.mu.
 func (p *Pins) makeRoom(use func() (used, most int64)) {
 	for used, most := use(); used > most-most/8 && p.retained.Len() > 0; used, _ = use() {
 		n := p.retained.Most().Newest().Value
@@ -97,8 +95,7 @@ func (p *Pins) takes(answer Answer, ticket *convcache.Ticket) bool {
 	}
 	engine := answer.Prefill.Engine()
 	if most := facts.ContextLength(engine.Models(), answer.Model); most > 0 && ticket.Tokens >= most-1 {
-		// The context is full, so that no turn can follow. And the leg's first token would be its last, so that prefill would keep the
-		// blocks until their lease ends.
+		// The context is full, so no turn can follow. The leg's first token would also be its last, and prefill would keep the blocks for their lease.
 		return false
 	}
 	if why := answer.Prefill.PrefixCache.Forgets(); why != "" {
@@ -111,9 +108,9 @@ func (p *Pins) takes(answer Answer, ticket *convcache.Ticket) bool {
 	return most == 0 || ticket.Tokens <= most
 }
 
-// WatchBranches notes which branches of a conversation a new ticket diverges from, because a turn was regenerated or an earlier message
-// edited: their tickets are released after a while, in which the user may come back to them. The put has displaced branches that the ticket
-// contains. Another replica may have made the ticket of a branch.
+// WatchBranches lets branches that diverge from a new ticket retire after BranchKeep, because a turn was regenerated or an earlier message edited.
+// The user may come back to them within that time. The put has already displaced branches that the ticket contains. Another replica may have made a
+// branch's ticket.
 func (p *Pins) WatchBranches(model string, known []convcache.KeyedBranch, ticket *convcache.Ticket) {
 	if !p.cfg.Release {
 		return

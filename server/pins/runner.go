@@ -13,28 +13,27 @@ import (
 )
 
 const (
-	// runEvery is how often the runner looks for what is due, besides whenever it is asked to. Whether an instance takes hand-backs changes
-	// only when the engines are read, every few seconds.
+	// runEvery is how often the runner looks for what is due; wake starts a round at once. Whether an instance takes hand-backs changes only when the
+	// engines are read, every few seconds.
 	runEvery = 250 * time.Millisecond
-	// maxOut is how many tickets of a pair may wait for their hand-back outside of the store. Further ones are released, because a pair that
-	// is so far behind would pin decode's blocks for longer than the reuse is worth.
+	// maxOut is how many tickets of a pair may wait for their hand-back outside of the store. Further ones are released: a pair that is so far behind
+	// would pin decode's blocks for longer than the reuse is worth.
 	maxOut = 256
 	// restsFor is how long a pair waits after a leg could not be sent. Engines are read every few seconds.
 	restsFor = time.Second
-	// awayFor is how long tickets wait for an incarnation of prefill that does not answer, before they go to another instance. A restart of
-	// vLLM takes longer, and loses the prompts in its cache.
+	// awayFor is how long tickets wait for an incarnation of prefill that does not answer, before they go to another instance. A restart of vLLM takes
+	// longer, and loses the prompts in its cache.
 	awayFor = 10 * time.Second
 	// maxUnsent is how many hand-backs of a ticket without a conversation may fail unsent before it is released. Nothing else would end it.
 	maxUnsent = 3
-	// patienceForLeg is how long a turn waits for hand-backs of its conversation, in all its attempts and under all its keys. Legs took 0.04 to
-	// 0.3 s (measured on vLLM 0.32).
+	// patienceForLeg bounds a turn's waits for hand-backs of its conversation, all together. Legs took 0.04 to 0.3 s (measured on vLLM 0.32).
 	patienceForLeg = 2 * time.Second
-	// releaseAfter is how long a pin waits for a turn's prefill leg that can carry its release, before a leg of our own does. Any pinned block
-	// makes an instance keep a core busy (measured on vLLM 0.32).
+	// releaseAfter is how long a pin waits for a turn's prefill leg before a leg of our own releases it. Any pinned block makes an instance keep a core
+	// busy (measured on vLLM 0.32).
 	releaseAfter = 5 * time.Second
 )
 
-// Begin has repeat do the tasks of these pins while the program serves: a round of each now and again, and at once when early receives a value.
+// Begin starts the tasks of these pins. repeat runs a round of each task every so often, and at once when early receives a value.
 func (p *Pins) Begin(repeat func(task string, every time.Duration, early <-chan struct{}, round func(context.Context))) {
 	if p.cfg.Release { // without it only turns may free blocks
 		repeat("pinned budget", budgetEvery, p.over, p.enforce)
@@ -49,8 +48,7 @@ func (p *Pins) Begin(repeat func(task string, every time.Duration, early <-chan 
 	}
 }
 
-// takeLate takes late tickets out of the store. What another replica has made may be there still. It does not get a ticket that a turn uses,
-// because the store gives each ticket to one taker.
+// takeLate takes late tickets out of the store. Other replicas may have made them. The store gives each ticket to one taker, so turns keep theirs.
 func (p *Pins) takeLate(ctx context.Context) {
 	for ctx.Err() == nil {
 		p.lock()
@@ -68,23 +66,21 @@ func (p *Pins) takeLate(ctx context.Context) {
 	}
 }
 
-// pair is an incarnation of prefill and one of decode.
 type pair struct{ prefill, decode *fleet.Incarnation }
 
-// queue is pins that wait for legs of our own, of which one runs at a time: for hand-backs of a pair, or without an incarnation of prefill for
-// the releases of one of decode. Pins.mu guards it.
+// queue has the pins that wait for legs of our own, one leg at a time: for hand-backs of a pair, or, if prefill is nil, for releases of an
+// incarnation of decode. Pins.mu guards it.
 type queue struct {
 	pair
-	due     []*pin    // their tickets are not in the store, so that no turn can use them
+	due     []*pin    // their tickets are not in the store, so no turn can use them
 	ready   []*pin    // stored pins that are to be handed back
 	busy    bool      // a leg is under way
 	hurried bool      // releases do not wait for a leg of a turn
-	over    func()    // ends the count of the hand-back at prefill
+	over    func()    // ends prefill's count of the hand-back
 	rests   time.Time // no hand-back begins before this time
 	seen    time.Time // when prefill answered last
 }
 
-// queue returns a queue. The caller holds p.mu.
 func (p *Pins) queue(prefill, decode *fleet.Incarnation) *queue {
 	of := pair{prefill, decode}
 	q := p.queues[of]
@@ -95,7 +91,7 @@ func (p *Pins) queue(prefill, decode *fleet.Incarnation) *queue {
 	return q
 }
 
-// begin lists the queues of hand-backs, or of releases, whose next leg begins at a time, and makes them busy until leg has run it.
+// begin returns the queues whose next hand-back or release is due, and marks them busy until leg has run.
 func (p *Pins) begin(at time.Time, end continuation.End) (all []*queue) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -115,15 +111,13 @@ func (p *Pins) begin(at time.Time, end continuation.End) (all []*queue) {
 	return all
 }
 
-// run begins the hand-backs, or the releases, that are due.
 func (p *Pins) run(ctx context.Context, end continuation.End) {
 	for _, q := range p.begin(p.now(), end) {
 		p.deps.Background(end.String(), q.decode.Engine().Name, func() { p.leg(ctx, q) })
 	}
 }
 
-// HandBacks runs the next hand-back of each pair, if one is due at a time, one after the other; a server's task runs them side by side. It returns
-// how many there were, and whether one of the tickets has to wait for another.
+// HandBacks runs the next due hand-back of each pair in turn. It returns how many ran, and whether one of the tickets has to wait for another leg.
 func (p *Pins) HandBacks(ctx context.Context, at time.Time) (begun int, again bool) {
 	all := p.begin(at, continuation.HandBack)
 	for _, q := range all {
@@ -132,7 +126,7 @@ func (p *Pins) HandBacks(ctx context.Context, at time.Time) (begun int, again bo
 	return len(all), again
 }
 
-// leg runs the next hand-back of a queue, or its releases, and reports whether a ticket has to wait for another hand-back.
+// leg runs a queue's next hand-back, or its releases. again says that a ticket has to wait for another leg.
 func (p *Pins) leg(ctx context.Context, q *queue) (again bool) {
 	defer func() {
 		p.mu.Lock()
@@ -150,9 +144,9 @@ func (p *Pins) leg(ctx context.Context, q *queue) (again bool) {
 	return false
 }
 
-// Await waits for the hand-backs of a conversation that run now, mostly a tenth of a second. A turn that has waited for some time before waits
-// for the rest of patienceForLeg at most; Await returns for how long it has waited now. Afterwards prefill need not compute what was handed
-// back. And if prefill cached it under other ids than it was sent, it is quarantined before the turn could read that.
+// Await waits for running hand-backs of a conversation, mostly a tenth of a second. Afterwards prefill need not compute those tokens. If prefill
+// cached them under other ids than it was sent, it is quarantined before the turn could read them. waited is how long the turn has waited before.
+// Await returns the total, at most patienceForLeg.
 func (p *Pins) Await(ctx context.Context, keys []convcache.Key, waited time.Duration) time.Duration {
 	var legs []*underWay
 	p.mu.Lock()
@@ -177,8 +171,8 @@ func (p *Pins) Await(ctx context.Context, keys []convcache.Key, waited time.Dura
 	return min(waited+time.Since(began), patienceForLeg)
 }
 
-// open reports whether the next leg of a queue begins now, and counts a hand-back at prefill. Releases wait for legs of turns first. The pins of a
-// pair that will be unable for long go to other queues. The caller holds p.mu.
+// open reports whether a queue's next leg begins now, and counts a hand-back at prefill. Releases wait for turns' legs first. If the pair will be
+// unable for long, its pins go to other queues. The caller holds p.mu.
 func (p *Pins) open(q *queue, now time.Time) bool {
 	if q.prefill == nil {
 		return q.hurried || len(q.due) > p.cfg.ReleaseBacklog || upstream.Elapsed(q.due[0].since, now) >= releaseAfter
@@ -205,13 +199,13 @@ func (p *Pins) open(q *queue, now time.Time) bool {
 	return false
 }
 
-// serves reports whether prefill reads tickets of decode, and keeps what it reads.
+// serves reports whether prefill reads decode's tickets, and keeps what it reads.
 func (p pair) serves() bool {
 	return p.prefill.StatusWith(p.decode) != pairs.NoReuse && p.prefill.PrefixCache.Forgets() == ""
 }
 
-// divert moves the pins of a queue to the instance to which their conversations' next turns will be sent. Without one, a ticket that is not in
-// the store is released. The caller holds p.mu.
+// divert moves a queue's pins to the instances that their conversations' next turns will use. Without one, a ticket that is not in the store is
+// released. The caller holds p.mu.
 func (p *Pins) divert(q *queue) {
 	for _, n := range slices.Concat(q.due, q.ready) {
 		other := p.other(n, q)
@@ -228,7 +222,7 @@ func (p *Pins) divert(q *queue) {
 	}
 }
 
-// other returns the incarnation to which the next turn of a pin's conversation will be sent, nil if there is none. The caller holds p.mu.
+// other returns the incarnation that the next turn of a pin's conversation will use, nil if there is none. The caller holds p.mu.
 func (p *Pins) other(n *pin, q *queue) *fleet.Incarnation {
 	if n.Key == (convcache.Key{}) {
 		return nil

@@ -12,37 +12,35 @@ import (
 	"carryover/upstream/fleet/facts"
 )
 
-// digest remains of ids after drop.
+// digest is what remains of ids after drop.
 type digest [sha256.Size]byte
 
 func digestOf(ids []uint32) digest { return sha256.Sum256(rawjson.AppendIDs(nil, ids)) }
 
-// ErrIDs means that prefill's answer does not repeat the ids that prefill was sent.
+// ErrIDs says that prefill's answer does not repeat the ids that prefill was sent.
 var ErrIDs = errors.New("prefill did not compute the ids that it was sent; restart it, its prefix cache is in doubt")
 
-// IDs are the token ids of one attempt's prompt and of its answer. A nil IDs stands for an attempt whose legs carry no ids and whose
-// engines reported none.
+// IDs are the token ids of one attempt's prompt and answer. A nil IDs is an attempt whose legs carry no ids and whose engines reported none.
 type IDs struct {
 	turn     *Turn
-	unproven string // why nothing of this attempt is proven, as the reason of a miss; "" if both engines use forwarded ids
+	unproven string // the reason of a miss if nothing of this attempt is proven; "" if both engines use forwarded ids
 
-	// prompt are the ids that prefill computed, before it answered those that it must compute, with a list of them as an engine or the client has
-	// spelled it. If an engine has told them, its answer's memory is theirs.
+	// prompt has the ids that prefill computed, or, before it has answered, those that it must compute. It also has their list, as an engine or the
+	// client spelled it. Ids that an engine has told lie in the memory of its answer.
 	prompt facts.Prompt
 	hashed convcache.IDs // the prompt's ids, hashed as far as they were compared with branches
-	gone   digest        // of the prompt's ids, if they are dropped before decode says which ids it computed
+	gone   digest        // of ids that were dropped before decode said which prompt it computed
 	sent   bool          // the prefill leg carried the ids
 	fixed  bool          // both legs carry the ids, with or without a ticket
 
-	tokenised chan []uint32 // brings what /tokenize has returned for the prompt, nil if it is not asked
-	learnt    chan struct{} // closed when that has been compared with what prefill rendered, nil if it is not compared
+	tokenised chan []uint32 // brings what /tokenize returns for the prompt, nil if it is not asked
+	learnt    chan struct{} // closed after the comparison with what prefill rendered, nil if there is none
 
-	chain     *convcache.Growing // prompt and output, as far as engines reported it
-	promptLen int                // how many ids of the chain belong to the prompt
+	chain     *convcache.Growing // prompt and output, as far as engines reported them
+	promptLen int                // how many ids of the chain are the prompt's
 	retained  *Retained          // the same ids packed, nil if they are not kept
 }
 
-// newIDs returns the IDs of an attempt whose ids are not known yet.
 func newIDs(t *Turn) *IDs {
 	k := &IDs{turn: t}
 	k.set(facts.Prompt{})
@@ -52,7 +50,7 @@ func newIDs(t *Turn) *IDs {
 // Wanted reports whether legs are asked for ids.
 func (k *IDs) Wanted() bool { return k != nil && k.unproven == "" }
 
-// Unproven returns why nothing of this attempt is proven, as the reason of a miss, "" if nothing speaks against a proof.
+// Unproven returns the reason of a miss if nothing of this attempt is proven, "" if nothing speaks against a proof.
 func (k *IDs) Unproven() string {
 	if k == nil {
 		return ""
@@ -60,17 +58,15 @@ func (k *IDs) Unproven() string {
 	return k.unproven
 }
 
-// lose ends the attempt's part in the proof.
 func (k *IDs) lose(lacks string) { k.unproven = Unproven(lacks) }
 
-// Lost ends the attempt's part in the proof because an engine reported no ids.
+// Lost ends the attempt's part in the proof, because an engine reported no ids.
 func (k *IDs) Lost() {
 	if k != nil {
 		k.lose(LacksIDs)
 	}
 }
 
-// compare stores the ids of the new prompt, and the list from which they were read.
 func (k *IDs) compare(prompt facts.Prompt) {
 	const maxSpelling = len("4294967295, ") // for an id
 	// Both legs carry a list as it was spelled, unless it has much white space.
@@ -80,8 +76,8 @@ func (k *IDs) compare(prompt facts.Prompt) {
 	k.set(prompt)
 }
 
-// set stores the ids of the prompt. Once the chain has begun, the retained ids belong to its prompt and stay; before that they belong to
-// another prompt and are discarded.
+// set stores the ids of the prompt. Retained ids stay if the chain has begun, because they belong to its prompt. Before that they belong to another
+// prompt and are discarded.
 func (k *IDs) set(prompt facts.Prompt) {
 	if k.chain == nil {
 		k.Discard()
@@ -89,8 +85,8 @@ func (k *IDs) set(prompt facts.Prompt) {
 	k.prompt, k.hashed = prompt, *k.turn.proof.Chains.IDs(prompt.IDs)
 }
 
-// are reports whether an engine's list has exactly the prompt's ids. Engines spell a list as they got it, or as they sent it before, so equal
-// bytes are equal ids. The ids of a list are read only if it is spelled differently.
+// are reports whether an engine's list has exactly the prompt's ids. Engines spell a list as they got it, or as they sent it before, so equal bytes
+// are equal ids. Only a list that is spelled differently is parsed.
 func (k *IDs) are(list []byte) bool {
 	if k.gone != (digest{}) {
 		ids, ok := rawjson.ParseIDs(list)
@@ -99,9 +95,9 @@ func (k *IDs) are(list []byte) bool {
 	return len(list) > 0 && bytes.Equal(list, k.prompt.List) || rawjson.EqualIDs(list, k.prompt.IDs)
 }
 
-// drop releases the ids, so that their memory can serve another prompt: both legs are written, and no further leg will be sent. If an
-// attempt ends otherwise, a leg may still be on its way, and the memory is left to the garbage collector. A stream of the Responses API
-// reports the prompt in its last event, and other streams in the first, so for Responses a digest remains.
+// drop returns the ids' memory for another prompt, once both legs are written and no further leg will be sent. If an attempt ends otherwise, a leg
+// may still be on its way, and the memory is left to the garbage collector. A stream of the Responses API reports the prompt in its last event,
+// others in the first; so for Responses a digest remains.
 func (k *IDs) drop() {
 	told := k.prompt
 	if k.turn.api == body.Responses && len(told.IDs) > 0 {
@@ -111,9 +107,8 @@ func (k *IDs) drop() {
 	told.Done()
 }
 
-// Forward decides whether the prefill leg carries ids. With a ticket it always does, so that prefill computes exactly the ids that were
-// proven. Without one, prefill renders by itself, and parity can be learnt from the ids that it reports. Fixed ids are forwarded either
-// way.
+// Forward decides whether the prefill leg carries ids. With a ticket it does, so that prefill computes exactly the proven ids. Without one, prefill
+// renders by itself, and parity can be learnt from the ids that it reports. Fixed ids are always forwarded.
 func (k *IDs) Forward(withTicket bool) {
 	if k == nil {
 		return
@@ -123,7 +118,7 @@ func (k *IDs) Forward(withTicket bool) {
 	}
 }
 
-// ForPrefill returns the JSON list of ids that the prefill leg has to compute, nil if prefill renders by itself.
+// ForPrefill returns the JSON list of ids that the prefill leg carries, nil if prefill renders by itself.
 func (k *IDs) ForPrefill() []byte {
 	if k == nil || !k.sent {
 		return nil
@@ -131,8 +126,8 @@ func (k *IDs) ForPrefill() []byte {
 	return k.prompt.List
 }
 
-// ForDecode returns the JSON list of ids that the decode leg has to compute, nil if decode renders by itself. Ids of a chat prompt go only
-// to an incarnation that uses them; a different incarnation than the one with which the attempt began may not use them.
+// ForDecode returns the JSON list of ids that the decode leg carries, nil if decode renders by itself. Ids of a chat prompt go only to an incarnation
+// that uses them; an incarnation other than the attempt's first one may not.
 func (k *IDs) ForDecode(incarnation *fleet.Incarnation) []byte {
 	if k == nil {
 		return nil
@@ -146,7 +141,7 @@ func (k *IDs) ForDecode(incarnation *fleet.Incarnation) []byte {
 	return k.prompt.List
 }
 
-// Prompt returns the ids that prefill computes, nil if they are not known. The caller must not change them.
+// Prompt returns the ids that prefill computes, nil if unknown. The caller must not change them.
 func (k *IDs) Prompt() []uint32 {
 	if k == nil {
 		return nil
@@ -154,9 +149,8 @@ func (k *IDs) Prompt() []uint32 {
 	return k.prompt.IDs
 }
 
-// CheckEcho checks the ids that prefill says it computed, a raw list from its answer. If ids were sent, ours or the client's prompt, the
-// list must repeat them. If none were sent, the list shows what prefill rendered, and decode will be sent these ids. ErrIDs means that
-// prefill computed other ids.
+// CheckEcho checks the list of ids that prefill says it computed. If ids were sent, ours or the client's prompt, the list must repeat them, else the
+// error is ErrIDs. If none were sent, the list shows what prefill rendered, and decode is sent these ids.
 func (k *IDs) CheckEcho(computed []byte) error {
 	switch {
 	case !k.Wanted():
@@ -174,7 +168,7 @@ func (k *IDs) CheckEcho(computed []byte) error {
 		return nil
 	}
 	if prompt := t.req.Prompt(); !rawjson.EqualIDs(prompt.Text(), ids) {
-		if _, readable := prompt.IDs(); readable { // the client's prompt is other ids; a list with 1.0 in it only engines can read
+		if _, readable := prompt.IDs(); readable { // the client's prompt is other ids; only engines can read a list with 1.0 in it
 			return ErrIDs
 		}
 	}
@@ -186,7 +180,7 @@ func (k *IDs) CheckEcho(computed []byte) error {
 	return nil
 }
 
-// Grow begins the chain of what decode will hold. blockSize is the size of its blocks, 0 if it is not known.
+// Grow begins the chain of the tokens that decode will hold. blockSize is the size of its blocks, 0 if unknown.
 func (k *IDs) Grow(blockSize int) {
 	if !k.Wanted() {
 		return
@@ -200,8 +194,8 @@ func (k *IDs) Grow(blockSize int) {
 // fewIDs is how many output ids are read without an allocation. An event has one id, or as many as speculative decoding has accepted.
 const fewIDs = 32
 
-// Add records the ids that decode says it computed; a list that it does not report is nil. If decode computed another prompt than prefill,
-// the whole answer can't become a ticket, and why says so.
+// Add records the ids that decode says it computed, nil for a list that it does not report. why is not empty if decode computed another prompt than
+// prefill, or the output is unreadable: then the answer leaves no ticket.
 func (k *IDs) Add(prompt, output []byte) (why string) {
 	if prompt != nil && (k == nil || !k.are(prompt)) {
 		why = "prompt_ids"
@@ -223,7 +217,7 @@ func (k *IDs) Add(prompt, output []byte) (why string) {
 	return why
 }
 
-// Bytes returns the memory that the chain occupies until the end of the stream. Retained ids are not counted: their arena bounds them.
+// Bytes returns the memory of the chain until the end of the stream. Retained ids are not counted: their arena bounds them.
 func (k *IDs) Bytes() int64 {
 	if k == nil || k.chain == nil {
 		return 0
@@ -231,8 +225,7 @@ func (k *IDs) Bytes() int64 {
 	return int64(k.chain.Bytes())
 }
 
-// Offer returns how much of a branch the request may use: the tokens that the ids prove. Part of a ticket is offered only if prefill's blocks
-// have the same size.
+// Offer returns how much of a branch the ids prove. Part of a ticket is offered only if prefill's blocks have the same size.
 func (k *IDs) Offer(b convcache.Branch) (o convcache.Offer) {
 	if k == nil {
 		return o

@@ -7,8 +7,8 @@ import (
 	"carryover/upstream/fleet/facts"
 )
 
-// Learn has the prompt tokenised while prefill computes it, if nothing is known about its shape. What /tokenize returns is compared with what
-// prefill itself renders ([IDs.Rendered]) beside the turn, which waits for neither.
+// Learn tokenises the prompt while prefill computes it, if nothing is known about its shape. The result is compared beside the turn with what prefill
+// renders ([IDs.Rendered]); the turn waits for neither.
 func (k *IDs) Learn(ctx context.Context) {
 	if !k.Wanted() || k.sent {
 		return
@@ -26,7 +26,7 @@ func (k *IDs) Learn(ctx context.Context) {
 	})
 }
 
-// Rendered gives the ids that prefill says it rendered to the comparison with /tokenize; nil means that they are not known.
+// Rendered passes the ids that prefill rendered, nil if unknown, to the comparison with /tokenize.
 func (k *IDs) Rendered(computed []byte) {
 	if k == nil || k.tokenised == nil || computed == nil {
 		return
@@ -48,10 +48,10 @@ func (k *IDs) Rendered(computed []byte) {
 	})
 }
 
-// Learning reports whether the prompt is compared with /tokenize.
+// Learning reports whether the prompt is being compared with /tokenize.
 func (k *IDs) Learning() bool { return k != nil && k.learnt != nil }
 
-// Learnt waits for the end of a comparison, at most until ctx ends, so that a turn that follows at once finds the result.
+// Learnt waits for the comparison, until ctx ends at most, so that a turn that follows at once finds the result.
 func (k *IDs) Learnt(ctx context.Context) {
 	select {
 	case <-k.learnt:

@@ -12,17 +12,15 @@ import (
 	"carryover/upstream/fleet/facts"
 )
 
-// Tokens begins the proofs of turns. A ticket is used as far as the ids of the new prompt are the ids whose KV decode holds, and both legs
-// then compute these very ids.
+// Tokens begins the proofs of turns.
 type Tokens struct {
-	Chains     convcache.ChainKey // key of the chains of tickets
+	Chains     convcache.ChainKey // the key of tickets' chains
 	Logger     *slog.Logger
 	Background func(what, id string, work func()) // runs work that legs do not wait for
 }
 
-// Admit begins the proof of a request. why says why the request takes no part in reuse, "" if it may. Parity is learnt for each shape of
-// requests. Ids do not show which images, audio and files they stand for, so a request with such content takes no part. The request is an
-// account's; authorization is its client's credential, if that is forwarded.
+// Admit begins the proof of a request, or returns why the request takes no part in reuse. Ids do not show which images, audio and files they stand
+// for, so a request with such content takes no part. account is the request's. authorization is the client's credential, "" if it is not forwarded.
 func (p *Tokens) Admit(req *body.Request, account, authorization string) (_ *Turn, why string) {
 	t := &Turn{proof: p, req: req, api: req.API(), account: account, authorization: authorization}
 	if !t.api.Rendered() {
@@ -41,7 +39,7 @@ type Turn struct {
 	proof *Tokens
 	req   *body.Request // nil once the answer has begun
 	api   body.API
-	shape string // the shape for which parity is learnt, "" if not comparable
+	shape string // the shape for which parity is learnt, "" if requests like this can't be compared
 
 	account, authorization string
 
@@ -49,29 +47,29 @@ type Turn struct {
 	id              string // names the turn in the log
 	prefill, decode *fleet.Incarnation
 	ids             *IDs
-	unrendered      string // why no ticket is used for a prompt that has to be rendered, as the reason of a miss; "" if it was rendered
+	unrendered      string // the reason of a miss for a prompt that could not be rendered, "" if it was
 }
 
-// What an attempt lacks for a proof.
+// What an attempt may lack for a proof.
 const (
-	LacksIncarnation = "incarnation" // the incarnation of an engine is not known
+	LacksIncarnation = "incarnation" // an engine's incarnation is unknown
 	LacksProbe       = "probe"       // an engine has not shown that it uses the ids that it is sent
 	LacksIDs         = "ids"         // an engine does not report ids
-	// For a prompt whose ids only a render endpoint returns (vLLM --enable-scale-out, or --render):
-	LacksRender = "render" // there is no such endpoint, or it has not answered
+	// Of a render endpoint, which alone returns some prompts' ids (vLLM --enable-scale-out, or --render):
+	LacksRender = "render" // there is none, or it did not answer
 
-	LacksShape = "shape" // /tokenize has not shown that it returns what prefill renders for such requests, or returns something else
+	LacksShape = "shape" // /tokenize has not shown that it renders such requests like prefill, or renders them differently
 )
 
 // Unproven returns the reason of a miss for a turn that lacks something.
 func Unproven(lacks string) string { return "ineligible_unproven;why=" + lacks }
 
-// MissTokenizeFailed is the reason of a miss for a prompt whose ids /tokenize has not told.
+// MissTokenizeFailed is the reason of a miss if /tokenize did not return the prompt's ids.
 const MissTokenizeFailed = "tokenize_failed"
 
-// Begin begins an attempt on a pair. id names the turn in the log. It finds out whether both engines use forwarded ids, if legs carry ids in their params. In text completions the ids
-// are the prompt, which every engine accepts. Each incarnation is asked once. For an API with a render endpoint the ids are requested here, and
-// both legs carry them.
+// Begin begins an attempt on a pair. id names the turn in the log. If legs carry ids in their params, it finds out whether both engines use them, by
+// one probe for each incarnation. In text completions the ids are the prompt, which every engine accepts. For an API with a render endpoint, Begin
+// requests the ids, and both legs carry them.
 func (t *Turn) Begin(ctx context.Context, id string, prefill, decode *fleet.Incarnation) *IDs {
 	t.ids.Discard() // left from an attempt that failed
 	t.id, t.prefill, t.decode, t.ids, t.unrendered = id, prefill, decode, newIDs(t), ""
@@ -90,7 +88,7 @@ func (t *Turn) Begin(ctx context.Context, id string, prefill, decode *fleet.Inca
 	return t.ids
 }
 
-// worth returns what one engine of a pair lacks, "" for nothing.
+// worth returns what an engine of the pair lacks, "" for nothing.
 func (t *Turn) worth(ctx context.Context, incarnation *fleet.Incarnation) (lacks string) {
 	switch {
 	case !incarnation.Known():
@@ -108,8 +106,8 @@ func (t *Turn) worth(ctx context.Context, incarnation *fleet.Incarnation) (lacks
 	return lacks
 }
 
-// render has the prompt rendered. An answer of the Responses API reports the ids of its prompt too. So without a render endpoint such a
-// turn reuses nothing, but its own answer can be handed back.
+// render requests the prompt's ids from the render endpoint. Without one, a turn of the Responses API reuses nothing, but its own answer can be
+// handed back: that answer reports the prompt's ids.
 func (t *Turn) render(ctx context.Context) (lacks string) {
 	err := t.read(ctx)
 	if err == nil {
@@ -126,7 +124,6 @@ func (t *Turn) render(ctx context.Context) (lacks string) {
 	return lacks
 }
 
-// read has the prefill instance tell the ids of the prompt.
 func (t *Turn) read(ctx context.Context) error {
 	prompt, err := t.prefill.Prompts.ReadSoon(ctx, t.req, t.authorization)
 	if err != nil {
@@ -137,7 +134,6 @@ func (t *Turn) read(ctx context.Context) error {
 	return nil
 }
 
-// note records whether an incarnation takes part in the token proof, and logs a change.
 func (p *Tokens) note(incarnation *fleet.Incarnation, lacks string) {
 	if !incarnation.Judge(lacks) {
 		return
@@ -151,9 +147,8 @@ func (p *Tokens) note(incarnation *fleet.Incarnation, lacks string) {
 	p.Logger.Warn("engine takes no part in the token proof, nothing of it is reused", append(attrs, "why", lacks)...)
 }
 
-// Look prepares for [IDs.Offer]: it gets the ids of the new prompt from the chosen prefill instance, whose /tokenize is believed only for
-// shapes of requests for which it returned what the same incarnation of prefill rendered. miss is the reason why this request can use no branch
-// at all, "" for none.
+// Look gets the ids of the new prompt for [IDs.Offer] from the chosen prefill instance. Its /tokenize is believed only for shapes for which it has
+// returned what this incarnation rendered. miss is the reason why this request can use no branch at all, "" for none.
 func (t *Turn) Look(ctx context.Context) (miss string) {
 	if t.api.Rendered() { // Begin has fetched the ids
 		return t.unrendered
@@ -171,13 +166,12 @@ func (t *Turn) Look(ctx context.Context) (miss string) {
 	return ""
 }
 
-// Seal returns the chain of the tokens whose KV decode holds at the end of an answer: the prompt as prefill computed it, and the output as
-// decode sampled it. prompt and completion are the tokens that decode's usage counts, -1 for each that it does not report. If there is no such
-// chain, why is the reason why the answer leaves no ticket.
+// Seal returns the chain of the tokens whose KV decode holds at the end of an answer: the prompt as prefill computed it, and the output as decode
+// sampled it. prompt and completion are the numbers in decode's usage, -1 if unreported. Without a chain, why says why the answer leaves no ticket.
 func (t *Turn) Seal(decode *fleet.Incarnation, params *upstream.TicketParams, prompt, completion int) (chain convcache.Chain, why string) {
 	const miscounted = "ineligible_token_count"
 	k, told := t.ids, params.OutputIDs
-	if !t.api.Rendered() { // for the other APIs an answer may lack params although the plug-in is there
+	if !t.api.Rendered() { // answers of the other APIs may lack params despite the plug-in
 		decode.PlugIn.Learn(told != nil)
 	}
 	output := k.chain.Len() - k.promptLen
@@ -191,8 +185,7 @@ func (t *Turn) Seal(decode *fleet.Incarnation, params *upstream.TicketParams, pr
 	case output == 0:
 		return chain, Unproven(LacksIDs)
 	}
-	// remote_num_tokens may equal the number of ids or be one less. So an id that was lost on the way, or came twice, shows in the usage
-	// alone.
+	// remote_num_tokens may equal the number of ids or be one less. So only the usage shows an id that was lost on the way, or came twice.
 	if prompt >= 0 && prompt != k.promptLen || completion >= 0 && completion != output {
 		return chain, miscounted
 	}
@@ -203,7 +196,7 @@ func (t *Turn) Seal(decode *fleet.Incarnation, params *upstream.TicketParams, pr
 	return chain, ""
 }
 
-// IDs returns the ids of the last attempt, nil before Begin, and for a nil Turn.
+// IDs returns the ids of the last attempt. It returns nil before Begin, and for a nil Turn.
 func (t *Turn) IDs() *IDs {
 	if t == nil {
 		return nil
@@ -211,8 +204,7 @@ func (t *Turn) IDs() *IDs {
 	return t.ids
 }
 
-// Drop releases the request, and the ids of its prompt: a stream of minutes must not keep them in memory. After Drop only the answer is
-// processed.
+// Drop releases the request and the ids of its prompt, so that a stream of minutes does not keep them. Afterwards only the answer is processed.
 func (t *Turn) Drop() {
 	t.req = nil
 	if k := t.ids; k != nil {

@@ -17,10 +17,10 @@ type Arena struct {
 	used int64
 }
 
-// NewArena returns a bound of this many bytes.
+// NewArena returns an arena of this many bytes.
 func NewArena(bytes int64) *Arena { return &Arena{most: max(bytes, 0)} }
 
-// Use returns how many bytes are in use, and how many there are at most. For a nil Arena both are 0.
+// Use returns how many bytes are in use, and the bound. For a nil Arena both are 0.
 func (r *Arena) Use() (used, most int64) {
 	if r == nil {
 		return 0, 0
@@ -30,7 +30,7 @@ func (r *Arena) Use() (used, most int64) {
 	return r.used, r.most
 }
 
-// take counts more bytes, or fewer if the number is negative. It returns false, and counts nothing, if they exceed the bound.
+// take counts bytes, a negative number for fewer. If they exceed the bound, it counts nothing and returns false.
 func (r *Arena) take(bytes int) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -41,19 +41,17 @@ func (r *Arena) take(bytes int) bool {
 	return true
 }
 
-// Retained are the ids that a ticket covers, kept so that its KV can be handed back. Until Free their memory counts against an arena.
-// A Retained belongs to one goroutine at a time.
+// Retained are the ids that a ticket covers, kept for its hand-back. An arena counts their memory until Free. Only one goroutine at a time uses them.
 type Retained struct {
 	arena  *Arena
 	ids    int
 	packed []byte // the ids as unsigned varints, and perhaps one more
-	full   bool   // the arena had no room for all ids, and none are kept
+	full   bool   // the arena had no room for all ids, so none are kept
 }
 
 // Len returns the number of ids.
 func (r *Retained) Len() int { return r.ids }
 
-// unpacked returns the ids.
 func (r *Retained) unpacked() []uint32 {
 	ids, rest := make([]uint32, r.ids), r.packed
 	for i := range ids {
@@ -69,7 +67,7 @@ func (r *Retained) AppendList(dst []byte) []byte { return rawjson.AppendIDs(dst,
 // Are reports whether an engine's list has exactly these ids, however it spells them.
 func (r *Retained) Are(list []byte) bool { return rawjson.EqualIDs(list, r.unpacked()) }
 
-// Free gives the memory back. Afterwards only Free may be called, and does nothing.
+// Free returns the memory. Afterwards only Free may be called, and does nothing.
 func (r *Retained) Free() {
 	if r != nil {
 		r.arena.take(-cap(r.packed))
@@ -77,7 +75,7 @@ func (r *Retained) Free() {
 	}
 }
 
-// add adds copies of ids. If the arena has no room for all of them, the ids added earlier are freed too: an incomplete list is useless.
+// add adds copies of ids. If the arena has no room for them, all ids are freed: an incomplete list is useless.
 func (r *Retained) add(ids []uint32) {
 	if r == nil || r.full {
 		return
@@ -96,9 +94,8 @@ func (r *Retained) add(ids []uint32) {
 	r.ids += len(ids)
 }
 
-// Retain keeps the ids of the attempt from here on: those of the prompt now, because the turn will drop their memory, and those of the
-// answer as they arrive. It must be called before anything of the answer is added; otherwise Retained hands nothing over, as with a nil
-// arena. Ids retained earlier are given back.
+// Retain keeps the ids of the attempt from here on: the prompt's now, because the turn will drop them, and the answer's as they arrive. It must be
+// called before anything of the answer is added; else, or with a nil arena, nothing is kept. Earlier retained ids are discarded.
 func (k *IDs) Retain(arena *Arena) {
 	k.Discard()
 	if !k.Wanted() || arena == nil {
@@ -108,8 +105,8 @@ func (k *IDs) Retain(arena *Arena) {
 	k.retained.add(k.prompt.IDs)
 }
 
-// seal ends the chain after the given number of tokens. At this point the retained ids must be all ids of the chain, because later only the
-// last one may be left out. If Retain was called too late, or the ids were freed too early, there are fewer, and they are discarded.
+// seal ends the chain after this many tokens. Retained ids must be all ids of the chain, because later only the last one may be left out. Fewer ids,
+// of a late Retain or an early Free, are discarded.
 func (k *IDs) seal(tokens int) (convcache.Chain, bool) {
 	if k.retained != nil && k.retained.ids != k.chain.Len() {
 		k.Discard()
@@ -117,9 +114,8 @@ func (k *IDs) seal(tokens int) (convcache.Chain, bool) {
 	return k.chain.Chain(tokens)
 }
 
-// Retained hands over the ids that a ticket of this many tokens covers: all of them, or all but the last. It returns nil if they were not
-// kept, if the arena had no room for all, or if Seal has not ended the chain with this many tokens. It is called once, after Seal. Discard
-// gives back ids that were not handed over, and Free of the returned value those that were.
+// Retained hands over the ids that a ticket of this many tokens covers: all ids, or all but the last. It returns nil if they were not kept, or if the
+// chain was not sealed with this many tokens. It is called once, after Seal. The caller then has to Free them.
 func (k *IDs) Retained(tokens int) *Retained {
 	if k == nil || k.retained == nil || k.chain == nil {
 		return nil
@@ -133,7 +129,7 @@ func (k *IDs) Retained(tokens int) *Retained {
 	return r
 }
 
-// Discard gives back the memory of retained ids that were not handed over.
+// Discard frees retained ids that were not handed over.
 func (k *IDs) Discard() {
 	if k != nil {
 		k.retained.Free()

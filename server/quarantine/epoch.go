@@ -1,28 +1,25 @@
-// Package quarantine keeps turns away from incarnations of prefill that compute other ids than they are sent, and from all KV that may
-// have come through their caches.
+// Package quarantine keeps turns away from incarnations of prefill that compute other ids than they are sent. It also keeps them away from all KV
+// that may have come through the caches of such incarnations.
 //
-// An incarnation of prefill that computes other ids than it was sent stores wrong KV in its prefix cache. Its answer shows this, because
-// it repeats the ids. By then other engines may have read that cache: decode by hand-overs, other incarnations of prefill by tickets and
-// hand-backs of decode's KV. Which of them have, and since when, nobody has to know. The incarnation is quarantined until it is
-// restarted, and the epoch of the fleet rises (epoch.go):
+// Such an incarnation stores wrong KV in its prefix cache. Its answer shows this, because it repeats the ids. By then other engines may have read
+// that cache: decode by hand-overs, other incarnations of prefill by tickets and hand-backs. Nobody has to know which engines have, or since when.
+// The incarnation is quarantined until it is restarted, and the epoch of the fleet rises (epoch.go):
 //
-//   - A ticket, or a note of a hand-back, has the epoch of the legs of its turn. That of another epoch is a miss, and the blocks of a
-//     ticket are released.
-//   - The legs of a turn have the cache_salt of their epoch, the same on both, unless both engines were started since the epoch began. So
-//     no engine finds in its prefix cache what it had there before.
-//   - A turn whose epoch has ended before decode got its hand-over is run again. If decode has the hand-over, the turn leaves no ticket.
+//   - A ticket or note has the epoch of its turn's legs. In another epoch it is a miss, and the blocks of a ticket are released.
+//   - Both legs of a turn have the cache_salt of their epoch, unless both engines were started after the epoch began. So no engine finds in its prefix
+//     cache what it stored before.
+//   - If the epoch rises before decode gets the hand-over, the turn runs again. If decode already has it, the turn leaves no ticket.
 //
 // A rise costs every conversation its ticket and every engine its prefix cache, once. No stock engine has shown such a fault.
 //
 // # Replicas
 //
-// The epoch is the moment of the rise, so that all replicas agree on which engines were started since. It is one number in Redis, which
-// each look-up and each take reads: a replica that uses a ticket knows of every rise before. Each replica compares it with its own, and
-// the quarantined incarnations, once a second (watch.go), and at once after a rise of its own. While Redis does not answer, a replica
-// knows of its own findings only. Without Redis the epoch is in this process. In the same round replicas share which instances operators drain
-// (watch.go).
+// The epoch is the moment of the rise, so all replicas agree on which engines were started since. It is one number in Redis, which each look-up and
+// each take reads: a replica that uses a ticket knows of every earlier rise. Once a second, and at once after a rise of its own, each replica
+// compares it with its own epoch, and exchanges quarantines and drains (watch.go). While Redis does not answer, a replica knows only its own
+// findings. Without Redis the epoch lives in this process.
 //
-// This package can't undo answers from before the id echo, keep other users of an engine from its cache, or know what a process without
+// This package can't undo answers from before the id echo, or keep other users of an engine from its cache. It does not know what a process without
 // Redis saw before its own restart.
 package quarantine
 
@@ -38,11 +35,10 @@ import (
 	"carryover/upstream/fleet"
 )
 
-// startMargin is how much later than the epoch an engine must have been started, by its own clock, to count as started since.
+// startMargin is how much later than the epoch, by its own clock, an engine must have been started to count as started since.
 const startMargin = time.Minute
 
-// Epoch is the epoch of the fleet: the moment at which an incarnation of prefill was last caught computing other ids than it was sent, in
-// milliseconds since 1970, 0 if none was. It never falls. It is safe for concurrent use.
+// Epoch is the moment of the fleet's last quarantine, in milliseconds since 1970, 0 for none. It never falls. It is safe for concurrent use.
 type Epoch struct {
 	secret convcache.Secret
 	shared Shared
@@ -50,12 +46,12 @@ type Epoch struct {
 	tell   func(sentence string)
 
 	own    atomic.Int64
-	untold atomic.Bool   // other replicas were not told of the last rise here
-	risen  chan struct{} // holds at most one value, which says that the epoch has risen here
+	untold atomic.Bool   // other replicas have not been told of the last rise here
+	risen  chan struct{} // gets a value when the epoch has risen here; buffers one
 	caught atomic.Uint64
 }
 
-// NewEpoch returns the epoch of a fleet. shared is nil without Redis. tell is told of a quarantine as one sentence; nil for nobody.
+// NewEpoch returns the epoch of a fleet. shared is nil without Redis. tell gets one sentence for each quarantine; it may be nil.
 func NewEpoch(secret convcache.Secret, shared Shared, logger *slog.Logger, tell func(sentence string)) *Epoch {
 	if tell == nil {
 		tell = func(string) {}
@@ -71,8 +67,8 @@ func (e *Epoch) Now() int64 {
 	return max(e.own.Load(), e.shared.Epoch())
 }
 
-// Salt returns the text to put in front of the cache_salt of legs that are sent to these engines in an epoch, "" for none: all of them were
-// started since it began. A nil incarnation is no engine; one that is not known was not.
+// Salt returns the prefix for the cache_salt of legs to these engines in an epoch, "" if all of them were started after it began. A nil incarnation
+// is no engine; an unknown one counts as older.
 func (e *Epoch) Salt(epoch int64, engines ...*fleet.Incarnation) string {
 	if epoch == 0 {
 		return ""
@@ -85,15 +81,14 @@ func (e *Epoch) Salt(epoch int64, engines ...*fleet.Incarnation) string {
 	return ""
 }
 
-// startedSince reports whether an incarnation with that id, the moment of its start in seconds since 1970, was certainly started after an
-// epoch had begun.
+// startedSince reports whether an incarnation was certainly started after an epoch had begun. Its id is its start in seconds since 1970.
 func startedSince(incarnation string, epoch int64) bool {
 	started, err := strconv.ParseFloat(incarnation, 64)
 	return err == nil && started*1e3 > float64(epoch+startMargin.Milliseconds())
 }
 
-// Caught records that the answer to a leg that was sent in an epoch repeated other ids than the leg sent: the incarnation of prefill is
-// quarantined until it is restarted, and the epoch rises, unless it has since. turn names the turn in the log.
+// Caught quarantines an incarnation of prefill until it is restarted: its answer repeated other ids than its leg sent. The epoch rises, unless it has
+// risen since the leg's epoch. turn names the turn in the log.
 func (e *Epoch) Caught(prefill *fleet.Incarnation, epoch int64, turn string) {
 	e.rise(epoch)
 	prefill.Quarantine()
@@ -103,10 +98,10 @@ func (e *Epoch) Caught(prefill *fleet.Incarnation, epoch int64, turn string) {
 	e.caught.Add(1)
 }
 
-// Count returns how many answers Caught was told of.
+// Count returns how often Caught was called.
 func (e *Epoch) Count() uint64 { return e.caught.Load() }
 
-// rise ends an epoch. What is of an earlier one is given up already.
+// rise ends an epoch, if that is still the current one.
 func (e *Epoch) rise(epoch int64) {
 	own := e.own.Load()
 	if e.Now() != epoch || !e.own.CompareAndSwap(own, max(time.Now().UnixMilli(), epoch+1)) {
@@ -119,7 +114,7 @@ func (e *Epoch) rise(epoch int64) {
 	}
 }
 
-// share tells the other replicas of a rise here, learns of those elsewhere, and reports whether they have answered.
+// share tells other replicas of a rise here, and learns of theirs. It reports whether they have answered.
 func (e *Epoch) share(ctx context.Context) bool {
 	risen := e.untold.Swap(false)
 	err := e.shared.ShareEpoch(ctx, e.Now(), risen)

@@ -20,41 +20,40 @@ import (
 // Every is how often quarantines are exchanged with other replicas.
 const Every = time.Second
 
-// remindEvery is how often the log mentions the quarantined instances.
 const remindEvery = time.Minute
 
-// leastExchange is how long an exchange with other replicas may take at least. No turn waits for it, and a server that begins is slow.
+// leastExchange is the least time limit of an exchange with other replicas. No turn waits for it, and a server that begins is slow.
 const leastExchange = time.Second
 
-// Shared is what replicas share of engines: marks, under names that are alike on all of them, and the epoch. An error costs a delay: the
-// caller tries again within a second.
+// Shared is what replicas share about engines: the epoch, and marks under names that are alike on all replicas. An error costs a delay: the caller
+// tries again within a second.
 type Shared interface {
 	// Mark publishes a value under a name.
 	Mark(ctx context.Context, name, value string) error
-	// Marks returns the values that were published last, by name.
+	// Marks returns the last published values by name.
 	Marks(ctx context.Context, names []string) (map[string]string, error)
-	// Epoch returns the highest epoch that an answer has shown, whatever was asked.
+	// Epoch returns the highest epoch that any answer of the store has shown.
 	Epoch() int64
 	// ShareEpoch raises the shared epoch to own if it is lower, and otherwise by one if risen.
 	ShareEpoch(ctx context.Context, own int64, risen bool) error
 }
 
-// WatchConfig is what a watch works with.
+// WatchConfig is what a Watch works with.
 type WatchConfig struct {
 	Fleet        *fleet.Fleet
 	Epoch        *Epoch
-	GiveUpOlder  func(ctx context.Context, epoch int64) // gives up this replica's tickets of other epochs, and has their blocks released
-	StoreTimeout time.Duration                          // bounds what is told to other replicas
+	GiveUpOlder  func(ctx context.Context, epoch int64) // gives up this replica's tickets of other epochs, and releases their blocks
+	StoreTimeout time.Duration                          // bounds each message to other replicas
 	Background   func(what, id string, work func())     // runs work in the background
-	TellDrain    func(sentence string)                  // is told when an instance is drained or taken back at all replicas
+	TellDrain    func(sentence string)                  // gets a sentence when an instance is drained or taken back on all replicas; may be nil
 }
 
-// Watch shares quarantines of prefill, drains and the epoch with other replicas, gives up the tickets of earlier epochs, and mentions quarantined
-// instances in the log again and again. Only one goroutine uses it, but for ShareDrain.
+// Watch shares quarantines, drains and the epoch with other replicas. It also gives up the tickets of earlier epochs, and reminds of quarantined
+// instances in the log. Only one goroutine uses it, except for ShareDrain.
 type Watch struct {
 	WatchConfig
 	Now      func() time.Time // the clock of the reminders
-	reminded time.Time        // when the log last mentioned the quarantined engines, or none was quarantined
+	reminded time.Time        // when the log last mentioned quarantined engines, or none was quarantined
 	swept    int64            // the epoch whose older tickets were given up
 	sweeping atomic.Bool
 }
@@ -70,7 +69,7 @@ func NewWatch(cfg WatchConfig) *Watch {
 // Risen receives a value when the epoch has risen in this replica.
 func (w *Watch) Risen() <-chan struct{} { return w.Epoch.risen }
 
-// Compare is one round. The first is made before the first turn.
+// Compare is one round. The first one runs before the first turn.
 func (w *Watch) Compare(ctx context.Context) {
 	now, quarantined := w.Now(), false
 	remind := now.Sub(w.reminded) >= remindEvery
@@ -91,8 +90,8 @@ func (w *Watch) Compare(ctx context.Context) {
 	w.sweep(ctx)
 }
 
-// sweep gives up this replica's tickets of earlier epochs. No replica would use them, but decode's blocks would stay pinned. It works in the
-// background, because there may be many tickets.
+// sweep gives up this replica's tickets of earlier epochs, in the background, because there may be many. No replica would use them, but decode's
+// blocks would stay pinned.
 func (w *Watch) sweep(ctx context.Context) {
 	epoch := w.Epoch.Now()
 	if epoch == w.swept || !w.sweeping.CompareAndSwap(false, true) {
@@ -109,8 +108,8 @@ func (w *Watch) sweep(ctx context.Context) {
 // Sweeping reports whether tickets are being given up now.
 func (w *Watch) Sweeping() bool { return w.sweeping.Load() }
 
-// exchange shares the epoch, and only then takes over the quarantines of other replicas for the incarnations that are alive and tells the
-// replicas those that they don't know: who hears of a quarantine knows of the rise.
+// exchange shares first the epoch and then quarantines and drains, so whoever hears of a quarantine knows of the rise. It takes over other replicas'
+// quarantines of living incarnations, and publishes those that they don't know.
 func (w *Watch) exchange(ctx context.Context) {
 	bounded, cancel := storetime.Limit(ctx, max(w.StoreTimeout, leastExchange))
 	defer cancel()
@@ -149,9 +148,8 @@ func (w *Watch) exchange(ctx context.Context) {
 	}
 }
 
-// sharedName names an incarnation as all replicas do, however they spell its host: by its start, its rank, because ranks share an address
-// and a start but each has its own prefix cache, and what of its address is no name. Starts alone are told in hundredths of a second, in
-// which two engines may begin.
+// sharedName names an incarnation alike on all replicas, however they spell its host: by its start, the port and path of its address, and its rank.
+// Ranks share an address and a start, but each has its own prefix cache. Starts are in hundredths of a second, and two engines may have the same.
 func sharedName(incarnation *fleet.Incarnation) string {
 	engine := incarnation.Engine()
 	name := incarnation.ID() + " " + behindHost(engine.BaseURL)
@@ -161,7 +159,6 @@ func sharedName(incarnation *fleet.Incarnation) string {
 	return name
 }
 
-// behindHost returns the port and the path of a URL.
 func behindHost(address string) string {
 	u, err := url.Parse(address)
 	if err != nil {
@@ -182,15 +179,15 @@ func (w *Watch) share(ctx context.Context, name, value string) bool {
 	return err == nil
 }
 
-// Of an instance that operators drain or take back, the last decision holds on all replicas. Each publishes its own where replicas share an
-// older one or none, and takes over a later one: so a drain outlives the replica at which it began, and an outage of Redis.
+// The last decision of an operator to drain an instance, or to take it back, holds on all replicas. Each replica publishes its own decision if the
+// shared one is older or missing, and takes over a later one. So a drain outlives the replica where it began, and an outage of Redis.
 
-// drainMark names what operators decide about an instance as all replicas do that name the instance alike, as for tickets.
+// drainMark returns the name of an operator's decision about an instance. Replicas share it if they name the instance alike, as for tickets.
 func drainMark(engine *fleet.Engine) string {
 	return "drain " + engine.Role.String() + " " + engine.Name
 }
 
-// mark returns a decision as replicas share it, and readDrain reads it; what can't be read is none.
+// mark formats a decision for the other replicas; readDrain parses it, and returns none if it can't.
 func mark(d health.Drain) string { return fmt.Sprintf("%d %t", d.At, d.On) }
 
 func readDrain(mark string) (d health.Drain) {
@@ -200,7 +197,7 @@ func readDrain(mark string) (d health.Drain) {
 	return d
 }
 
-// drain takes over what other replicas' operators have decided about an instance since, or tells the replicas what they don't know.
+// drain takes over other replicas' later decision about an instance, or publishes this replica's later one.
 func (w *Watch) drain(ctx context.Context, engine *fleet.Engine, shared health.Drain) {
 	switch own := engine.Health.Drain(); {
 	case own.After(shared):
@@ -210,17 +207,16 @@ func (w *Watch) drain(ctx context.Context, engine *fleet.Engine, shared health.D
 		if own.On == shared.On {
 			return
 		}
-		w.Epoch.logger.Info("instance drained or taken back by an operator of all replicas", "role", engine.Role, "name", engine.Name, "draining", shared.On)
-		sentence := "An operator of all replicas takes %s %s back: it gets turns again."
+		w.Epoch.logger.Info("an operator has drained an instance, or taken it back, on all replicas", "role", engine.Role, "name", engine.Name, "draining", shared.On)
+		sentence := "An operator takes %s %s back on all replicas: it gets turns again."
 		if shared.On {
-			sentence = "An operator of all replicas drains %s %s: it gets no new turns, and its open turns end as usual."
+			sentence = "An operator drains %s %s on all replicas: it gets no new turns, and its open turns end as usual."
 		}
 		w.TellDrain(fmt.Sprintf(sentence, engine.Role, engine.Name))
 	}
 }
 
-// ShareDrain tells other replicas what an operator has decided about an instance, and reports whether they share it. Without that the next
-// round tries again.
+// ShareDrain tells other replicas an operator's decision about an instance, and reports whether they share it. If not, the next round tries again.
 func (w *Watch) ShareDrain(ctx context.Context, engine *fleet.Engine) bool {
 	return w.Epoch.shared != nil && w.share(ctx, drainMark(engine), mark(engine.Health.Drain()))
 }

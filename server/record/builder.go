@@ -9,8 +9,7 @@ import (
 	"carryover/upstream/body"
 )
 
-// Builder makes the record of a turn out of what the steps of the turn report, which can't read it. Only the turn's own goroutine uses it. It
-// must not be copied once a leg has been sent.
+// Builder makes a turn's record from what the turn's steps report. They can't read it. Only the turn's goroutine uses it. Don't copy it after a leg.
 type Builder struct {
 	turn Turn
 }
@@ -23,19 +22,18 @@ func NewBuilder(id string, api body.API, trace Trace, began time.Time) Builder {
 	}}
 }
 
-// ID returns the turn's id, which is the client's X-Request-Id if that has a safe form.
+// ID returns the turn's id: the client's X-Request-Id if that has a safe form.
 func (b *Builder) ID() string { return b.turn.Turn }
 
-// From records whom the request came from: the address and the tenant, as logs may name them.
+// From records the client's address and the tenant, as logs may name them.
 func (b *Builder) From(client, tenant string) { b.turn.Client, b.turn.Tenant = client, tenant }
 
-// Asks records the model that the client has named, the hash of the conversation, where its id was found, and the
-// keyed hash of the id that the client sent.
+// Asks records the model as the client named it, the conversation's hash, where its id was found, and the keyed hash of the client's id.
 func (b *Builder) Asks(model, conversation, source string, id [8]byte) {
 	b.turn.Model, b.turn.Conversation, b.turn.Source, b.turn.ID = model, conversation, source, id
 }
 
-// Uncached records an estimate of the prompt's tokens that are in no cache.
+// Uncached records an estimate of the prompt's uncached tokens.
 func (b *Builder) Uncached(tokens int) { b.turn.Path.Tokens = tokens }
 
 // Disaggregate records that prefill and decode serve the attempt.
@@ -47,22 +45,21 @@ func (b *Builder) Alone(why string) { b.turn.Path.Way, b.turn.Path.Reason = WayD
 // Reuses records what the attempt reuses, or why it reuses nothing.
 func (b *Builder) Reuses(reuse Reuse) { b.turn.Reuse = reuse }
 
-// Follows records what the look-up of an attempt has shown: whether the turn goes on with a conversation, and with an answer that was released.
+// Follows records what an attempt's look-up has shown: whether the turn goes on with a conversation, and with an answer that was released.
 func (b *Builder) Follows(reuse Reuse) {
 	b.turn.Reuse.Continues, b.turn.Reuse.Released = reuse.Continues, reuse.Released
 }
 
-// Cached records how many tokens of the prompt prefill took from caches, -1 if it does not tell.
+// Cached records how many prompt tokens prefill took from caches, -1 if it does not report them.
 func (b *Builder) Cached(tokens int) { b.turn.Reuse.Cached = tokens }
 
 // Retried records that another attempt begins.
 func (b *Builder) Retried() { b.turn.Retries++ }
 
-// Joins puts a leg that has no place in the record under the turn's span.
+// Joins puts a leg without a place in the record under the turn's span.
 func (b *Builder) Joins(leg *upstream.Leg) { b.turn.Trace.under(leg, b.turn.Trace.Span) }
 
-// Committed records that status 200 and the headers are about to be sent, and sets the headers that tell of the turn. whole says that all
-// of the answer follows in one piece.
+// Committed records that status 200 and the headers are about to be sent, and sets the turn's headers. whole says that the answer is in one piece.
 func (b *Builder) Committed(header http.Header, whole bool) {
 	b.turn.End.Status = http.StatusOK
 	if took := time.Since(b.turn.Began); whole {
@@ -73,7 +70,7 @@ func (b *Builder) Committed(header http.Header, whole bool) {
 	setHeaders(header, &b.turn)
 }
 
-// Refused records the error that the client gets in place of an answer, and sets the headers that tell of the turn.
+// Refused records the error that the client gets in place of an answer, and sets the turn's headers.
 func (b *Builder) Refused(header http.Header, status int, code string) {
 	b.turn.End.Status, b.turn.End.Code = status, code
 	if status != StatusClientGone {
@@ -81,19 +78,19 @@ func (b *Builder) Refused(header http.Header, status int, code string) {
 	}
 }
 
-// Broke records how an answer failed behind its beginning, and the code of that error.
+// Broke records how an answer failed after its beginning, and the error's code.
 func (b *Builder) Broke(err error, code string) { b.turn.End.Err, b.turn.End.Code = err, code }
 
 // Answered records decode's answer.
 func (b *Builder) Answered(answer Answer) { b.turn.Answer = answer }
 
-// Chosen records what was chosen for the ticket that the answer left.
+// Chosen records the choice for the answer's ticket.
 func (b *Builder) Chosen(keep Keep) { b.turn.End.Keep = keep }
 
 // Stored records "yes" if a ticket was stored, or why the answer left none.
 func (b *Builder) Stored(what string) { b.turn.Stored = what }
 
-// End records how the turn failed, nil if it did not or that is recorded, and returns the record.
+// End records how the turn failed, and returns the record. err is nil if the turn did not fail or the failure is recorded.
 func (b *Builder) End(err error) *Turn {
 	b.turn.Took = time.Since(b.turn.Began)
 	if err != nil {
@@ -108,7 +105,7 @@ type SentLeg struct {
 	at int
 }
 
-// Sent notes that a leg is about to be sent, and gives the leg its span in the turn's trace.
+// Sent records that a leg is about to be sent, and gives it its span in the turn's trace.
 func (b *Builder) Sent(leg *upstream.Leg, incarnation string) SentLeg {
 	r := &b.turn
 	at := len(r.Legs)
@@ -121,20 +118,19 @@ func (b *Builder) Sent(leg *upstream.Leg, incarnation string) SentLeg {
 	return SentLeg{r, at}
 }
 
-// Answered records how long the leg took to be answered, and its failure if it has one.
+// Answered records how long the leg took to be answered, and its failure.
 func (s SentLeg) Answered(took time.Duration, err error) {
 	leg := &s.of.Legs[s.at]
 	leg.Took, leg.Whole, leg.Err = took, took, err
 }
 
-// Began notes that the answer has begun.
+// Began records that the answer has begun.
 func (s SentLeg) Began() {
 	leg := &s.of.Legs[s.at]
 	leg.First = time.Since(leg.Began)
 }
 
-// Over notes the end of an answer that comes behind the headers. Of what ended it the engine's failure is kept, and not that of the
-// client or of the other leg.
+// Over records the end of an answer that follows the headers. It keeps a failure of this leg's engine, not one of the client or the other leg.
 func (s SentLeg) Over(err error) {
 	leg := &s.of.Legs[s.at]
 	leg.Whole = time.Since(leg.Began)
@@ -146,12 +142,12 @@ func (s SentLeg) Over(err error) {
 // The steps of a turn besides its legs.
 const (
 	StepQueue    = "queue"    // a wait for a slot of the server, or of an instance; the latter is a part of the look-up
-	StepLookup   = "lookup"   // from the look at the store until the reuse is decided, with waits for instances and questions to engines
+	StepLookup   = "lookup"   // from the look-up in the store to the decision on reuse, with waits for instances and questions to engines
 	StepHandover = "handover" // from prefill's answer until decode may be asked
 	StepPut      = "put"      // the store takes the new ticket
 )
 
-// maxSteps is how many steps of one turn are kept: those of four attempts, which is more than retries allow.
+// maxSteps is how many steps of a turn are kept: enough for four attempts, more than retries allow.
 const maxSteps = 16
 
 // Step is one step of an attempt. Only traced turns record steps, for their spans.
@@ -168,7 +164,7 @@ type BegunStep struct {
 	of     *Turn
 	name   string
 	began  time.Time
-	queued time.Duration // how long the turn had waited for slots by then
+	queued time.Duration // the turn's waits for slots until then
 }
 
 // Step begins a step.
@@ -176,7 +172,7 @@ func (b *Builder) Step(name string) BegunStep {
 	return BegunStep{&b.turn, name, time.Now(), b.turn.Queued}
 }
 
-// Ended records the step, and whether it succeeded. That of the look-up says that the attempt has decided what to reuse.
+// Ended records the step, and whether it succeeded. A look-up succeeds when the attempt has decided what to reuse.
 func (b BegunStep) Ended(ok bool) {
 	took := time.Since(b.began)
 	if ok && b.name == StepLookup {

@@ -12,29 +12,28 @@ import (
 	"carryover/upstream/body"
 )
 
-// EmptyOmitter is a log handler for people: a turn's line has no empty members there.
+// EmptyOmitter is a log handler for people, whose lines have no empty members.
 type EmptyOmitter interface{ OmitsEmpty() bool }
 
-// Log writes one line in the log for each turn: the turn's record. The keys have this order; times are in milliseconds:
+// Log writes one line for each turn: its record. Times are in milliseconds. The keys have this order:
 //
 //   - result: outcome (of reuse: hit, prefix, miss, off), reason (why it is no hit), differs (where a rewritten history differs), tokens_offered,
 //     tokens_read (tokens that reuse spared prefill), tokens_confirmed (tokens that prefill took from caches, its own included; -1 if it
 //     does not report them), prompt_tokens, completion_tokens (from decode's usage, -1 if no usage was read);
 //   - time: ttft_ms (of a stream), answer_ms (of a whole answer), duration_ms;
-//   - instances: prefill, decode (the instance that had the last leg of each role);
-//   - errors: status, code (of the error that the client got, or that broke its answer), blame (the instance whose leg failed the turn), kind (of that failure),
-//     error;
-//   - hint: of a miss, what happened and what can be done, in words;
-//   - more about the answer and its path: stored (yes, or why no ticket is left), keep (what was chosen for
-//     the ticket: ticket, hand_back, release), keep_ms (for how long it waits for a turn), finish, reuse (X-KV-Reuse), kv_path (X-KV-Path), proof,
-//     legs (how many were sent), retries, events, bytes, queue_ms, lookup_ms, prefill_ms, and saved_ms (prefill time saved);
+//   - instances: prefill, decode (each role's last leg);
+//   - errors: status, code (of the error that the client got, or that broke its answer), blame (the instance whose leg failed the turn), kind (of
+//     that failure), error;
+//   - hint: for a miss, what happened and what can be done, in words;
+//   - answer and path: stored (yes, or why no ticket is left), keep (the choice for the ticket: ticket, hand_back, release), keep_ms (how long it
+//     waits for a turn), finish, reuse (X-KV-Reuse), kv_path (X-KV-Path), proof, legs (how many were sent), retries, events, bytes, queue_ms,
+//     lookup_ms, prefill_ms, and saved_ms (prefill time saved);
 //   - identity: turn (X-Request-Id), trace (the id of the trace with the turn's spans), path (of the API), model ("other" for one that no
 //     engine is known to serve), conversation (the first characters of its keyed hash), id_source (where its id was found, content if
 //     it has none), client and tenant (request.ClientsMode).
 //
-// One key appears only if it applies: redis (up, or what is wrong with it; it shows whether replicas share a ticket or it is kept here).
-// A handler that is an [EmptyOmitter] gets no empty members. A line contains no prompts, no answers, and no name that a
-// client has made up.
+// The key redis appears only if it applies: up, or what is wrong with it. It shows whether replicas share a ticket, or it is kept here. An
+// [EmptyOmitter] gets no empty members. A line contains no prompts, no answers, and no name that a client has made up.
 func Log(logger *slog.Logger, redis func() string) Observer {
 	handler := logger.Handler()
 	omitter, _ := handler.(EmptyOmitter)
@@ -63,7 +62,7 @@ func Log(logger *slog.Logger, redis func() string) Observer {
 		}
 		text := func(key, value string) { add(value == "", slog.String(key, value)) }
 		number := func(key string, n int) { add(n <= 0, slog.Int(key, n)) }                                             // 0, and -1 for an unknown number, are empty
-		times := func(key string, d time.Duration) { add(d < 50*time.Microsecond, slog.Float64(key, Milliseconds(d))) } // it would be shown as 0
+		times := func(key string, d time.Duration) { add(d < 50*time.Microsecond, slog.Float64(key, Milliseconds(d))) } // would be shown as 0
 		text("outcome", outcome)
 		text("reason", reason)
 		text("differs", u.Differs)
@@ -109,16 +108,15 @@ func Log(logger *slog.Logger, redis func() string) Observer {
 		if redis != nil {
 			text("redis", redis())
 		}
-		// The record has no source position, which no line shows: finding it costs as much as a tenth of the line.
+		// The line has no source position: finding it costs as much as a tenth of the line.
 		rec := slog.NewRecord(now, level, "turn", 0)
 		rec.AddAttrs(attrs...)
 		_ = handler.Handle(context.Background(), rec) // slog.Logger ignores the error too
 	}
 }
 
-// setHeaders sets the headers that tell a client or an operator what a turn reused.
 func setHeaders(header http.Header, r *Turn) {
-	// The names are spelled as net/http spells them, except X-KV-…, which net/http would change to X-Kv-….
+	// net/http's spelling, except for X-KV-…, which net/http would change to X-Kv-….
 	header["X-Request-Id"] = []string{r.Turn}
 	if r.API == body.Messages { // the header that Anthropic's SDKs read
 		header["Request-Id"] = []string{r.Turn}
@@ -130,7 +128,7 @@ func setHeaders(header http.Header, r *Turn) {
 	}
 }
 
-// timing is how long the turn took so far (W3C Server Timing).
+// timing returns how long the turn took so far (W3C Server Timing).
 func timing(r *Turn) string {
 	b := make([]byte, 0, 96)
 	add := func(name string, d time.Duration) {
@@ -155,12 +153,12 @@ func timing(r *Turn) string {
 	return string(b)
 }
 
-// Milliseconds returns a time as operators read it, rounded to tenths of a millisecond.
+// Milliseconds returns a time in milliseconds, rounded to tenths.
 func Milliseconds(d time.Duration) float64 {
 	return float64(d.Round(100*time.Microsecond)) / float64(time.Millisecond)
 }
 
-// Header returns the value of X-KV-Reuse. The age of a ticket in it counts to now.
+// Header returns the value of X-KV-Reuse. It has the ticket's age at now.
 func (r *Reuse) Header(now time.Time) string {
 	header, reason := r.Outcome()
 	switch header {

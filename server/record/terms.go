@@ -8,14 +8,14 @@ import (
 	"carryover/upstream/body"
 )
 
-// Term is a word of a closed set that answers, logs and metrics have.
+// Term is a word of a closed set in answers, logs and metrics.
 type Term struct {
 	Name  string
-	Means string // what happened; of a reason, a sentence for people
-	Do    string // what an operator or a client can do, as a sentence; "" where nothing is wrong, or Means says it
+	Means string // what happened; for a reason, a sentence for people
+	Do    string // what an operator or a client can do, as a sentence; "" if nothing is wrong, or Means says it
 }
 
-// hintsOf returns the sentences of terms, each on one line, by their names. Of equal names the last one counts.
+// hintsOf returns the sentences of terms by name. Of equal names the last one counts.
 func hintsOf(tables ...[]Term) map[string]string {
 	all := map[string]string{}
 	for _, term := range slices.Concat(tables...) {
@@ -32,26 +32,25 @@ var (
 
 //nolint:gochecknoglobals // immutable table
 var nameHints = map[string]string{
-	NameUnseen: "Nothing is kept under the request's id, and its content has found the conversation: ids that never repeat name none. Send one id with all turns of a conversation, or none.",
-	NameShared: "Many conversations share the request's id, and their contents tell them apart. Send each conversation's own id, or none.",
+	NameUnseen: "Nothing is kept under the request's id; its content has found the conversation. Ids that never repeat do not help. Send one id with all turns of a conversation, or none.",
+	NameShared: "Many conversations share the request's id, so only their contents tell them apart. Send a different id for each conversation, or none.",
 }
 
-// Hint returns in plain words why a turn reused or saved nothing, or why its id was of no use, and what can be done; "" for other turns, and
-// for one whose client wanted no reuse.
+// Hint returns in plain words why a turn reused or saved nothing, or why its id was of no use, and what can be done. It returns "" for other turns,
+// and for a client that wanted no reuse.
 func (r *Turn) Hint() string {
 	if hint := nameHints[r.Reuse.Name]; hint != "" && r.Reuse.Hit {
 		return hint
 	}
 	_, reason := r.Reuse.Outcome()
 	if r.Reuse.Released && reason == ReasonNothingStored {
-		return "The KV was released on purpose: answers such as the one before were not continued, and this turn counts against that. " +
-			"To keep all, give `--hand-back-after` a duration."
+		return "The KV was released on purpose: answers like the one before were not continued. This turn counts as a continuation. " +
+			"To keep the KV of all answers, give `--hand-back-after` a duration."
 	}
 	return Hint(reason, r.Path.Reason)
 }
 
-// Hint returns the sentences of a reason why a turn reuses or saves nothing, "" for no reason. alone is why decode serves the turn alone, "" if it does
-// not.
+// Hint returns the sentences of a reason, "" for no reason. alone is why decode serves the turn alone, "" if it does not.
 func Hint(reason, alone string) string {
 	switch {
 	case reason == "":
@@ -75,36 +74,36 @@ func StoredHint(stored string) string {
 	return cmp.Or(storedHints[stored], Hint(stored, ""))
 }
 
-// MissReasons returns every reason for which a turn reuses nothing, but for ineligible_<why>, whose words IneligibleReasons has.
+// MissReasons returns every reason of a miss, except for ineligible_<why>, which IneligibleReasons has.
 func MissReasons() []Term {
 	return []Term{
 		{ReasonFirstTurn, "The request opens its conversation, so there is nothing to reuse yet.", ""},
 		{ReasonNoConversation, "The request names no conversation, so its earlier turns can't be found.", "Have the client send an id, see docs/clients.md."},
 		{ReasonNothingStored, "Nothing is kept of this conversation.", "Look at `stored` in the log line of the turn before: it says why that turn kept nothing."},
 		{ReasonRewritten, "The request does not begin with the tokens that were kept: the client has changed its history.", "Look at `differs`: it names the first place that changed."},
-		{ReasonExpired, "The conversation went on after its KV had expired.", "Raise `--ttl` and the engines' `decoder_kv_blocks_ttl`. `carryover_hand_backs_total` says whether what waits is handed back before (`--hand-back`)."},
+		{ReasonExpired, "The conversation went on after its KV had expired.", "Raise `--ttl` and the engines' `decoder_kv_blocks_ttl`. `carryover_hand_backs_total` shows whether idle KV is handed back before it expires (`--hand-back`)."},
 		{ReasonConsumed, "Another request of this conversation used the ticket at the same time.", ""},
 		{ReasonBelowThreshold, "So few tokens could be reused that computing them is cheaper.", "The limits are 64 tokens and half of the ticket."},
 		{ReasonStoreUnavailable, "The ticket store did not answer in time.", "Check Redis and the network to it."},
 		{ReasonStoreFailedOver, "Redis has failed over since the ticket was stored, so it is not safe to use.", "Nothing to do: each conversation misses once."},
-		{ReasonInstanceGone, "The decode instance that held the KV is gone, was restarted or drained, has slept, or sends nothing.", "Check why, if that was not planned."},
-		{ReasonQuarantined, "Prefill computed other tokens than it was sent and is under quarantine, or the KV may come from such a prefill.", "Restart that instance."},
-		{ReasonReleasedOverBudget, "The KV was released because tickets held more than their share of decode's KV cache, or that was full.", "Raise `--pinned-share` or add decode instances, or shorten `--hand-back-after`."},
+		{ReasonInstanceGone, "The decode instance that held the KV was removed, drained or restarted, has slept, or does not answer.", "If that was not planned, check why."},
+		{ReasonQuarantined, "A prefill instance computed other tokens than it was sent and is quarantined: the turn needed that instance, or the KV may come from it.", "Restart that instance."},
+		{ReasonReleasedOverBudget, "The KV was released because tickets held more than their share of decode's KV cache, or the cache was full.", "Raise `--pinned-share` or add decode instances, or shorten `--hand-back-after`."},
 		{ReasonHandingBack, "The turn came while its KV was on the way to prefill's prefix cache.", "If this happens often, lengthen `--hand-back-after`."},
 		{ReasonHandedBackEvicted, "The KV was handed back to prefill, whose prefix cache has dropped it since.", "Give prefill a larger KV cache."},
 		{ReasonHandedBackElsewhere, "The KV was handed back to another prefill instance than the one that served the turn.", "Check why the other instance did not get the turn: it may be down, full or avoided."},
-		{ReasonHandBackUnreported, "The KV was handed back, but prefill does not report what it takes from its cache.", "Use vLLM 0.31 or newer on prefill."},
-		{ReasonNotBidirectional, "Prefill did not answer when it was given a ticket, so this pair of instances is left alone for a while.", "Run `carryover doctor`. The pair is tried again after 1 to 30 minutes."},
-		{ReasonPairOnTrial, "Another turn is just trying whether this pair of instances can reuse KV.", "Nothing to do: it takes one turn."},
+		{ReasonHandBackUnreported, "The KV was handed back, but prefill does not report how many tokens it takes from its cache.", "Use vLLM 0.31 or newer on prefill."},
+		{ReasonNotBidirectional, "Prefill did not answer a request with a ticket, so this pair of instances reuses nothing for a while.", "Run `carryover doctor`. The pair is tried again after 1 to 30 minutes."},
+		{ReasonPairOnTrial, "Another turn is testing whether this pair of instances can reuse KV.", "Nothing to do: the test takes one turn."},
 		{ReasonNoParams, "Decode's answers carry no kv_transfer_params, so nothing can be reused.", "Install the plug-in of scripts/vllm on the engines, or run vLLM 0.33."},
 		{ReasonRetried, "The first attempt of the turn failed, and the second ran without the ticket.", "Look at `trying again` in the log."},
 		{ReasonBypass, "Nothing was looked up: the request was refused, or decode served it alone.", "Look at `code` and `X-KV-Path`."},
-		{"tokenize_failed", "Prefill's /tokenize did not tell the ids of the prompt in time, so nothing could be compared.", "Check `/tokenize` of the prefill instances; a warning in the log says more."},
-		{"ineligible_unproven;why=incarnation", "An engine does not tell when it was started (process_start_time_seconds), or was not asked in time.", "Run one API server per engine, and let Carryover read its /metrics."},
+		{"tokenize_failed", "Prefill's /tokenize did not return the prompt's token ids in time, so nothing could be compared.", "Check `/tokenize` of the prefill instances; a warning in the log says more."},
+		{"ineligible_unproven;why=incarnation", "An engine does not report when it was started (process_start_time_seconds), or was not asked in time.", "Run one API server per engine, and let Carryover read its /metrics."},
 		{"ineligible_unproven;why=probe", "An engine has not shown that it computes the token ids that it is sent.", "Use vLLM 0.28 or newer, and give Carryover an API key that the engine takes."},
-		{"ineligible_unproven;why=ids", "An engine does not tell the token ids that it used.", "Run `carryover doctor`: it names the engine and what to change."},
-		{"ineligible_unproven;why=render", "No render endpoint tells the ids of prompts of /v1/messages and /v1/responses, or it did not answer.", "Set `--enable-scale-out` on prefill, or `--render`, and check it."},
-		{"ineligible_unproven;why=shape", "This shape of request is new to this start of the prefill instance and not among those that it is taught, or /tokenize does not take it or renders it differently.", "Nothing to do if it is new: the next one is proven. Otherwise a warning in the log says more."},
+		{"ineligible_unproven;why=ids", "An engine does not report the token ids that it used.", "Run `carryover doctor`: it names the engine and what to change."},
+		{"ineligible_unproven;why=render", "Only a render endpoint returns the token ids of prompts of /v1/messages and /v1/responses, and there is none, or it did not answer.", "Set `--enable-scale-out` on prefill, or `--render`, and check it."},
+		{"ineligible_unproven;why=shape", "This shape of request is new since the prefill instance was started, or /tokenize refuses it or renders it differently.", "Nothing to do if it is new: the next such request is proven. Otherwise a warning in the log says more."},
 	}
 }
 
@@ -112,12 +111,12 @@ func MissReasons() []Term {
 func EmptyHits() []Term {
 	return []Term{
 		{ReasonHadIt, "Prefill had computed this prompt before and found it in its own cache, so the hit saved nothing.", ""},
-		{ReasonFewTokens, "The ticket had so few tokens more than prefill's own cache that prefill computed them, so the hit saved nothing.", "Nothing to do: answers of fewer than 64 tokens are like that (`kv_recompute_threshold`)."},
-		{ReasonCutShort, "The history differs from the ticket before anything that prefill lacked, so the hit saved nothing.", "Look at `differs`: it names the first place that changed. See docs/clients.md for what templates and clients change."},
+		{ReasonFewTokens, "The ticket had so few tokens more than prefill's own cache that prefill computed them, so the hit saved nothing.", "Nothing to do: this happens after answers of fewer than 64 tokens (`kv_recompute_threshold`)."},
+		{ReasonCutShort, "The history differs from the ticket so early that prefill's own cache had all equal tokens, so the hit saved nothing.", "Look at `differs`: it names the first place that changed. See docs/clients.md for what templates and clients change."},
 	}
 }
 
-// IneligibleReasons returns the words of ineligible_<why>: a request, or an answer, that can take no part whatever the store has.
+// IneligibleReasons returns the words of ineligible_<why>: a request or an answer that can take no part, whatever the store has.
 func IneligibleReasons() []Term {
 	return []Term{
 		{body.WhyN, "The request asks for several answers (n, several prompts, a beam search), or has embeddings as a prompt.", ""},
@@ -125,7 +124,7 @@ func IneligibleReasons() []Term {
 		{body.WhyPromptLogprobs, "The request asks for log probabilities of its prompt, so all of the prompt has to be computed.", ""},
 		{body.WhyTruncate, "The engine cuts the prompt of this request, so its tokens are not known.", ""},
 		{body.WhyContent, "The request has images, audio, video, files or embeddings, which token ids do not describe, or messages with a member that is not known to be text.", ""},
-		{body.WhyUnknownMember, "The request has a member that Carryover does not know and that may change the prompt, or messages or a member that it can't judge.", ""},
+		{body.WhyUnknownMember, "The request has messages or a member that Carryover does not know or can't judge, and that may change the prompt.", ""},
 		{body.WhyTooComplex, "The request is nested too deeply, or has too many members.", ""},
 		{WhyConnector, "The KV connector leaves nothing that a next turn could use.", "See docs/connectors.md for connectors that do."},
 	}
@@ -135,46 +134,46 @@ func IneligibleReasons() []Term {
 func AloneReasons() []Term {
 	return []Term{
 		{WhyThreshold, "Decode served the turn alone: fewer tokens were left to compute than `--disagg-threshold`. The conversation's ticket stays where it is.", ""},
-		{WhyLimits, "Decode served the turn alone: prefill takes no prompt of this length, or decode refuses the length or `max_tokens`, so that nothing is computed for it.", "Give both roles the same `--max-model-len`."},
+		{WhyLimits, "Decode served the turn alone: prefill takes no prompt of this length, or decode will refuse the length or `max_tokens`, and prefill would compute the prompt in vain.", "Give both roles the same `--max-model-len`."},
 		{body.WhyN, "Decode served the turn alone: a request for several answers (n, several prompts, a beam search) or of embeddings can't be handed over.", ""},
 		{body.WhyTruncate, "Decode served the turn alone: prefill and decode would cut the prompt differently.", ""},
 		{WhyUnavailable, "Decode served the turn alone: no prefill instance could be reached.", "Check the prefill instances."},
 		{WhyQuarantined, "Decode served the turn alone: the prefill instances that could be reached are under quarantine.", "Restart them."},
-		{WhyFailed, "Decode served the turn alone: prefill failed, has not the model, or gave nothing that decode could read.", "Look at `blame` and `kind` in the log line."},
+		{WhyFailed, "Decode served the turn alone: prefill failed, lacks the model, or gave nothing that decode could read.", "Look at `blame` and `kind` in the log line."},
 		{WhyNoPrefiller, "Decode served the turn alone: requests have to name their prefill instance (`--prefiller-allow`), and this one named none.", ""},
 		{WhyConnector, "Decode served the turn alone: the KV connector can't move this request or turns of this API, or prefill had nothing for decode.", ""},
 		{"prompt_too_long", "Decode served the turn alone: LMCache would not announce the KV of a prompt of this length.", "Raise `--lmcache-max-prompt-tokens` if LMCache's buffer is large enough."},
 		{"prompt_too_short", "Decode served the turn alone: the prompt is shorter than one chunk of LMCache.", ""},
 		{"context_unknown", "Decode served the turn alone: the model's context length is not known, and the chat may use all of it (LMCache).", ""},
-		{body.WhyPromptLogprobs, "Decode served the turn alone: two engines can't answer a request for log probabilities of its prompt together.", ""},
+		{body.WhyPromptLogprobs, "Decode served the turn alone: a request for log probabilities of its prompt can't be split between two engines.", ""},
 		{"no_receiver", "Decode served the turn alone: it is not known where the decode instance receives KV (LMCache).", "Set `--decoder-registry`."},
 	}
 }
 
-// StoredResults returns what became of a turn's ticket: `stored` in its log line, `result` of carryover_tickets_total. Reasons of a
-// miss that hold for its answer, too, are not repeated.
+// StoredResults returns what became of a turn's ticket: `stored` in its log line, `result` of carryover_tickets_total. It leaves out reasons of a
+// miss that hold for the answer, too.
 func StoredResults() []Term {
 	return []Term{
 		{"yes", "A ticket was kept.", ""},
-		{"released", "Answers of its kind are not continued, so its blocks are released at once.", "If they are continued, give `--hand-back-after` a duration."},
+		{"released", "Answers like this one are not continued, so its blocks are released at once.", "If they are continued, give `--hand-back-after` a duration."},
 		{"hand_back", "The request names no conversation; the KV of its answer is handed back to prefill.", ""},
-		{"incomplete", "The answer did not come to its end, so nothing was kept.", ""},
-		{"uncounted", "The usage that was to count the answer's tokens did not come, so nothing was kept.", ""},
+		{"incomplete", "The answer did not reach its end, so nothing was kept.", ""},
+		{"uncounted", "The answer came without the usage that counts its tokens, so nothing was kept.", ""},
 		{"no_handover", "Decode served the turn alone, so nothing was kept.", "`X-KV-Path` says why."},
 		{"final", "The client said that no turn follows, so nothing was kept.", ""},
 		{"unavailable", "The ticket store did not answer in time.", "Check Redis and the network to it."},
 		{"not_stored", "No time was left to ask the ticket store.", ""},
-		{"refused", "The ticket alone is larger than the store may grow.", "Raise `--store-max-bytes`."},
+		{"refused", "The ticket is larger than the whole store may be.", "Raise `--store-max-bytes`."},
 		{"expired", "The ticket's time was over before it could be stored.", ""},
 		{"duplicate", "Another answer named the same KV blocks, so the ticket was dropped.", "Report this: an engine should not do it."},
 		{"ineligible_bad_params", "Decode's kv_transfer_params can't be read, or name more or fewer blocks than the tokens need.", "Check that both engines run the same vLLM version."},
-		{"ineligible_block_groups", "The model has several groups of KV blocks, of which vLLM can take a failed load for one that succeeded.", ""},
+		{"ineligible_block_groups", "The model has several groups of KV blocks. vLLM can take a failed load of them for a success.", ""},
 		{"ineligible_token_count", "Decode's answer has another number of tokens than its usage or its params say.", ""},
 		{"ineligible_response_id", "The answer does not carry the id of the request that was sent.", ""},
 		{"ineligible_choices", "The answer has several choices.", ""},
 		{"ineligible_prompt_ids", "The answer does not tell in one piece which ids its prompt had.", ""},
 		{"ineligible_unparsable", "An event of the answer can't be read, or is too large.", ""},
-		{"ineligible_finish", "The answer ended neither by itself nor at its limit nor with tool calls.", ""},
+		{"ineligible_finish", "The answer's finish_reason is not stop, length or tool_calls.", ""},
 		{"ineligible_stop_string", "A stop string ended the answer, so the KV holds tokens that the text lacks.", ""},
 	}
 }

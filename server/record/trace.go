@@ -8,24 +8,24 @@ import (
 	"carryover/upstream"
 )
 
-// Trace is a turn's place in a trace (W3C Trace Context). The zero value means that there is none. It is read from the client's traceparent
-// and tracestate alone (package request), and engines get only what was parsed from them. Baggage, which is free text, is not forwarded.
+// Trace is a turn's place in a trace (W3C Trace Context); the zero value is none. It comes only from the client's traceparent and tracestate (package
+// request), and engines get only what was parsed from them. Baggage is free text and is not forwarded.
 type Trace struct {
 	ID      [16]byte
-	Parent  [8]byte // the client's span, zero if it has sent no context
-	Span    [8]byte // the turn's own span; zero if turns are not traced, and the client's context is then passed on unchanged
-	Sampled bool    // spans of the trace are kept
+	Parent  [8]byte // the client's span, zero if it sent no context
+	Span    [8]byte // the turn's span; zero if turns are not traced, and then the client's context is passed on unchanged
+	Sampled bool    // the trace's spans are kept
 	Random  bool    // the client says that its trace id is random (level 2)
 	State   string  // the client's tracestate, "" for none
 }
 
-// Sample decides whether spans of a turn are kept. Its argument is the context that the client sent, or one with a new id and no parent.
+// Sample decides whether a turn's spans are kept. client is the client's context, or one with a new id and no parent.
 type Sample func(client Trace) bool
 
-// Recorded reports whether spans of the turn are made and kept.
+// Recorded reports whether the turn's spans are kept.
 func (t *Trace) Recorded() bool { return t.Sampled && t.Span != [8]byte{} }
 
-// Shown returns the trace's id in hexadecimal, "" if no spans are kept, because nothing could be found under the id.
+// Shown returns the trace's id in hexadecimal, "" if no spans are kept: nothing could be found under the id.
 func (t *Trace) Shown() string {
 	if !t.Recorded() {
 		return ""
@@ -39,7 +39,7 @@ func NewSpanID() (id [8]byte) {
 	return id
 }
 
-// Traced gives a leg its place in the trace and returns the leg's span, zero if turns are not traced.
+// Traced gives a leg its place in the trace and returns its span, zero if turns are not traced.
 func (t *Trace) Traced(leg *upstream.Leg) (span [8]byte) {
 	if t.Span != span {
 		span = NewSpanID()
@@ -48,14 +48,14 @@ func (t *Trace) Traced(leg *upstream.Leg) (span [8]byte) {
 	return span
 }
 
-// under writes the context that a leg carries: with a span of this turn as its parent, or the client's if turns are not traced.
+// under sets the context that a leg carries. Its parent is a span of this turn, or the client's if turns are not traced.
 func (t *Trace) under(leg *upstream.Leg, span [8]byte) {
 	if t.ID != [16]byte{} {
 		leg.Traceparent, leg.Tracestate = t.traceparent(cmp.Or(span, t.Parent)), t.State
 	}
 }
 
-// The flags of a traceparent that are known. All others are sent as zero (Trace Context level 2, 3.2.2.5).
+// The known flags of a traceparent. All others are sent as zero (Trace Context level 2, 3.2.2.5).
 const (
 	flagSampled = 1 << 0
 	flagRandom  = 1 << 1
@@ -64,7 +64,6 @@ const (
 // TraceparentLength is the length of version 00; later versions may append more.
 const TraceparentLength = len("00-0123456789abcdef0123456789abcdef-0123456789abcdef-00")
 
-// traceparent returns the context with this parent, as version 00.
 func (t *Trace) traceparent(parent [8]byte) string {
 	var flags [1]byte
 	if t.Sampled {

@@ -15,21 +15,21 @@ import (
 	"carryover/upstream/fleet"
 )
 
-// Admitted is what a request means for reuse. The zero value takes no part.
+// Admitted is what a request means for reuse. The zero value takes no part in it.
 type Admitted struct {
 	*request.Request
-	Ineligible string // why the request itself rules reuse out, "" if it does not
-	Salt       string // the cache_salt of the request's legs without that of a quarantine, "" for none
+	Ineligible string // why the request rules reuse out, "" if it does not
+	Salt       string // the cache_salt of the request's legs, without the prefix of a quarantine; "" for none
 
 	began    time.Time          // when the turn began
 	proof    *proof.Turn        // nil if nothing may be reused or kept
-	parts    []uint64           // the request without its content: hashes of its parts (see [body.Prompt.Outline]); nil if no ticket is used or left
-	outlines convcache.ChainKey // makes a ticket's outline of them
+	parts    []uint64           // hashes of the request's parts (see [body.Prompt.Outline]); nil if no ticket is used or left
+	outlines convcache.ChainKey // makes a ticket's outline from the parts
 	tools    bool               // the request offers tools
 	prompt   body.Beginning     // of a text completion without an id
 }
 
-// Admit begins the proof of a request, or says why the request takes no part in reuse.
+// Admit begins the proof of a request, or sets why the request takes no part in reuse.
 func (t *Tickets) Admit(req *request.Request, parsed *body.Request, began time.Time) Admitted {
 	tools, _ := parsed.Member("tools")
 	c := &req.Conversation
@@ -48,7 +48,7 @@ func (t *Tickets) Admit(req *request.Request, parsed *body.Request, began time.T
 	}
 	switch {
 	case a.Ineligible != "":
-	case !c.Known && (t.deps.Pins.Arena() == nil || c.Off): // without a conversation an answer can only be handed back
+	case !c.Known && (t.deps.Pins.Arena() == nil || c.Off): // an answer without a conversation can only be handed back
 	case !t.deps.Connector.Traits().Reuses:
 		a.Ineligible = record.WhyConnector
 	default:
@@ -63,7 +63,7 @@ func (t *Tickets) Admit(req *request.Request, parsed *body.Request, began time.T
 // TakesPart reports whether the turn can use or leave a ticket.
 func (a *Admitted) TakesPart() bool { return a.proof != nil }
 
-// Drop releases the request's body and its ids, except what the end of the answer needs, and returns how many bytes of hashes that is.
+// Drop releases the request's body and its ids, except what the end of the answer needs. bytes is the size of the hashes that stay.
 func (a *Admitted) Drop(found *Found) (bytes int64) {
 	if a.proof != nil {
 		a.proof.Drop()
@@ -75,24 +75,24 @@ func (a *Admitted) Drop(found *Found) (bytes int64) {
 	return a.proof.IDs().Bytes() + 8*int64(hashes)
 }
 
-// Proof is what an attempt of a request proves tokens with.
+// Proof is the proof of one attempt.
 type Proof struct {
 	*Admitted
-	Prefill, Decode *fleet.Incarnation // of the attempt's two engines; Prefill is nil if decode prefills by itself
-	Quarantined     bool               // a prefill instance is quarantined, so that the attempt avoids it or its prefix cache
+	Prefill, Decode *fleet.Incarnation // the attempt's engines; Prefill is nil if decode prefills by itself
+	Quarantined     bool               // a prefill instance is quarantined, so the attempt avoids it or its prefix cache
 	IDs             *proof.IDs         // of the prompt, nil if none are compared
 
 	turn string // names the turn in the log
-	// offers are the IDs: they tell how much of a branch the request may use.
+	// offers are the IDs, which tell how much of a branch the request may use.
 	offers interface {
 		Offer(convcache.Branch) convcache.Offer
 	}
 }
 
-// Prove begins the proof of an attempt on a pair, and discards that of the attempt before.
+// Prove begins the proof of an attempt on a pair, and discards the proof of the attempt before.
 func (a *Admitted) Prove(ctx context.Context, prefill, decode *fleet.Incarnation, quarantined bool, turn string) Proof {
 	p := Proof{Admitted: a, Prefill: prefill, Decode: decode, Quarantined: quarantined, turn: turn}
-	a.proof.IDs().Forward(false) // a leg of the attempt before may still be sending the ids, so that their memory must not be reused
+	a.proof.IDs().Forward(false) // a leg of the attempt before may still be sending the ids, so their memory must not be reused
 	a.proof.IDs().Discard()
 	if a.proof != nil && prefill != nil && !quarantined {
 		p.IDs = a.proof.Begin(ctx, turn, prefill, decode)
@@ -101,8 +101,8 @@ func (a *Admitted) Prove(ctx context.Context, prefill, decode *fleet.Incarnation
 	return p
 }
 
-// agrees returns how many parts of the request that left a ticket or note are those of this one, from the first on, -1 if the outline of one of
-// the two is not known. If it is all parts of the branch, nothing before the branch's answer differs. That proves nothing.
+// agrees returns how many parts this request has in common, from the first on, with the request that left the branch. It returns -1 if the outline of
+// one of the two is unknown. If all parts of the branch agree, the histories are equal up to the branch's answer; that proves nothing.
 func (a *Admitted) agrees(b *convcache.KeyedBranch) (parts int) {
 	if a.parts == nil || len(b.Outline) == 0 {
 		return -1
@@ -114,20 +114,20 @@ func (a *Admitted) agrees(b *convcache.KeyedBranch) (parts int) {
 	return parts
 }
 
-// anothers reports whether a ticket or a note is known to be of a chat whose history differs before the answer, or ends there. In a text it
-// can't be seen whether the last piece differs or goes on.
+// anothers reports whether a branch certainly belongs to another chat: its history differs before the answer, or the request ends there. The last
+// piece of a text may differ or go on, so a text is never certain.
 func (a *Admitted) anothers(b *convcache.KeyedBranch) bool {
 	parts := a.agrees(b)
 	return a.API != body.Text && parts >= 0 && (parts < len(b.Outline) || parts == len(a.parts))
 }
 
-// Bounds of what is known of ids: 1 MB in all.
+// Bounds of names: 1 MB in all.
 const (
 	maxNames = 4096 // all are forgotten beyond that
-	many     = 4    // an id of so many beginnings is that of many conversations
+	many     = 4    // an id with this many beginnings is shared by many conversations
 )
 
-// names knows with which texts the conversations of ids begin. It is safe for concurrent use.
+// names knows how the conversations of each id begin. It is safe for concurrent use.
 type names struct {
 	mu     sync.Mutex // guards begins
 	begins map[convcache.Key][]convcache.Key

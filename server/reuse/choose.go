@@ -9,16 +9,16 @@ import (
 	"carryover/upstream/body"
 )
 
-// Choice is what an attempt reuses, as far as that is decided before its legs: how much of a ticket, or why nothing.
+// Choice is what an attempt reuses, as decided before its legs: how much of a ticket, or the reason of a miss.
 type Choice struct {
-	branch  *convcache.KeyedBranch // that of the ticket, nil for a miss
+	branch  *convcache.KeyedBranch // the ticket's branch, nil for a miss
 	Offer   convcache.Offer        // how much of the ticket this request may use
-	Why     string                 // of a miss, "" if a ticket is used
-	Differs string                 // the part of the request from which on it differs from what was found, "" if that is not known
+	Why     string                 // the reason of a miss, "" if a ticket is used
+	Differs string                 // the first part of the request that differs from what was found, "" if unknown
 }
 
-// excludes returns why an attempt uses no ticket, whatever the store has; "" if it may use one. without is why attempts before have ruled it
-// out, "" if none has.
+// excludes returns why an attempt uses no ticket, whatever the store has; "" if it may use one. without is the reason with which an earlier attempt
+// ruled tickets out, "" for none.
 func (p *Proof) excludes(without string) string {
 	switch {
 	case p.Conversation.Off:
@@ -37,12 +37,12 @@ func (p *Proof) excludes(without string) string {
 	return p.IDs.Unproven()
 }
 
-// rewritten reports whether a reason says that the history differs from a ticket's, or agrees with it for too few tokens.
+// rewritten reports whether the reason is that the history differs from a ticket's, or agrees for too few tokens.
 func rewritten(why string) bool {
 	return why == record.ReasonRewritten || why == record.ReasonBelowThreshold
 }
 
-// unstored returns the reason of a miss for which the store has nothing. silent says that decode's answers bring no params.
+// unstored returns the reason of a miss if the store has nothing. silent says that decode's answers bring no params.
 func (a *Admitted) unstored(silent bool) string {
 	switch {
 	case silent:
@@ -53,7 +53,6 @@ func (a *Admitted) unstored(silent bool) string {
 	return record.ReasonNothingStored
 }
 
-// missed returns the reason of a miss for an outcome of the store.
 func missed(outcome convcache.Outcome) string {
 	switch outcome {
 	case convcache.Expired:
@@ -66,9 +65,8 @@ func missed(outcome convcache.Outcome) string {
 	return record.ReasonStoreUnavailable
 }
 
-// choose lists the branches that the request may use, the one with most usable tokens first, and those that it leaves nevertheless, with the
-// reason. Where they were found by content, branches of which it may use all come before others: a branch that would be cut may be of another
-// conversation that began alike, and its own next turn would find it gone.
+// choose lists the branches that offer tokens to the request, the one with most first. Those that the request leaves have the reason in Why. If the
+// branches were found by content, whole ones come first: one that would be cut may belong to another conversation, whose next turn would miss it.
 func (c *Config) choose(p *Proof, f *Found) (choices []Choice) {
 	for i := range f.Branches {
 		b := &f.Branches[i]
@@ -88,13 +86,13 @@ func (c *Config) choose(p *Proof, f *Found) (choices []Choice) {
 	return choices
 }
 
-// continues reports whether the request goes on where the first of its choices ends.
+// continues reports whether the request goes on where its first choice ends.
 func continues(choices []Choice) bool { return len(choices) > 0 && choices[0].Offer.Whole }
 
-// leaves returns why a request leaves a branch where it is, "" if it may use it. Conversations without ids share keys while they are alike:
-// chats that begin with the same words, completions of one template. So where branches were found by content, a ticket that would be cut is
-// left to its own conversation: one that an alias has led to, because its id will find it; of a chat, one of several under its key that is
-// known to be of another prompt; of a text, one of whose prompt whole blocks are not offered, since the two share a template and no history.
+// leaves returns why a request leaves a branch where it is, "" if it may use it. Conversations without ids share keys while they are alike: chats
+// that begin with the same words, completions of one template. So a branch that was found by content and would be cut stays with its own conversation
+// in three cases. An alias has led to it: its id will find it. It is one of a chat's several branches under a key, and known to belong to another
+// prompt. It belongs to a text and whole blocks of its prompt are not offered: the two share a template and no history.
 func (c *Config) leaves(p *Proof, f *Found, b *convcache.KeyedBranch, o convcache.Offer) string {
 	switch {
 	case o.Tokens < c.MinTokens || float64(o.Tokens) < c.MinShare*float64(b.Tokens):
@@ -112,9 +110,9 @@ func (c *Config) leaves(p *Proof, f *Found, b *convcache.KeyedBranch, o convcach
 	return ""
 }
 
-// differs names the first part of the request that differs from what the conversation's branches cover; of several branches, it takes the
-// one that agrees for longest. If all that led to an answer is equal, that is the part behind it: the answer was changed, or is rendered in
-// another way. It returns "" if the turn may use all of each branch, or if no outline is known.
+// differs names the first part of the request that differs from the conversation's branches; it compares with the branch that agrees longest. If
+// everything up to an answer is equal, that is the part behind it: the answer was changed, or is rendered differently. It returns "" if the request
+// may use all of each branch, or if no outline is known.
 func (p *Proof) differs(branches []convcache.KeyedBranch) (part string) {
 	most := -1
 	for i := range branches {
@@ -126,7 +124,7 @@ func (p *Proof) differs(branches []convcache.KeyedBranch) (part string) {
 	return part
 }
 
-// fault returns what is wrong with a conversation's id, as far as a look-up shows it. shared says that many conversations have it.
+// fault returns what is wrong with a conversation's id, as far as the look-up shows it. shared says that many conversations have the id.
 func (f *Found) fault(c *request.Conversation, shared bool) string {
 	switch {
 	case f.foreign, shared:

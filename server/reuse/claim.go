@@ -11,19 +11,19 @@ import (
 	"carryover/upstream/fleet/pairs"
 )
 
-// Claim is the ticket that an attempt has taken. A claim without a ticket is a miss.
+// Claim is the ticket that an attempt has taken. Without a ticket it is a miss.
 type Claim struct {
 	pins.Claim
 	Choice
-	// Piggyback is the release of an unused ticket, on a leg that carries no ticket of its own.
+	// Piggyback is the release of an unused ticket on this leg, if the leg carries no ticket of its own.
 	Piggyback *pins.Release
 
 	legSent bool // a byte of the leg to prefill may have reached an engine
 }
 
-// Find proves how much of the conversation's KV this request may use on the attempt's pair, and takes the ticket. It is called as late as
-// possible, after Prove, so that every earlier failure leaves the ticket in the store. It returns what was found, too, because it may have
-// asked for the conversation's content. without is the choice of an attempt before that has ruled tickets out for this one, with the reason.
+// Find proves how much of the conversation's KV this request may use on the attempt's pair, and takes the ticket. It runs as late as possible, after
+// Prove: every earlier failure leaves the ticket in the store. It returns what was found, because it may also have looked up the conversation's
+// content. without is the choice of an earlier attempt that ruled tickets out, with the reason.
 func (t *Tickets) Find(ctx context.Context, p *Proof, f Found, without Choice) (claim Claim, _ Found) {
 	why := p.excludes(without.Why)
 	switch {
@@ -48,7 +48,6 @@ func (t *Tickets) Find(ctx context.Context, p *Proof, f Found, without Choice) (
 	return claim, f
 }
 
-// nothing returns the reason why the look-up found nothing.
 func (t *Tickets) nothing(p *Proof, looked convcache.Outcome) string {
 	if looked != convcache.Empty {
 		return missed(looked)
@@ -64,8 +63,8 @@ func (t *Tickets) nothing(p *Proof, looked convcache.Outcome) string {
 	return reason
 }
 
-// claim takes a ticket that was found by the conversation's id, or by its content. Clients send one id for many conversations: where the
-// request does not continue what the id has found, the content is asked too, and what it continues comes first.
+// claim takes a ticket that was found by the conversation's id or content. Some clients send one id for many conversations. So if the request does
+// not continue what the id has found, claim looks up the content, too. A ticket that the request continues comes first.
 func (t *Tickets) claim(ctx context.Context, p *Proof, f Found) (Claim, Found, string) {
 	var content Found
 	var alike []Choice
@@ -91,8 +90,8 @@ func (t *Tickets) claim(ctx context.Context, p *Proof, f Found) (Claim, Found, s
 	return claim, f, why
 }
 
-// take takes the first of the choices that can be used. If another request was faster, or Redis has failed over since the ticket was put, it
-// tries the next one of the same look, once. Without a claim it returns why nothing is reused.
+// take takes the first usable choice. If another request was faster, or Redis has failed over since the put, it tries one more choice. Without a
+// claim it returns the reason of the miss.
 func (t *Tickets) take(ctx context.Context, p *Proof, f *Found, choices []Choice) (Claim, string) {
 	why, takes := record.ReasonRewritten, 0
 	if f.dropped && len(f.Branches) == 0 {
@@ -106,7 +105,7 @@ func (t *Tickets) take(ctx context.Context, p *Proof, f *Found, choices []Choice
 			f.taken = c.branch
 			return claim, ""
 		case outcome == unasked:
-			if rewritten(why) { // else a better branch has said it
+			if rewritten(why) { // else a better branch has given the reason
 				why = missed
 			}
 			continue
@@ -121,12 +120,12 @@ func (t *Tickets) take(ctx context.Context, p *Proof, f *Found, choices []Choice
 	return Claim{}, why
 }
 
-// unasked stands for the outcome of a take that was not tried.
+// unasked is the outcome of a take that was not tried.
 const unasked = convcache.Found
 
-// takeBranch takes the ticket of one branch from the incarnation of decode that holds it. If this pair can't use the branch now, or there is no
-// ticket, or another one than the look showed, why is the reason, and the trial of the pair that may have begun ends, even if the store
-// panics: a pair whose trial never ends would never reuse anything again.
+// takeBranch takes the ticket of one branch from its holder. why is the reason if it can't: this pair can't use the branch now, there is no ticket,
+// or it is not the one that the look-up showed. Then a trial of the pair that has begun ends, even if the store panics: a pair whose trial never ends
+// would reuse nothing any more.
 func (t *Tickets) takeBranch(ctx context.Context, p *Proof, c *Choice) (claim Claim, outcome convcache.Outcome, why string) {
 	if c.Why != "" {
 		return claim, unasked, c.Why
@@ -158,7 +157,7 @@ func (t *Tickets) takeBranch(ctx context.Context, p *Proof, c *Choice) (claim Cl
 	switch got := taken.Ticket.Branch; {
 	case p.offers.Offer(got) != c.Offer || got.Decode != c.branch.Decode:
 		why = record.ReasonRewritten
-	case t.deps.Pins.Outdated(claim.Ticket): // a ticket that can't be read passes: Plan reports what is wrong with it
+	case t.deps.Pins.Outdated(claim.Ticket): // an unreadable ticket passes: Plan reports what is wrong with it
 		why = record.ReasonInstanceGone
 	default:
 		return claim, outcome, ""
@@ -167,9 +166,8 @@ func (t *Tickets) takeBranch(ctx context.Context, p *Proof, c *Choice) (claim Cl
 	return claim, outcome, why
 }
 
-// holder returns the incarnation of decode that holds a branch, nil if the engine has left or runs as another incarnation: after a restart
-// the blocks are gone. Probes and questions for ids may have taken seconds since the pair was picked, so that the incarnation must be
-// seen alive again.
+// holder returns the incarnation of decode that holds a branch. It returns nil if the engine has left, or runs as another incarnation: a restart
+// frees the blocks. Probes and questions for ids may have taken seconds since the pair was picked, so the incarnation must be seen alive again.
 func (t *Tickets) holder(ctx context.Context, b *convcache.KeyedBranch) *fleet.Incarnation {
 	engine := t.deps.Fleet.Engine(upstream.RoleDecode, b.Decode.Instance)
 	if engine == nil {
@@ -182,12 +180,11 @@ func (t *Tickets) holder(ctx context.Context, b *convcache.KeyedBranch) *fleet.I
 	return current
 }
 
-// holderOf names an incarnation as tickets do.
 func holderOf(incarnation *fleet.Incarnation) convcache.Holder {
 	return convcache.Holder{Instance: incarnation.Engine().Name, Incarnation: incarnation.ID()}
 }
 
-// TicketOffer returns the offer of a claimed ticket that the connector gets, for a leg that computes the attempt's ids.
+// TicketOffer returns the connector's offer of a claimed ticket, for a leg that computes the attempt's ids.
 func (c *Claim) TicketOffer(p *Proof) upstream.TicketOffer {
 	return upstream.TicketOffer{
 		Ticket: c.Ticket.Params, Reading: pins.Reading(c.Ticket), Holder: c.Holder.Engine().Instance(), Tokens: c.Offer.Tokens, BlockSize: c.Ticket.Chain.BlockSize,
@@ -202,14 +199,13 @@ func (c *Claim) Abandon(p *Proof, why string) {
 	p.IDs.Forward(false)
 }
 
-// Sent notes that the leg to prefill is about to be sent, with the ticket or the release that it carries.
+// Sent records that the leg to prefill is about to be sent, with its ticket or release.
 func (c *Claim) Sent() {
 	c.legSent = true
 	c.Claim.Sent()
 }
 
-// Failed notes how the leg to prefill has failed. It returns a function that tells what follows for the pair; spared says that the request was
-// at fault.
+// Failed records how the leg to prefill has failed. The returned function tells the pair; spared means that the request was at fault.
 func (c *Claim) Failed(leg *upstream.LegError) (tell func(spared bool)) {
 	ticket, unused := c.Doubted(leg), c.Piggyback
 	c.Piggyback = nil
@@ -225,8 +221,7 @@ func (c *Claim) Failed(leg *upstream.LegError) (tell func(spared bool)) {
 	}
 }
 
-// Settle ends a claim, and reports whether its ticket goes back into the store, because nothing of it was sent. A piggybacked release is
-// settled in the same way. Further calls do nothing.
+// Settle ends a claim and its release; further calls do nothing. It reports whether the ticket goes back into the store: nothing of it was sent.
 func (t *Tickets) Settle(ctx context.Context, p *Proof, c *Claim, turn *record.Builder) (back bool) {
 	switch unused := c.Piggyback; {
 	case unused == nil:
@@ -245,7 +240,6 @@ func (t *Tickets) Settle(ctx context.Context, p *Proof, c *Claim, turn *record.B
 	return back
 }
 
-// put stores a ticket under a key of the turn's conversation.
 func (t *Tickets) put(ctx context.Context, a *Admitted, key convcache.Key, ticket convcache.Ticket, turn *record.Builder) convcache.Outcome {
 	step := turn.Step(record.StepPut)
 	ticket.Account = a.Account

@@ -14,29 +14,29 @@ import (
 
 // Found is what the store has of a conversation, as a turn last saw it.
 type Found struct {
-	Branches []convcache.KeyedBranch // the tickets, those of the first key first and the newest of a key first
-	Notes    []convcache.KeyedBranch // in the same order, the parts of the conversation that were handed back to prefill
-	outcome  convcache.Outcome       // of the last look; Empty if the turn did not ask
+	Branches []convcache.KeyedBranch // tickets, in the order of the keys and the newest of each key first
+	Notes    []convcache.KeyedBranch // notes of KV that was handed back to prefill, in the same order
+	outcome  convcache.Outcome       // of the last look-up; Empty if the turn did not ask
 
-	byContent bool                    // the branches were found by content, so that they may be of others who began alike
-	foreign   bool                    // the id has tickets, none of which the request continues: they are of other conversations
-	name      string                  // what is wrong with the conversation's id, "" if that is not known
-	aliases   []convcache.KeyedBranch // those that have led to some of the branches
-	dropped   bool                    // the last look gave up what is of another epoch
-	taken     *convcache.KeyedBranch  // the one of the branches whose ticket the turn has taken, nil if none
+	byContent bool                    // the branches were found by content, so they may belong to other conversations that began alike
+	foreign   bool                    // the id has tickets, but the request continues none: they belong to other conversations
+	name      string                  // what is wrong with the conversation's id, "" if nothing is known
+	aliases   []convcache.KeyedBranch // led to some of the branches
+	dropped   bool                    // the last look-up gave up branches of another epoch
+	taken     *convcache.KeyedBranch  // the branch whose ticket the turn has taken, nil for none
 	shown
 }
 
-// shown is what all looks of a turn have shown.
+// shown is what the look-ups of a turn have shown together.
 type shown struct {
 	waited    time.Duration // for hand-backs
 	learnt    bool          // the learner of continuations knows of the turn
-	continues bool          // the store has, or had until its time was over, something of the conversation
-	released  bool          // the answer that the turn continues was released at once
+	continues bool          // the store has something of the conversation, or had until it expired
+	released  bool          // the ticket of the answer that the turn continues was released at once
 }
 
-// Look asks the store for the conversation's tickets. It runs before a pair is picked, so that the routing policies know where the KV is.
-// A turn that can use no ticket does not ask, and keeps what its last look has seen.
+// Look looks up the conversation's tickets. It runs before a pair is picked, so that routing policies know where the KV is. A turn that can use no
+// ticket does not ask, and keeps the result of its last look-up.
 func (t *Tickets) Look(ctx context.Context, a *Admitted, parsed *body.Request, f Found, without bool) Found {
 	keys := a.Keys()
 	if a.proof == nil || len(keys) == 0 || without {
@@ -57,8 +57,8 @@ func (t *Tickets) Look(ctx context.Context, a *Admitted, parsed *body.Request, f
 	return f
 }
 
-// learn tells once for each turn that it may continue an answer, whether it uses a ticket or not, and reports whether the answer's ticket was
-// released at once. Of a request that an id has not found, the answer may wait under the id of the turn before.
+// learn reports a turn once to the learner of continuations, whether the turn uses a ticket or not. released says that the ticket of the answer that
+// it continues was released at once. If the id has found nothing, that answer may wait under the id of the turn before.
 func (t *Tickets) learn(a *Admitted, parsed *body.Request, f *Found) (released bool) {
 	c := &a.Conversation
 	turn := continuation.Turn{Key: c.Home(), Earlier: c.Earlier, Explicit: !c.ByContent(), Found: !f.empty()}
@@ -75,7 +75,6 @@ func (t *Tickets) learn(a *Admitted, parsed *body.Request, f *Found) (released b
 	return released
 }
 
-// look asks the store once, and once more where aliases lead.
 func (t *Tickets) look(ctx context.Context, a *Admitted, keys []convcache.Key, byContent bool, so shown) Found {
 	f := Found{byContent: byContent, shown: so}
 	f.outcome = t.peek(ctx, a, keys, &f)
@@ -93,15 +92,14 @@ func (t *Tickets) look(ctx context.Context, a *Admitted, keys []convcache.Key, b
 	return f
 }
 
-// peek looks keys up, behind hand-backs that are under way, and sorts what the store has into f. It gives up what is of another epoch: decode
-// frees the blocks of tickets, and notes are forgotten.
+// peek looks keys up after their running hand-backs, and sorts the branches into f. It gives up branches of another epoch.
 func (t *Tickets) peek(ctx context.Context, a *Admitted, keys []convcache.Key, f *Found) convcache.Outcome {
 	f.waited = t.deps.Pins.Await(ctx, keys, f.waited)
 	bounded, cancel := t.bounded(ctx)
 	defer cancel()
 	all, outcome := t.deps.Store.Peek(bounded, keys)
 	if f.Branches == nil {
-		f.Branches = all[:0] // which has room for all of them
+		f.Branches = all[:0] // has room for all of them
 	}
 	epoch := t.deps.Epoch.Now()
 	for _, b := range all {
@@ -121,15 +119,14 @@ func (t *Tickets) peek(ctx context.Context, a *Admitted, keys []convcache.Key, f
 	return outcome
 }
 
-// empty reports whether nothing of the conversation was found.
 func (f *Found) empty() bool { return len(f.Branches)+len(f.Notes) == 0 }
 
-// allHandedBack reports whether everything that the store has of the conversation was handed back to prefill.
+// allHandedBack reports whether all that the store has of the conversation was handed back to prefill.
 func (f *Found) allHandedBack() bool {
 	return len(f.Notes) > 0 && len(f.Branches) == 0 && !f.dropped
 }
 
-// home returns the key under which the turn's ticket is stored. An id whose tickets are of others counts as none.
+// home returns the key for the turn's ticket. An id whose tickets belong to other conversations does not count.
 func (f *Found) home(c *request.Conversation) convcache.Key {
 	if f.foreign {
 		return c.Content[0]
@@ -137,7 +134,6 @@ func (f *Found) home(c *request.Conversation) convcache.Key {
 	return c.Home()
 }
 
-// leadingTo lists the aliases that have led to a key.
 func (f *Found) leadingTo(key convcache.Key) []convcache.KeyedBranch {
 	return slices.DeleteFunc(slices.Clone(f.aliases), func(b convcache.KeyedBranch) bool {
 		home, _ := b.Home()
@@ -145,15 +141,15 @@ func (f *Found) leadingTo(key convcache.Key) []convcache.KeyedBranch {
 	})
 }
 
-// needsAlias reports whether the home of the turn's ticket needs an alias under the key by content. While the id finds tickets, one turn in so
-// many leaves one as a look-up by content has keys of turns before.
+// needsAlias reports whether the home of the turn's ticket needs an alias under the key by content. While the id finds tickets, only every
+// [body.MaxEarlier]th turn leaves one: a look-up by content has the keys of that many earlier turns.
 func (f *Found) needsAlias(c *request.Conversation) bool {
 	foundByID := f.taken != nil && !f.byContent
 	return len(c.Content) > 0 && !f.foreign && (!foundByID || c.Answers%body.MaxEarlier == 0)
 }
 
-// outdatedBy returns the branches under other keys that a ticket under this key makes superfluous. Those under its own key the put has
-// displaced. A branch of another conversation that began alike may be among them: prefill has just computed all that it covers.
+// outdatedBy returns the branches under other keys that a ticket under this key makes superfluous. The put has displaced those under its own key. A
+// branch may belong to another conversation that began alike: prefill has just computed all that it covers.
 func (f *Found) outdatedBy(ticket *convcache.Ticket, key convcache.Key) (outdated []convcache.KeyedBranch) {
 	for i := range f.Branches {
 		if b := &f.Branches[i]; b.Key != key && b != f.taken && ticket.Displaces(&b.Branch) {
@@ -163,8 +159,8 @@ func (f *Found) outdatedBy(ticket *convcache.Ticket, key convcache.Key) (outdate
 	return outdated
 }
 
-// Hint tells the routing policies how many tokens of the conversation each incarnation of decode holds, and to which prefix caches it was handed
-// back. owned are those of decode's that are certainly of this conversation, as far as outlines tell, and not of another that began alike.
+// Hint tells the routing policies what each incarnation of decode holds of the conversation, and which prefix caches have handed-back KV. owned are
+// decode's holdings that certainly belong to this conversation, as far as outlines tell, and not to another that began alike.
 func (f *Found) Hint(a *Admitted) (hint fleet.Hint, owned []fleet.Holding) {
 	hint.Key, hint.Model = a.Conversation.Affinity, a.Model
 	for i := range f.Branches {

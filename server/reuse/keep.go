@@ -16,9 +16,9 @@ import (
 	"carryover/upstream/body"
 )
 
-// Keep stores the ticket that an answer leaves, and returns "yes". If there is none, it returns the reason and has the answer's blocks
-// released. It is called before the client can see the end of the answer, so that a turn that follows at once, on any replica, finds the
-// ticket; or on the exit of an answer that did not get that far.
+// Keep stores the ticket that an answer leaves, and returns "yes". If there is none, it returns the reason and releases the answer's blocks. It runs
+// before the client can see the end of the answer: a turn that follows at once finds the ticket, on any replica. If an answer does not get that far,
+// Keep runs on its exit.
 func (t *Tickets) Keep(ctx context.Context, o *Origin, f *Found, got answer.Result, turn *record.Builder) string {
 	complete, c, tickets := got.Completeness != answer.Incomplete, &o.Conversation, t.deps.Pins
 	if complete {
@@ -29,7 +29,7 @@ func (t *Tickets) Keep(ctx context.Context, o *Origin, f *Found, got answer.Resu
 		Explicit: !c.ByContent(),
 	}
 	var answered *continuation.Answer
-	if c.Known && !c.Final && complete { // the answer's continuation is to be known as one
+	if c.Known && !c.Final && complete { // the learner has to recognise the answer's continuation
 		answered = tickets.Continuations.Answered(o.Account, c.Tenant, kind, c.Home(), o.prompt, time.Now())
 	}
 	ticket, why := t.ticketOf(o, &got)
@@ -61,7 +61,7 @@ func (t *Tickets) Keep(ctx context.Context, o *Origin, f *Found, got answer.Resu
 		}
 		tickets.Continuations.Released(answered)
 	}
-	ticket.Params = bytes.Clone(ticket.Params) // they are a part of the answer, which would be kept with them
+	ticket.Params = bytes.Clone(ticket.Params) // they are a slice of the whole answer
 	switch {
 	case c.Known:
 		tickets.Unuse(ticket)
@@ -72,8 +72,8 @@ func (t *Tickets) Keep(ctx context.Context, o *Origin, f *Found, got answer.Resu
 	return record.ReasonNoConversation
 }
 
-// store puts a ticket, and gives up the tickets that it makes superfluous. Beside the put it forgets the aliases by which this turn has found a
-// ticket, and lets the next turn find the conversation by content if it has another id. It returns "yes", or why the ticket is not stored.
+// store puts a ticket, and gives up the tickets that it makes superfluous. Beside the put it removes the aliases by which this turn has found a
+// ticket. It adds one if the next turn has to find the conversation by content. It returns "yes", or why the ticket is not stored.
 func (t *Tickets) store(ctx context.Context, o *Origin, f *Found, ticket *convcache.Ticket, home convcache.Key, turn *record.Builder) string {
 	tickets := t.deps.Pins
 	bounded, cancel := t.bounded(ctx)
@@ -103,15 +103,14 @@ func (t *Tickets) store(ctx context.Context, o *Origin, f *Found, ticket *convca
 	return "yes"
 }
 
-// Limits of asking an engine for its version.
 const (
 	versionLimit   = 5 * time.Second
 	maxVersionBody = 512
 )
 
-// sentNothing records that a finished answer to a hand-over brought no params. Every stream of stock vLLM before 0.33 is such an answer
-// (vLLM #40186). Answers of other APIs say nothing about the incarnation: a stream of Messages has no params without the plug-in, of which
-// it warns once for each incarnation, and a response has none behind a stop string.
+// sentNothing records that a finished answer to a hand-over brought no params, and warns of that. Every stream of stock vLLM before 0.33 is such an
+// answer (vLLM #40186). Answers of other APIs say nothing about the incarnation. A stream of Messages has no params without the plug-in; the warning
+// comes once for each incarnation. A response has none behind a stop string.
 func (t *Tickets) sentNothing(o *Origin) {
 	engine := o.Decode.Engine()
 	switch {
@@ -124,10 +123,10 @@ func (t *Tickets) sentNothing(o *Origin) {
 		return
 	}
 	api, stream, turn := o.API, o.Stream, o.turn
-	t.deps.Background("version", turn, func() { // what helps depends on decode's version
+	t.deps.Background("version", turn, func() { // the advice depends on decode's version
 		ctx, cancel := context.WithTimeout(context.Background(), versionLimit)
 		defer cancel()
-		var told struct{ Version string } // empty if decode does not tell it in time
+		var told struct{ Version string } // empty if decode does not answer in time
 		_, answer, _ := t.deps.Legs.Fetch(ctx, engine.Instance(), "/version", "", maxVersionBody)
 		_ = json.Unmarshal(answer, &told)
 		why, fix := upstream.WhyNoParams(told.Version, api, stream, false)

@@ -14,13 +14,13 @@ import (
 	"carryover/upstream/fleet/pairs"
 )
 
-// Origin says where the KV of an answer comes from, and which leg has brought it.
+// Origin says where the KV of an answer comes from, and which leg brought the answer.
 type Origin struct {
 	*Proof                             // of the attempt
 	Prefill, Decode *fleet.Incarnation // Prefill gave the hand-over, nil if there was none
-	State           *pairs.State       // of the two, nil if one of them is not known
+	State           *pairs.State       // of the two, nil if one of them is unknown
 	Began           time.Time          // when the leg to decode was sent
-	BlockSize       int                // decode's block size by then
+	BlockSize       int                // decode's block size at that time
 	Epoch           int64              // of the legs
 	Caches
 }
@@ -34,7 +34,7 @@ func (t *Tickets) Listen(o *Origin) *proof.IDs {
 	return o.IDs
 }
 
-// refuses returns the reason why an answer leaves no ticket, "" if nothing but decode's params can rule it out.
+// refuses returns why an answer leaves no ticket, "" if only decode's params can still rule it out.
 func refuses(o *Origin, got *answer.Result) (why string) {
 	switch {
 	case !o.Conversation.Known && o.proof == nil:
@@ -45,7 +45,7 @@ func refuses(o *Origin, got *answer.Result) (why string) {
 		return "ineligible_" + o.Ineligible
 	case o.Prefill == nil:
 		return "no_handover"
-	case o.Quarantined: // the hand-over comes from such a prefill instance
+	case o.Quarantined: // the hand-over comes from a quarantined prefill instance
 		return record.ReasonQuarantined
 	case o.State == nil:
 		return proof.Unproven(proof.LacksIncarnation)
@@ -67,7 +67,7 @@ func refuses(o *Origin, got *answer.Result) (why string) {
 	return got.Completeness.Lacks()
 }
 
-// ticketOf makes the ticket of an answer from decode's params, or returns the reason why there is none. It notes what the params show of decode.
+// ticketOf makes the ticket of an answer from decode's params, or returns why there is none. It records what the params show of decode.
 func (t *Tickets) ticketOf(o *Origin, got *answer.Result) (ticket convcache.Ticket, why string) {
 	if why = refuses(o, got); why == record.ReasonNoParams {
 		t.sentNothing(o)
@@ -80,7 +80,7 @@ func (t *Tickets) ticketOf(o *Origin, got *answer.Result) (ticket convcache.Tick
 	if err != nil && !errors.Is(err, upstream.ErrMisplaced) {
 		t.cfg.Logger.Warn("decode's params can't be a ticket", "turn", o.turn, "decode", decode.Name, "error", err)
 	} else {
-		if !o.API.Rendered() { // of the others nothing is counted, see sentNothing
+		if !o.API.Rendered() { // answers of other APIs don't count, see sentNothing
 			o.Decode.Silence.SentParams()
 		}
 		t.deps.Pins.Registered(decode.Name, &parsed)

@@ -14,17 +14,17 @@ import (
 // Told is what prefill's answer shows of its caches.
 type Told struct {
 	By       convcache.Holder // the incarnation that has answered with a hand-over, zero before that
-	Cached   int              // prompt tokens that it took from caches, -1 if it does not tell
-	Prompt   int              // tokens of the prompt, 0 if that is not known
-	Compared bool             // the prompt's ids are known, and compared with those of branches
-	Same     bool             // it is the engine that has answered as this incarnation before; else it was restarted, and its cache is new
+	Cached   int              // prompt tokens that it took from caches, -1 if it does not report them
+	Prompt   int              // tokens of the prompt, 0 if unknown
+	Compared bool             // the prompt's ids are known, and were compared with the ids of branches
+	Same     bool             // the engine has answered as this incarnation before; else it was restarted, and its cache is new
 	Keeps    bool             // it keeps the prompt in its cache
 	Silent   bool             // decode's answers bring no params
-	Block    int              // its block size, 1 if that is not known
-	PerToken time.Duration    // how long it computes a token
+	Block    int              // its block size, 1 if unknown
+	PerToken time.Duration    // its time to compute a token
 }
 
-// Tell returns what an answer of an attempt's prefill shows, and tells the incarnation which engine has answered.
+// Tell returns what an answer of the attempt's prefill shows. It tells the incarnation which engine has answered.
 func Tell(p *Proof, handover *upstream.Handover, prompt int) Told {
 	prefill := p.Prefill
 	return Told{
@@ -39,23 +39,23 @@ func Tell(p *Proof, handover *upstream.Handover, prompt int) Told {
 type Outcome struct {
 	record.Reuse
 	Caches
-	Kept facts.Finding // whether prefill's prefix cache has kept what was handed back
+	Kept facts.Finding // whether prefill's prefix cache still had the KV that was handed back
 }
 
 // Caches is what prefix caches hold of a prompt without any ticket.
 type Caches struct {
-	Prefilled []convcache.Prefilled // those of prefill instances from now on
-	Shared    int                   // tokens that they had of the conversation's first turn: what conversations share, such as a system prompt
+	Prefilled []convcache.Prefilled // the caches of prefill instances from now on
+	Shared    int                   // tokens that were cached before the conversation's first turn: what conversations share, such as a system prompt
 }
 
-// Nothing is what a turn has reused that has made no attempt.
+// Nothing returns the reuse of a turn that has made no attempt.
 func (a *Admitted) Nothing(f *Found) record.Reuse {
 	return record.Reuse{
 		Off: a.Conversation.Off, Proof: "tokens", Continues: a.Length.Answered || f.continues, Released: f.released, Name: f.name, Cached: -1,
 	}
 }
 
-// OutcomeOf returns what an attempt has reused by its choice among what was found, and by what prefill has told.
+// OutcomeOf returns what an attempt has reused, by its choice and by what prefill has told.
 func OutcomeOf(p *Proof, f *Found, c *Choice, told Told) Outcome {
 	o := Outcome{Reuse: p.Nothing(f)}
 	o.Hit, o.Reason, o.Differs, o.Offered, o.Cached = c.Why == "", c.Why, c.Differs, c.Offer.Tokens, told.Cached
@@ -70,7 +70,7 @@ func OutcomeOf(p *Proof, f *Found, c *Choice, told Told) Outcome {
 	switch {
 	case o.Hit:
 		o.Read = read(o.Offered, o.Cached, own)
-		replayed := told.Prompt > 0 && o.Cached+told.Block >= told.Prompt // it ends within the ticket
+		replayed := told.Prompt > 0 && o.Cached+told.Block >= told.Prompt // the prompt ends within the ticket
 		o.Reason = empty(o.Read, o.Offered, o.Cached, c.Offer.Whole || replayed, record.ReasonFewTokens)
 	case len(f.Notes) > 0:
 		e.handedBack(&o, own)
@@ -85,14 +85,13 @@ func OutcomeOf(p *Proof, f *Found, c *Choice, told Told) Outcome {
 	return o
 }
 
-// evidence is what an outcome is concluded from.
 type evidence struct {
 	*Proof
 	Told
 	found *Found
 }
 
-// same returns how many of a branch's tokens the prompt begins with, once prefill has told the prompt's ids; all if it does not tell them.
+// same returns how many of a branch's tokens the prompt begins with; all of them if prefill has not told the prompt's ids.
 func (e *evidence) same(b *convcache.KeyedBranch) int {
 	if !e.Compared {
 		return b.Tokens
@@ -100,9 +99,8 @@ func (e *evidence) same(b *convcache.KeyedBranch) int {
 	return e.offers.Offer(b.Branch).Tokens
 }
 
-// own returns how many tokens of the prompt prefill's cache held apart from what was reused: tokens of the conversation's earlier prompts
-// that went to this instance, in whole blocks, or the tokens that all prompts share. It notes what caches of prefill instances hold of the
-// prompt without any ticket, because earlier prompts of its conversation were sent there.
+// own returns how many prompt tokens prefill's cache held apart from what was reused: the conversation's earlier prompts on this instance, in whole
+// blocks, or the tokens that all prompts share. It records in o what the caches of prefill instances hold of the prompt because of earlier prompts.
 func (e *evidence) own(o *Outcome) (own int) {
 	for _, known := range [...][]convcache.KeyedBranch{e.found.Branches, e.found.Notes} {
 		for i := range known {
@@ -127,12 +125,12 @@ func (e *evidence) own(o *Outcome) (own int) {
 	return max(own-own%e.Block, o.Shared)
 }
 
-// handedBack concludes what prefill's own caches were worth to a turn without a ticket whose conversation was handed back: what it found
-// beyond what it has of its own. The proof is the engine's then: its prefix cache compares the tokens.
+// handedBack sets what prefill's own caches were worth to a turn without a ticket whose conversation was handed back: what they had beyond the tokens
+// that prefill has by itself. The proof is the engine's: its prefix cache compares the tokens.
 func (e *evidence) handedBack(o *Outcome, own int) {
 	notes := e.found.Notes
-	var here, whole, ours, others bool // handed back to this engine; all of that; a note is not known to be of others; one is
-	var most, longest int              // that the prompt begins with, of what was handed back to this engine, and anywhere
+	var here, whole, ours, others bool // handed back to this engine; the prompt has all of that; some note may be this conversation's; some note is another's
+	var most, longest int              // tokens that the prompt begins with: handed back to this engine, and to any
 	for i := range notes {
 		n := &notes[i]
 		same, anothers := e.same(n), e.anothers(n)
@@ -141,14 +139,14 @@ func (e *evidence) handedBack(o *Outcome, own int) {
 			here, most, whole = true, max(most, same), whole || same == n.Tokens
 		}
 	}
-	// Something of what was handed back is found if prefill finds more than it has of prompts that conversations share. If all notes are those
-	// of others who began alike, it must be more than prefill had of their prompts, too.
+	// If prefill finds more than the tokens that conversations share, it has found something that was handed back. If all notes belong to others who
+	// began alike, it must also find more than it had of their prompts.
 	expected := o.Shared
 	if e.found.byContent && !ours {
 		expected = own
 	}
 	here = here && e.Same
-	// By the ids that prefill has computed, the prompt goes on with more of it than prefill would have had without it.
+	// By the ids that prefill has computed, the prompt goes on with more of the handed-back tokens than prefill would have had without it.
 	lost := e.Compared && longest > expected
 	switch beyond := e.Cached - expected; {
 	case beyond > 0:
@@ -166,8 +164,8 @@ func (e *evidence) handedBack(o *Outcome, own int) {
 		o.Reason, o.Differs = record.ReasonRewritten, e.differs(notes)
 	case !here:
 		o.Reason = record.ReasonHandedBackElsewhere
-	// By content it is certain of a chat with one note, which nothing but the answer can tell from this conversation's, that prefill lacks what
-	// was handed back for it: if prefill lacks even tokens that precede the answer.
+	// With notes found by content, the default holds only for a chat with a single note that agrees up to the answer. Prefill must lack even tokens
+	// before the answer: only then has it certainly lost the KV that was handed back for this conversation.
 	case e.found.byContent && (len(notes) > 1 || e.API == body.Text || e.Cached >= own || e.agrees(&notes[0]) < len(notes[0].Outline)):
 		o.Reason = e.unstored(e.Silent)
 	default:
@@ -177,10 +175,9 @@ func (e *evidence) handedBack(o *Outcome, own int) {
 	}
 }
 
-// read returns how many tokens prefill has read of an offer, if it has told that cached tokens of the prompt came from its cache or were read
-// (-1 if it did not tell), and own were certainly in its cache. vLLM reads all that its cache lacks of an offer; or nothing, if that is less
-// than kv_recompute_threshold or its cache holds more than the offer (get_num_new_matched_tokens in nixl/base_scheduler.py of 0.33). So it
-// then tells another number than that of the offer.
+// read returns how many tokens of an offer prefill has read. cached is what prefill reports as cached or read, -1 if nothing; own is what its cache
+// certainly had. vLLM reads all of an offer that its cache lacks. It reads nothing if that is less than kv_recompute_threshold, or if its cache holds
+// more than the offer (get_num_new_matched_tokens in nixl/base_scheduler.py of 0.33); then it reports another number than the offer.
 func read(offered, cached, own int) int {
 	if cached >= 0 && cached != offered {
 		return 0
@@ -188,8 +185,8 @@ func read(offered, cached, own int) int {
 	return max(0, offered-own)
 }
 
-// kept returns how many of the tokens that were handed back prefill had in its cache, beyond its own. If it had a block more, it has computed
-// this prompt before, and the hand-back gave it nothing.
+// kept returns how many handed-back tokens prefill had in its cache, beyond its own. If it had a block more, it has computed this prompt before, and
+// the hand-back gave it nothing.
 func kept(handedBack, cached, own, block int) int {
 	if cached >= handedBack+block {
 		return 0
@@ -197,8 +194,8 @@ func kept(handedBack, cached, own, block int) int {
 	return max(0, min(handedBack, cached)-own)
 }
 
-// empty returns why a hit saved nothing, "" if it saved something or prefill has not told. whole says that the request goes on with all that
-// the ticket covers; then fewer says why prefill has found less than that.
+// empty returns why a hit saved nothing, "" if it saved something or prefill does not report it. whole says that the request goes on with all that
+// the ticket covers; then fewer is the reason why prefill found less.
 func empty(read, offered, cached int, whole bool, fewer record.Reason) record.Reason {
 	switch {
 	case read > 0 || cached < 0:
