@@ -55,14 +55,14 @@ func TestFigures_EachCanFail(t *testing.T) {
 		"a workflow that lacks targets": {targets("run", "ci.yml"), map[string]string{"run": "make check\nmake soak\nmake pair VLLM=0.32.0\n", "ci.yml": workflow, "Makefile": makefile + "soak:\n"}, []string{"runs make soak, which", "runs make pair VLLM=0.32.0, which"}},
 		"targets that don't exist":      {targets("run", "ci.yml"), map[string]string{"run": "make check\n", "ci.yml": workflow, "Makefile": "page:\n"}, []string{"run: make check, which", "ci.yml: make check, which"}},
 
-		"plain English": {phrases("pages", 0, isPage), map[string]string{
+		"plain English": {phrases(isPage), map[string]string{
 			"A.md": "It has been released. How many? That often helps.\n", "scripts/a.md": "of which\n", "CHANGELOG.md": "of which\n", "docs/reference.md": "so many\n",
 		}, nil},
-		"pages that are hard to read": {phrases("pages", 0, isPage), map[string]string{
+		"pages that are hard to read": {phrases(isPage), map[string]string{
 			"A.md": "One, of\nwhich.\n", "docs/a.md": "Who takes it has its blocks released.\n",
 		}, []string{`A.md: "of\nwhich"`, `docs/a.md: "Who takes it"`, `docs/a.md: "has its blocks released"`}},
-		"comments at their limit":    {phrases("comments", 1, isProduct), map[string]string{"a.go": "package a\n\n// One of\n// whom.\nvar a = \"so many\"\n"}, nil},
-		"comments above their limit": {phrases("comments", 1, isProduct), map[string]string{"a.go": "package a\n\n// So many.\nvar a int // those of b\n"}, []string{"comments: 2 turns"}},
+		"a text that is no comment":      {phrases(isProduct), map[string]string{"a.go": "package a\n\nvar a = \"so many\"\n"}, nil},
+		"comments that are hard to read": {phrases(isProduct), map[string]string{"a.go": "package a\n\n// One of\n// whom.\nvar a int // those of b\n"}, []string{"a.go: \"of\\nwhom\"", "a.go: \"those of\""}},
 
 		"words that are free": {words(fleet), map[string]string{
 			// A name elsewhere, a name of another kind, a part of a word, comments, folders that are no code.
@@ -115,7 +115,7 @@ func TestFigures_EachCanFail(t *testing.T) {
 func TestFigures_WhatCannotBeReadIsAnError(t *testing.T) {
 	for name, f := range map[string]figure{
 		"size": size("P.md", 1), "rows": rows("P.md", "## Words", 1), "targets": targets("run", "ci.yml"),
-		"words": words(nil), "phrases": phrases("comments", 1, isProduct), "sizes": sizes(parts(), mostLines),
+		"words": words(nil), "phrases": phrases(isProduct), "sizes": sizes(parts(), mostLines),
 	} {
 		if faults, err := check(tree(t, map[string]string{"server/broken.go": "package \""}), []figure{f}); err == nil {
 			t.Errorf("%s: faults %q and no error", name, faults)
