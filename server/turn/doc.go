@@ -1,4 +1,4 @@
-// Package turn runs turns, each from its request to the ticket that it leaves. Read turn.go first; a turn is
+// Package turn runs turns, each from its request to the ticket that it leaves. Read turn.go first. A turn makes each of these values from the last:
 //
 //		Request → Found → Pair → Proof → Claim → Handover → Answer → Ticket
 //
@@ -8,20 +8,26 @@
 //	 4. run the prefill leg as the connector has planned it                  attempt.go, prefill.go
 //	 5. run the decode leg up to its headers                                 decode.go
 //	 6. commit: send status and headers to the client                        commitwriter.go
-//	 7. relay events and observe them                                       respond.go, package answer
+//	 7. relay events and observe them                                        respond.go, package answer
 //	 8. store the new ticket before the client sees the end of the stream    packages reuse and pins
 //	 9. account for the turn                                                 handler.go, package record
 //
-// A ticket is used at most once, and only by a request that provably continues the turn which left it. A truncated answer never looks
-// complete. A fault of the store costs a miss, and at most the store's time limit. Nothing that a client sends reaches an upstream path,
-// header or KV address, except a trace context that was parsed and written anew, and the name of a prefill instance that the operator has
-// listed.
+// These promises hold on every path:
 //
-// Three orderings hold on every path. The put is complete before the client can see the end of the stream (respond.go, package reuse).
-// After a take, every exit settles the ticket once the prefill leg is over: it was sent, it is put back because nothing was sent, or it is
-// given up (reuse.Tickets, Settle). Work that outlives the client runs on a detached context with its own time limit (package background;
-// rescue.go; package storetime).
+//   - A ticket is used at most once, and only by a request that provably continues the turn which left it.
+//   - A truncated answer never looks complete.
+//   - A fault of the store costs a miss, and at most the store's time limit.
+//   - Nothing that a client sends reaches an upstream path, header or KV address. The exceptions are a trace context, which is parsed and written
+//     anew, and the name of a prefill instance that the operator has listed.
+//   - A put is complete before the client can see the end of the stream (respond.go, package reuse).
+//   - Every exit settles a ticket that was taken, once the prefill leg is over: it was sent, it goes back because nothing was sent, or it is given up
+//     (reuse.Tickets, Settle).
+//   - Work that outlives the client has a context and a time limit of its own (package background; rescue.go; package storetime).
 //
-// Four places decide alone: retry.go decides what may be tried again; blame.go decides which engine or pair a failure counts against, and
-// everywhere.go which 500 are the request's fault and count against none; package apierror decides how an error looks to a client.
+// What decides alone:
+//
+//   - retry.go: what may be tried again
+//   - blame.go: against which engine or pair a failure counts
+//   - everywhere.go: which 500 are the request's fault, and count against no engine
+//   - package apierror: how an error looks to a client
 package turn

@@ -20,16 +20,15 @@ import (
 // failure is what a failed attempt leaves to the next one, besides its error.
 type failure struct {
 	added  bool               // the prefill leg carried a ticket or a piggybacked release
-	bound  bool               // the hand-over was bound to its decode engine, so that no other engine has been tried
-	tied   bool               // the path was chosen because of the KV that the decode engine held, so that it must be chosen anew
-	unread *fleet.Incarnation // of prefill, which has handed over KV that decode has failed to load, nil if it has not
-	reused record.Reuse       // what the attempt reused
+	bound  bool               // the hand-over was bound to its decode engine, so no other engine was tried
+	tied   bool               // the path was chosen because of the KV that the decode engine held, so it must be chosen anew
+	unread *fleet.Incarnation // the prefill whose KV decode failed to load, nil for none
+	reused record.Reuse
 }
 
-// caused reports whether a prefill leg failed because of what was added to the client's request: a ticket, a release, or ids that prefill
-// did not compute. The next leg then goes without, whatever the status was, and costs no retry budget. That can't double the load for
-// long: three such failures of a ticket stop reuse for the pair, one of a release pauses releases, and one of ids quarantines the
-// instance.
+// caused reports whether a prefill leg failed because of what was added to the client's request: a ticket, a release, or ids that prefill did not
+// compute. The next leg then goes without it, whatever the status was, and costs no retry budget. That can't double the load for long: three such
+// failures of a ticket stop reuse for the pair, one of a release pauses releases, and one of ids quarantines the instance.
 func (f *failure) caused(leg *upstream.LegError) bool {
 	if leg.Role != upstream.RolePrefill || errors.Is(leg.Err, upstream.ErrPrefillTimeout) { // the client's time is used up
 		return false
@@ -39,24 +38,31 @@ func (f *failure) caused(leg *upstream.LegError) bool {
 
 // mayTryAgain decides whether another attempt follows one that failed with err before bytes had reached the client, and prepares it:
 //
-//   - nothing of the leg was sent: another instance;
-//   - something may have been sent: once for each leg, with no previous KV, which may be spent, on another instance if there is one, within
-//     the retry budget;
-//   - prefill failed, but not because of a ticket, a release or ids that were added to its leg: as the operator has chosen. Another prefill
-//     instance, any number of times while connections are refused, and once, within the retry budget, if the leg was sent; the same one if
-//     there is no other, except after a 500 or its time limit, which another try would repeat, and while it is paused. Or decode alone, which
-//     costs no retry budget because it has a limit of its own (package pick), and may also answer a client that has waited for long because
-//     prefill has let its time limit pass. Or the error;
-//   - another engine has answered 500 in equal words to the same body, now or within the last minute: nothing (everywhere.go);
-//   - the client has gone: nothing.
+//   - The client has gone: none follows.
+//   - Another engine has answered 500 in equal words to the same body, now or within the last minute: none follows (everywhere.go).
+//   - Nothing of the leg was sent: another instance gets it.
+//   - Something may have been sent: another leg follows, once for each role and within the retry budget. It goes to another instance if there is
+//     one. It uses no previous KV, because that may be spent.
+//   - Prefill failed, but not because of a ticket, a release or ids that were added to its leg: the operator has chosen what follows
+//     ([PrefillFailure]).
 //
-// The legs that follow have a new request id. A fresh leg after a 5xx or silence to a ticket or a release, or after a failed id echo, costs
-// no retry budget, because the fault was ours; a third id echo that fails ends the turn. vLLM sends decode's first chunk (the role) even
-// when it failed to load the KV, and the error as the next event. So the first chunk waits for the second event, whatever becomes of that,
-// but for LegConfig.FirstEvent at most; until then such a turn is still retried, without the prefill instance whose KV could not be loaded,
-// as long as that has not been restarted, and on another decode instance if there is one. Comments and blank lines reach the client at once,
-// because they tell it, and the proxies before it, that the connection lives. So they commit the turn, even before decode's first event
-// (package sse). vLLM itself writes none.
+// The operator's choices:
+//
+//   - Another prefill instance. While connections are refused, any number of times; if the leg was sent, once and within the retry budget. If there
+//     is no other, the same one, except while it is paused, and after a 500 or its time limit, which another try would repeat.
+//   - Decode alone. This costs no retry budget, because it has a limit of its own (package pick). It may answer even a client that has waited for
+//     long because prefill has let its time limit pass.
+//   - The error.
+//
+// Each new leg has a new request id. A 5xx or silence to a ticket or a release is our own fault, and so is a failed id echo: the leg that follows
+// costs no retry budget. A third id echo that fails ends the turn.
+//
+// If decode fails to load the KV, vLLM still sends the first chunk (the role), and then the error as the next event. So the first chunk waits for
+// the second event, whether or not that is forwarded, for LegConfig.FirstEvent at most. Until then the turn can be tried again: without the prefill
+// instance whose KV could not be loaded, unless it has been restarted, and on another decode instance if there is one.
+//
+// Comments and blank lines reach the client at once. They tell it, and the proxies before it, that the connection lives. So they commit the turn,
+// even before decode's first event (package sse). vLLM itself writes none.
 func (h *Handler) mayTryAgain(ctx context.Context, t *turn, err error) bool {
 	leg, f, next := legOf(err), &t.failed, &t.asked
 	if ctx.Err() != nil || leg == nil {
@@ -77,8 +83,8 @@ func (h *Handler) mayTryAgain(ctx context.Context, t *turn, err error) bool {
 		return false
 	case leg.Retryable(), caused:
 	case own && (leg.Kind == upstream.Garbage || leg.Kind == upstream.Timeout):
-		// Prefill has answered, and decode can't go on: the answer of a leg that was sent together with decode's can't be read, or the KV
-		// has not arrived. Or prefill's time is over.
+		// Prefill's time is over. Or prefill has answered and decode can't go on: the KV has not arrived, or the answer to a leg that was sent
+		// together with decode's can't be read.
 	default:
 		return false
 	}
@@ -102,7 +108,7 @@ func (h *Handler) mayTryAgain(ctx context.Context, t *turn, err error) bool {
 		t.tried = append(t.tried, leg.Role)
 	case !prefills && leg.Paused() && !elsewhere: // prefill would compute the prompt again for the same refusal
 		return false
-	case echo && t.retried < pick.MaxDials: // each such failure quarantines an incarnation, so that they end
+	case echo && t.retried < pick.MaxDials: // each such failure quarantines an incarnation, so these failures end
 	case echo, !h.mayRestart(t, leg.Role), !caused && !h.Retries.take(t.Account):
 		return false
 	default:
@@ -120,16 +126,15 @@ func (h *Handler) mayTryAgain(ctx context.Context, t *turn, err error) bool {
 	return true
 }
 
-// late reports whether the client has waited for so long that no leg that was sent is followed by another.
+// late reports whether the client has waited for too long: no new leg may follow one that was sent.
 func (h *Handler) late(t *turn) bool { return time.Since(t.began) >= h.cfg.begins(t.Stream)/2 }
 
-// mayRestart reports whether a leg that was sent and failed may be followed by a new one: once for each role, and only if the client has
-// not waited for long.
+// mayRestart reports whether a new leg may follow one that was sent and failed: once for each role, and only if it is not late.
 func (h *Handler) mayRestart(t *turn, role upstream.Role) bool {
 	return !slices.Contains(t.tried, role) && !h.late(t)
 }
 
-// restart has another attempt follow, and forbids further attempts a ticket and a release.
+// restart makes another attempt follow. From now on, attempts use no ticket and carry no release.
 func (t *turn) restart() bool {
 	t.without = reuse.Choice{Why: record.ReasonRetried}
 	if last := &t.failed.reused; !last.Hit && last.Reason != "" { // the failed attempt had no ticket either, for this reason
@@ -138,8 +143,8 @@ func (t *turn) restart() bool {
 	return true
 }
 
-// tooLong reports whether prefill has refused a prompt that may be longer than it takes. Decode may take more; and if it refuses, too, its
-// words are about the answer that the client has asked for.
+// tooLong reports whether prefill refused a prompt that may be too long for it. Decode may take longer ones. If decode refuses the prompt too, its
+// words are about the answer that the client asked for.
 func (t *turn) tooLong(leg *upstream.LegError, prefill *fleet.Engine) bool {
 	if prefill == nil || leg.Status != http.StatusBadRequest && leg.Status != http.StatusRequestEntityTooLarge {
 		return false
@@ -148,8 +153,8 @@ func (t *turn) tooLong(leg *upstream.LegError, prefill *fleet.Engine) bool {
 	return length > 0 && 2*t.Length.Whole.Tokens(1) >= length // a token has a byte, and templates add some
 }
 
-// withoutModel decides what follows a leg whose engine does not serve the model, and can't load it: decode alone, if prefill's list did not show
-// the model, and decode's does.
+// withoutModel decides what follows if an engine does not serve the model, and can't load it: decode alone, if prefill's list did not show the
+// model and decode's does.
 func (h *Handler) withoutModel(t *turn, role upstream.Role, asked *fleet.Engine) bool {
 	models := h.deps.Fleet.Catalogue
 	models.Refused(t.Account, role, t.Model)
@@ -165,7 +170,6 @@ func (h *Handler) withoutModel(t *turn, role upstream.Role, asked *fleet.Engine)
 	return t.restart()
 }
 
-// exclude keeps further attempts from picking an engine.
 func (t *turn) exclude(engine *fleet.Engine) {
 	if engine != nil {
 		t.asked.Excluded = append(t.asked.Excluded, engine)
@@ -180,8 +184,8 @@ func (h *Handler) elsewhere(t *turn, role upstream.Role, but *fleet.Engine) bool
 	})
 }
 
-// leavePair has the next attempt leave out the prefill engine of a pair whose hand-over decode has failed to load: without another one
-// decode serves alone, unless the operator wants errors. A prefill that has been restarted meanwhile is another pair.
+// leavePair excludes the prefill engine whose hand-over decode failed to load. If there is no other, decode serves alone, unless the operator wants
+// errors. A prefill that has been restarted meanwhile makes another pair, and is not excluded.
 func (h *Handler) leavePair(ctx context.Context, t *turn, unread *fleet.Incarnation) {
 	prefill := unread.Engine()
 	prefill.Refresh(ctx)

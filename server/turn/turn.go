@@ -36,27 +36,31 @@ type turn struct {
 
 	share  request.Reservation // the turn's part of the bytes in flight
 	lease  admission.Lease     // the turn's slot of the server
-	out    commitWriter        // writes the answer
+	out    commitWriter
 	record record.Builder
 }
 
-// dropBody frees the request's body and its ids, and gives back the turn's reserved bytes except those that the end of the stream needs. It
-// is called when decode answers and no attempt can follow, so that a stream of minutes does not hold its prompt.
+// dropBody frees the request's body and its ids, and gives back the turn's reserved bytes except those that the end of the stream needs: hashes and
+// numbers. It is called when decode answers and no attempt can follow, so that a stream of minutes does not hold its prompt.
 //
-// A turn holds its body, its ids and their share of the bytes in flight until the client sees the first byte; the end of a stream needs
-// hashes and numbers only. Its answer counts among these bytes while it is held: one that comes whole, or a long event. What is too long, or
-// finds no room, passes as it comes: nobody reads it, so that it leaves no ticket, and what clients must not see of it is null
-// (rawjson.Blanks). Legs are made of pieces of the body, so the body stays unchanged until then. The answer to the question for a
-// prompt's ids goes into memory that the fleet lends; it serves the next prompt once both legs are written, and is left to the garbage
-// collector where a leg may still be on its way. A relay's buffer goes to the next stream when its own has ended. All that is kept for
-// others is bounded.
+// What a turn holds in memory:
+//
+//   - The body, its ids and their share of the bytes in flight, until the client sees the first byte. Legs are made of pieces of the body, so the
+//     body stays unchanged until then.
+//   - Parts of the answer: a whole one, or a long event. They count among the bytes in flight while they are held. What is too long, or finds no
+//     room, passes as it comes. Nobody reads it, so it leaves no ticket, and null replaces what clients must not see of it (rawjson.Blanks).
+//   - The answer to the question for a prompt's ids, in memory that the fleet lends. This memory serves the next prompt once both legs are written.
+//     If a leg may still be on its way, it is left to the garbage collector.
+//   - A relay's buffer. The next stream gets it when the relay's own stream has ended.
+//
+// All that is kept for others is bounded.
 func (t *turn) dropBody() {
 	t.body, t.asked = nil, pick.Attempt{}
 	t.share.ShrinkTo(t.admitted.Drop(&t.found))
 }
 
-// run runs a turn to its end, with as many attempts as it takes. It returns nil when the client has its answer, and else why it has none, or
-// why the answer broke off if it has begun.
+// run makes attempts until the turn has ended. It returns nil if the client has its answer. Otherwise it returns why there is none, or why the
+// answer broke off.
 func (h *Handler) run(ctx context.Context, t *turn) error {
 	h.Retries.Earn(t.Account, budgetPerTurn)
 	defer t.doubts.settle()
@@ -76,11 +80,11 @@ func (h *Handler) run(ctx context.Context, t *turn) error {
 	}
 }
 
-// log names a turn in each line.
+// log returns a logger that names the turn in each line.
 func (h *Handler) log(of *record.Builder) *slog.Logger { return h.cfg.Logger.With("turn", of.ID()) }
 
-// try is one attempt: look the conversation up, pick engines, claim a ticket, run the legs until decode's headers have arrived, and relay the
-// answer. The functions that it calls have ended, but for the last, when a stream is open, so that their frames are not on its stack.
+// try makes one attempt: look the conversation up, pick engines, claim a ticket, run the legs until decode's headers have arrived, and relay the
+// answer. Only the last of these functions runs while a stream is open, so the frames of the others are not on its stack.
 func (h *Handler) try(ctx context.Context, t *turn) error {
 	lookup := t.record.Step(record.StepLookup)
 	pair, err := h.pick(ctx, t)
@@ -96,7 +100,7 @@ func (h *Handler) try(ctx context.Context, t *turn) error {
 		return err
 	}
 	t.doubts.without(upstream.RoleDecode)
-	t.doubts.settle() // an engine has served what others have failed
+	t.doubts.settle() // an engine has served what others failed
 	h.accepted(t, pair.Decode)
 	return h.respond(ctx, t, answer)
 }
@@ -116,7 +120,7 @@ func (h *Handler) pick(ctx context.Context, t *turn) (pair *pick.Pair, err error
 	return pair, err
 }
 
-// find makes the attempt of a pair. It proves how much of a ticket may be used, and claims it; a miss is a claim without a ticket.
+// find makes the pair's attempt. It proves how much of a ticket may be used, and claims it; a miss is a claim without a ticket.
 func (h *Handler) find(ctx context.Context, t *turn, pair *pick.Pair) *attempt {
 	t.proof = t.admitted.Prove(ctx, pair.Prefill, pair.Decode, pair.Quarantined, t.record.ID())
 	a := &attempt{
@@ -128,7 +132,7 @@ func (h *Handler) find(ctx context.Context, t *turn, pair *pick.Pair) *attempt {
 	return a
 }
 
-// accepted has the tenant of a turn, whose credential decode has accepted, count for itself from its next turn on.
+// accepted makes the turn's tenant an account of its own from the next turn on: decode has accepted its credential.
 func (h *Handler) accepted(t *turn, decode *fleet.Incarnation) {
 	account, tenant, deps := t.Account, t.Conversation.Tenant, &h.deps
 	if t.Authorization == "" || deps.Accepted.Has(tenant) {
