@@ -18,7 +18,7 @@ import (
 	"carryover/upstream/fleet/facts"
 )
 
-// attempt is one try of a turn: what its legs need, and what they have come to.
+// attempt is one try of a turn: what its legs need, and what came of them.
 type attempt struct {
 	h            *Handler
 	pick.Attempt        // what its engines were picked for
@@ -28,12 +28,12 @@ type attempt struct {
 	proof        reuse.Proof
 	found        reuse.Found
 	claim        reuse.Claim
-	epoch        int64   // of the fleet when the first leg was about to be sent
-	doubts       *doubts // of the request
-	failed       failure // what the attempt leaves if it fails
+	epoch        int64 // the fleet's, just before the first leg was sent
+	doubts       *doubts
+	failed       failure
 }
 
-// reuses records what the attempt reuses, by what prefill has told.
+// reuses records what the attempt reuses, as far as prefill has told.
 func (a *attempt) reuses(told reuse.Told) reuse.Outcome {
 	o := reuse.OutcomeOf(&a.proof, &a.found, &a.claim.Choice, told)
 	a.failed.reused = o.Reuse
@@ -41,15 +41,15 @@ func (a *attempt) reuses(told reuse.Told) reuse.Outcome {
 	return o
 }
 
-// settle ends the claim.
+// settle ends the claim. If the ticket goes back into the store, the attempt has reused nothing.
 func (a *attempt) settle(ctx context.Context) {
 	if a.h.deps.Tickets.Settle(ctx, &a.proof, &a.claim, a.Record) {
 		a.reuses(reuse.Told{Cached: -1})
 	}
 }
 
-// run runs the legs of an attempt as the connector has planned them, until decode's headers have arrived. Every exit settles the claimed
-// ticket, and has a hand-over rescued that decode has not taken.
+// run runs the legs as the connector has planned them, until decode's headers have arrived. Every exit settles the claim, and rescues a hand-over
+// that decode has not taken.
 func (a *attempt) run(ctx context.Context) (r *reading, err error) {
 	defer a.settle(ctx)
 	plan, err := a.plan(ctx)
@@ -78,10 +78,10 @@ func (a *attempt) run(ctx context.Context) (r *reading, err error) {
 	return a.decode(ctx, h)
 }
 
-// together sends both legs at once, and waits for prefill's answer and decode's headers. The failure of one leg ends the other: without
-// prefill's KV decode would wait for minutes. A client that leaves ends decode's leg at once, and prefill's after ten seconds, because decode
-// keeps the blocks until prefill has written them (Mooncake: both are free within 2 s of prefill's answer, measured, and without an answer
-// after 480 s).
+// together sends both legs at once, and waits for prefill's answer and decode's headers. If one leg fails, the other ends: without prefill's KV
+// decode would wait for minutes. If the client leaves, decode's leg ends at once, but prefill's ends ten seconds later, because decode keeps the
+// blocks until prefill has written them. With Mooncake both engines' blocks are free within 2 s of prefill's answer (measured), and after 480 s
+// without an answer.
 func (a *attempt) together(ctx context.Context, plan upstream.Plan) (r *reading, h handed, err error) {
 	leg := a.prefillLeg(plan)
 	h = a.handed(plan.Together)
@@ -100,7 +100,7 @@ func (a *attempt) together(ctx context.Context, plan upstream.Plan) (r *reading,
 	if r, err = a.decode(both, h); err != nil && (ctx.Err() == nil || !legOf(err).Sent) {
 		end(err)
 	}
-	prefills.Wait() // both errors are known
+	prefills.Wait() // from here on, both errors are known
 	h, failed := a.conclude(plan, leg)
 	if leg.err == nil {
 		a.Record.Cached(leg.answer.Cached)
@@ -117,8 +117,8 @@ func (a *attempt) together(ctx context.Context, plan upstream.Plan) (r *reading,
 	return r, h, err
 }
 
-// plan asks the connector how this attempt's legs run, with the prompt's ids if the connector wants them. It offers the claimed ticket as far
-// as it was proven. Without a claimed ticket it may add an unused ticket, whose blocks the leg then releases.
+// plan asks the connector how the legs run. It passes the prompt's ids if the connector wants them, and offers the proven part of the claimed
+// ticket. Without a claimed ticket it may add an unused one: the leg then releases that ticket's blocks.
 func (a *attempt) plan(ctx context.Context) (upstream.Plan, error) {
 	a.epoch = a.h.deps.Epoch.Now()
 	if a.pair.Prefill == nil {
@@ -144,7 +144,7 @@ func (a *attempt) plan(ctx context.Context) (upstream.Plan, error) {
 	if prompt := len(a.proof.IDs.Prompt()); !pick.Fits(a.Body, prompt, prefill) || !pick.Fits(a.Body, prompt, decode) {
 		return upstream.Plan{Alone: record.WhyLimits}, nil
 	}
-	if !a.pair.Quarantined && prefill.Quarantined() { // after it had been picked
+	if !a.pair.Quarantined && prefill.Quarantined() { // since it was picked
 		failed := legError(a.pair.Prefill, upstream.IDEcho, proof.ErrIDs)
 		failed.Sent = false
 		return upstream.Plan{}, failed
@@ -159,11 +159,11 @@ func (a *attempt) plan(ctx context.Context) (upstream.Plan, error) {
 		if err == nil {
 			return plan, nil
 		}
-		// An older or a foreign version has made the ticket, which is given up.
+		// An older or a foreign version has made the ticket.
 		a.h.log(a.Record).Error("ticket can't be used", "error", err)
 		a.abandon(record.ReasonRewritten)
 	} else if ticket != nil {
-		a.abandon(record.ReasonQuarantined) // the epoch has ended since it was taken
+		a.abandon(record.ReasonQuarantined) // the epoch has ended since the ticket was taken
 	}
 	if a.releases {
 		a.claim.Piggyback = a.h.deps.Pins.Piggyback(a.pair.Prefill)
@@ -178,13 +178,13 @@ func (a *attempt) plan(ctx context.Context) (upstream.Plan, error) {
 	return offering(upstream.TicketOffer{})
 }
 
-// abandon goes on without a claimed ticket that can't be used.
+// abandon gives up a claimed ticket that can't be used. The attempt goes on without it.
 func (a *attempt) abandon(why record.Reason) {
 	a.claim.Abandon(&a.proof, why)
 	a.reuses(reuse.Told{Cached: -1})
 }
 
-// ready waits until the KV has arrived at decode, where decode can't wait by itself, at most until the hand-over budget ends. KV that does
+// ready waits until the KV has arrived at decode, if decode can't wait by itself. It waits until the hand-over budget ends at most. KV that does
 // not arrive is a failure of prefill's leg.
 func (a *attempt) ready(ctx context.Context, plan upstream.Plan, h *handed) error {
 	if cause := context.Cause(ctx); cause != nil || h.Leg == nil {
@@ -214,7 +214,6 @@ func (a *attempt) ready(ctx context.Context, plan upstream.Plan, h *handed) erro
 	return failed
 }
 
-// leg makes a leg that sends a body to an engine.
 func (a *attempt) leg(to *fleet.Incarnation, plan upstream.LegPlan, body rawjson.Pieces) upstream.Leg {
 	return upstream.Leg{
 		Instance: to.Engine().Instance(), API: plan.API, Body: body, RequestID: a.legID, Rank: plan.Rank,
@@ -222,7 +221,7 @@ func (a *attempt) leg(to *fleet.Incarnation, plan upstream.LegPlan, body rawjson
 	}
 }
 
-// answerID returns the id that the answers to the attempt's legs must have, "" for APIs whose engines take it from X-Request-Id.
+// answerID returns the id that answers to the legs must have; "" if engines take it from X-Request-Id.
 func (a *attempt) answerID() string {
 	if a.Request.API != body.Responses {
 		return ""
@@ -230,8 +229,8 @@ func (a *attempt) answerID() string {
 	return answer.ResponseID(a.legID)
 }
 
-// cacheSalt is the cache_salt of the legs of an attempt whose answer decode makes, "" where the request's is to stay. One that engines would
-// refuse stays.
+// cacheSalt returns the cache_salt of the legs if decode makes the answer; "" leaves the request's in place. A cache_salt that engines would refuse
+// stays.
 func (a *attempt) cacheSalt(decode *fleet.Incarnation) string {
 	if a.pair.Salt != "" {
 		return a.pair.Salt

@@ -13,14 +13,14 @@ import (
 	"carryover/upstream/fleet/pairs"
 )
 
-// legOf returns the failure of a leg in an error, nil if there is none.
+// legOf returns the leg's failure that is in an error, nil if there is none.
 func legOf(err error) *upstream.LegError {
 	leg, _ := errors.AsType[*upstream.LegError](err)
 	return leg
 }
 
-// Blame tells the fleet how a leg to an engine has ended, once per leg. err is nil for a good end. own says that a failure is our own fault,
-// if it is one of the engine's answers: of what the leg carried besides the client's request.
+// Blame tells the fleet how a leg to an engine has ended. It is called once per leg; err is nil for a good end. own says that we are at fault for
+// what the engine answers, because the leg carried more than the client's request. A connection that was refused or broke counts all the same.
 func Blame(engine *fleet.Engine, err error, own bool) {
 	leg := legOf(err)
 	switch {
@@ -46,16 +46,19 @@ func Blame(engine *fleet.Engine, err error, own bool) {
 	}
 }
 
-// isInternal reports whether an engine has answered a leg with 500, as vLLM does to whatever its handlers did not expect.
+// isInternal reports whether an engine answered 500, as vLLM does to whatever its handlers did not expect.
 func isInternal(leg *upstream.LegError) bool {
 	return leg.Status == http.StatusInternalServerError
 }
 
-// atFault reports whether an engine is to blame for a failure. It is not for what it refuses, 429 among it, nor for what it does
-// not offer (501), nor where the client, a quarantine or the other leg has ended the leg; and how long an answer is, the client says.
+// atFault reports whether an engine is to blame for a failure. It is not to blame for
+//
+//   - what it refuses, 429 too, or does not offer (501);
+//   - the end of a leg that the client, a quarantine or the other leg has ended;
+//   - the length of an answer, which the client decides.
 func atFault(leg *upstream.LegError) bool {
 	switch {
-	case leg.Paused(), errors.Is(leg.Err, upstream.ErrStreamTooLong): // by an operator
+	case leg.Paused(), errors.Is(leg.Err, upstream.ErrStreamTooLong): // an operator has paused it
 		return false
 	case leg.Role == upstream.RoleDecode && (errors.Is(leg.Err, upstream.ErrAnswerTooLarge) || errors.Is(leg.Err, sse.ErrOversize)):
 		return false
@@ -67,33 +70,33 @@ func atFault(leg *upstream.LegError) bool {
 	return leg.Kind == upstream.Broken || leg.Kind == upstream.Garbage || leg.Kind == upstream.KVLoad
 }
 
-// legError is the failure of a leg that was sent.
+// legError makes the failure of a leg that was sent.
 func legError(to *fleet.Incarnation, kind upstream.Kind, err error) *upstream.LegError {
 	engine := to.Engine()
 	return &upstream.LegError{Role: engine.Role, Instance: engine.Name, Kind: kind, Sent: true, Err: err}
 }
 
-// foreign is the failure of a leg whose answer belongs to another request. A connection is out of step then, and all are closed.
+// foreign makes the failure of a leg whose answer belongs to another request. Some connection is out of step then, so all idle ones are closed.
 func (h *Handler) foreign(to *fleet.Incarnation) *upstream.LegError {
 	h.deps.Legs.Close()
 	return legError(to, upstream.Broken, upstream.ErrForeign)
 }
 
-// doubts are the door through which passes what one turn shows of tickets, releases and hand-overs. The turn's client chooses the
-// request, so that a failure alone shows nothing. What turns show of engines passes [Blame], and a request of our own decides. nil doubts
-// nothing.
+// doubts is the only way in which one turn's failures count against tickets, releases and hand-overs. A failure alone shows nothing, because the
+// client chooses the request. What failures show about engines goes through [Blame], and there a request of our own decides. With nil doubts a
+// failure counts at once.
 type doubts struct {
-	legs  []*upstream.LegError // those that were answered with 500, the oldest first: the engine or the request is at fault
+	legs  []*upstream.LegError // answered with 500, the oldest first: the engine or the request is at fault
 	added []doubt              // of legs that were answered with 5xx and carried more than the request
 }
 
-// doubt is what a failed leg may show of what it carried, while that is open.
+// doubt is open until it is known whether what a failed leg carried was at fault. spared means that nobody will know.
 type doubt struct {
 	role upstream.Role
 	tell func(spared bool)
 }
 
-// failed notes how a leg to an engine has failed. Picks prefer others for a while, once the same request went well.
+// failed notes a leg that failed. Once the same request has gone well, picks prefer other engines for a while.
 func (d *doubts) failed(engine *fleet.Engine, leg *upstream.LegError) {
 	if atFault(leg) {
 		d.carried(leg, func(spared bool) {
@@ -107,8 +110,8 @@ func (d *doubts) failed(engine *fleet.Engine, leg *upstream.LegError) {
 	}
 }
 
-// carried has told what a failed leg shows of the ticket, release or hand-over that it carried. That an engine has answered 5xx shows nothing
-// before the same request went well without it.
+// carried calls tell with what a failed leg shows about the ticket, release or hand-over that it carried. A 5xx shows nothing before the same
+// request has gone well without it, so tell then waits.
 func (d *doubts) carried(leg *upstream.LegError, tell func(spared bool)) {
 	if d == nil || leg.Kind != upstream.Status {
 		tell(false)
@@ -117,7 +120,7 @@ func (d *doubts) carried(leg *upstream.LegError, tell func(spared bool)) {
 	}
 }
 
-// without notes that a leg of the request went well that carried none of what earlier legs to the role did.
+// without notes that a leg to the role went well without what earlier legs to it carried. So that was at fault.
 func (d *doubts) without(role upstream.Role) {
 	d.added = slices.DeleteFunc(d.added, func(of doubt) bool {
 		if of.role == role {
@@ -127,28 +130,31 @@ func (d *doubts) without(role upstream.Role) {
 	})
 }
 
-// settle spares what is still open.
+// settle ends the open doubts: nothing has shown what was at fault.
 func (d *doubts) settle() {
 	all := d.added
-	*d = doubts{} // before a panic of one could have it told again
+	*d = doubts{} // before the calls: if one panics, the deferred settle must not repeat it
 	for _, doubt := range all {
 		doubt.tell(true)
 	}
 }
 
-// loadFailed reports whether a decode leg that got a hand-over, and has shown nothing of an answer, may have failed because decode could not
-// load the KV, and whether it may only have failed so. Engines do not tell: under kv_load_failure_policy "fail" the leg is a 500, an error
-// behind the first chunk, or on vLLM 0.32's Responses the end of the connection behind the first events; under "recompute" it is never
-// answered.
+// loadFailed reports whether a decode leg may have failed because decode could not load the KV; only says that it can have failed in no other way.
+// The leg got a hand-over, and has shown nothing of an answer. Engines do not tell what happened:
+//
+//   - With kv_load_failure_policy "fail" the leg gets a 500, or an error behind the first chunk. On vLLM 0.32's Responses the connection ends
+//     behind the first events.
+//   - With "recompute" it never gets an answer.
 func loadFailed(leg *upstream.LegError, api body.API, begun bool) (failed, only bool) {
 	only = leg.Kind == upstream.KVLoad || isInternal(leg) || leg.Kind == upstream.Broken && begun && api == body.Responses
 	return only || leg.Kind == upstream.Timeout && atFault(leg), only
 }
 
-// blame tells the fleet how the decode leg has ended, once per leg, and returns whose KV decode may have failed to load, nil for none. A failed
-// load is a fact about the pair: neither engine can be told to be at fault, and decode may serve alone well. A leg is spared that only took
-// long: how long an answer takes that is no stream, the client says, and a well engine sends nothing of it before its end. doubts are nil if no
-// leg follows that could show more.
+// blame tells the fleet how the decode leg has ended. It is called once per leg. It returns the prefill whose KV decode may have failed to load,
+// nil for none. doubts is nil if no leg follows that could show more.
+//
+// A failed load counts against the pair: nobody can tell which engine is at fault, and decode may serve well alone. A whole answer that took too
+// long counts against nobody: its length is the client's choice, and a healthy engine sends nothing before the end.
 func (r *reading) blame(err error, doubts *doubts, prefillError bool) (unread *fleet.Incarnation) {
 	decode, from, leg := r.origin.Decode.Engine(), r.origin.Prefill, legOf(err)
 	spared := r.whole && errors.Is(err, upstream.ErrFirstByteTimeout)
@@ -158,7 +164,7 @@ func (r *reading) blame(err error, doubts *doubts, prefillError bool) (unread *f
 		if failed && r.unread {
 			spared, unread = only, from
 			if prefillError || from.ApartFrom(r.origin.Decode) {
-				doubts = nil // no leg goes without a hand-over; or the attempt is the trial of the pair, which ends with it
+				doubts = nil // no leg without a hand-over follows; or this attempt is the pair's trial, which ends with it
 			}
 			doubts.carried(leg, func(spared bool) {
 				outcome := pairs.Failed
@@ -173,7 +179,7 @@ func (r *reading) blame(err error, doubts *doubts, prefillError bool) (unread *f
 	return unread
 }
 
-// loads tells the state of the pair how a hand-over has ended, and logs what follows from it.
+// loads tells the pair's state how a hand-over has ended, and reports a pair that is left alone or used again.
 func (r *reading) loads(outcome pairs.Outcome, err error) {
 	prefill, decode := r.origin.Prefill, r.origin.Decode
 	pause, all, resumed := prefill.EndLoad(decode, outcome)

@@ -12,8 +12,8 @@ import (
 
 // commitWriter writes an answer to the client. The first write commits the turn: status and headers are sent.
 //
-// Until then it may send a client that waits for a stream a beat every so often, because balancers and clients end a connection on which
-// nothing comes. The beats take turns with the turn's own goroutine: what stops them waits for a beat that is being written.
+// Until then it can send beats at an interval to a client that waits for a stream, because balancers and clients end a silent connection. Beats and
+// the turn's goroutine take turns: stop waits for a beat that is being written.
 type commitWriter struct {
 	w       http.ResponseWriter
 	limit   time.Duration // of one write
@@ -24,19 +24,19 @@ type commitWriter struct {
 	committed bool // status and headers have reached the client, and so does the answer's beginning
 
 	mu     sync.Mutex  // guards what follows
-	timer  *time.Timer // of the next beat, nil once they have ended
+	timer  *time.Timer // of the next beat, nil if none follows
 	beaten bool        // a beat has sent status and headers
 }
 
-// beat begins the beats. The first one, after the interval, sends status 200 and the headers of a stream. From then on an error comes as an
-// event, and the turn can still be tried again. A beat is what stands for nothing in a stream of the API: a ping as Anthropic's own streams
-// have it, or a comment (WHATWG HTML 9.2.6).
+// beat begins the beats. The first one, after the interval, sends status 200 and the headers of a stream. From then on an error is sent as an
+// event, and the turn can still be tried again. A beat means nothing in a stream of the API: it is a ping as in Anthropic's own streams, or a
+// comment (WHATWG HTML 9.2.6).
 func (c *commitWriter) beat(api body.API, interval time.Duration) {
 	beat := ": heartbeat\n\n"
 	if api == body.Messages {
 		beat = "event: ping\ndata: {\"type\": \"ping\"}\n\n"
 	}
-	c.mu.Lock() // the timer's goroutine reads it
+	c.mu.Lock() // the timer's goroutine reads c.timer
 	defer c.mu.Unlock()
 	c.timer = time.AfterFunc(interval, func() {
 		c.mu.Lock()
@@ -58,7 +58,7 @@ func (c *commitWriter) beat(api body.API, interval time.Duration) {
 	})
 }
 
-// stop ends the beats, and reports whether one has sent status and headers.
+// stop ends the beats. beaten says that one has sent status and headers.
 func (c *commitWriter) stop() (beaten bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -78,7 +78,7 @@ func (c *commitWriter) announce(length int) {
 	}
 }
 
-// announceStream sets the headers of an event stream, unless they are sent.
+// announceStream sets the headers of an event stream, unless a beat has sent them.
 func (c *commitWriter) announceStream(contentType string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -87,7 +87,6 @@ func (c *commitWriter) announceStream(contentType string) {
 	}
 }
 
-// streamHeaders sets the headers of an event stream.
 func (c *commitWriter) streamHeaders(contentType string) {
 	header := c.w.Header()
 	header.Set("Content-Type", contentType)
@@ -105,8 +104,8 @@ func (c *commitWriter) commit() {
 	}
 }
 
-// Write implements io.Writer. Each write has a time limit, because a client that does not read must not hold an engine. The stream as a whole
-// has none: it may last for hours.
+// Write implements io.Writer. Each write has a time limit, because a client that does not read must not hold an engine. The whole stream has no
+// limit: it may last for hours.
 func (c *commitWriter) Write(p []byte) (int, error) {
 	if !c.committed {
 		c.commit()
@@ -117,11 +116,11 @@ func (c *commitWriter) Write(p []byte) (int, error) {
 	return c.w.Write(p)
 }
 
-// slack is the divisor of the limit that gives the time by which a write may exceed it.
+// slack bounds how much longer than its limit a write may take: by limit/slack.
 const slack = 4
 
-// bound sets the deadline of the writes that follow. Each may last as long as the limit, and at most a quarter longer. All writes within
-// this quarter share a deadline, because changing the timer costs a twentieth of the work for a chunk.
+// bound sets the deadline of the next writes. Each may take as long as the limit, and a quarter longer at most. All writes within this quarter
+// share a deadline, because changing the timer costs a twentieth of the work for a chunk.
 func (c *commitWriter) bound() error {
 	now := time.Now()
 	if now.Sub(c.bounded) < c.limit/slack {

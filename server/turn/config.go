@@ -21,11 +21,10 @@ import (
 // PrefillFailure says how a turn goes on after its prefill leg has failed.
 type PrefillFailure string
 
-// What happens after a prefill leg has failed.
 const (
-	// PrefillRetryOther tries another prefill instance, then decode alone, for a bounded number of turns at once.
+	// PrefillRetryOther tries another prefill instance, then decode alone, which serves a bounded number of such turns at a time.
 	PrefillRetryOther PrefillFailure = "retry_other"
-	// PrefillDecodeOnly has decode prefill by itself at once, for a bounded number of turns.
+	// PrefillDecodeOnly tries decode alone immediately, which serves a bounded number of such turns at a time.
 	PrefillDecodeOnly PrefillFailure = "decode_only"
 	// PrefillError gives the client the error.
 	PrefillError PrefillFailure = "error"
@@ -50,7 +49,7 @@ type LegConfig struct {
 	ClientWriteTimeout time.Duration
 }
 
-// begins returns how long decode's answer may take to begin. One that is no stream begins when decode has finished it.
+// begins returns how long decode's answer may take to begin. A whole answer begins when decode has finished it.
 func (c *LegConfig) begins(stream bool) time.Duration {
 	if stream {
 		return c.FirstByteTimeout
@@ -61,7 +60,7 @@ func (c *LegConfig) begins(stream bool) time.Duration {
 // Config configures how turns run.
 type Config struct {
 	LegConfig
-	Release           bool          // have decode free the blocks that no turn will use
+	Release           bool          // decode frees the blocks that no turn will use
 	ReuseTrialTimeout time.Duration // how long a leg with a ticket may take beyond a usual prefill
 	Logger            *slog.Logger
 	Tell              func(sentence string) // is told of pairs that are left alone; nil for nobody
@@ -79,8 +78,8 @@ type Legs interface {
 // Planner knows how the legs of an attempt run.
 type Planner interface {
 	Traits() upstream.Traits
-	// Plan says which legs of an attempt run and what they carry. A *upstream.LegError says that a question to an engine failed; another
-	// error, that an object can't be used, and then nothing of it may be sent.
+	// Plan says which legs of an attempt run and what they carry. A *upstream.LegError says that a question to an engine failed. Another error
+	// says that an object can't be used; nothing of it may be sent.
 	Plan(ctx context.Context, transfer upstream.Transfer) (upstream.Plan, error)
 }
 

@@ -1,4 +1,4 @@
-// Package turn runs turns, each from its request to the ticket that it leaves. Read turn.go first. A turn makes each of these values from the last:
+// Package turn runs turns, each from its request to the ticket that it leaves. Read turn.go first. These are its values, in the order in which they are made:
 //
 //		Request → Found → Pair → Proof → Claim → Handover → Answer → Ticket
 //
@@ -12,13 +12,16 @@
 //	 8. store the new ticket before the client sees the end of the stream    packages reuse and pins
 //	 9. account for the turn                                                 handler.go, package record
 //
-// These promises hold on every path:
+// A turn keeps these promises:
 //
 //   - A ticket is used at most once, and only by a request that provably continues the turn which left it.
 //   - A truncated answer never looks complete.
 //   - A fault of the store costs a miss, and at most the store's time limit.
 //   - Nothing that a client sends reaches an upstream path, header or KV address. The exceptions are a trace context, which is parsed and written
 //     anew, and the name of a prefill instance that the operator has listed.
+//
+// Three orderings hold on every path:
+//
 //   - A put is complete before the client can see the end of the stream (respond.go, package reuse).
 //   - Every exit settles a ticket that was taken, once the prefill leg is over: it was sent, it goes back because nothing was sent, or it is given up
 //     (reuse.Tickets, Settle).
