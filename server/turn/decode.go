@@ -16,13 +16,13 @@ import (
 	"carryover/upstream/fleet/facts"
 )
 
-// oneStep is how many tokens of a prompt decode computes in one step, by vLLM's least max_num_batched_tokens, so that its answer begins as
+// oneStep is how many tokens of a prompt decode computes in one step: vLLM's least max_num_batched_tokens. The answer to such a prompt begins as
 // soon as behind a hand-over.
 const oneStep = 2048
 
-// decode sends the hand-over to exactly one decode instance, and returns when the headers of its answer have arrived. If an instance refuses
-// the connection, nothing was sent, and the same hand-over may go to another instance within the hand-over budget, unless it is bound to
-// the first: in pull mode any decode instance can read prefill's blocks.
+// decode sends the hand-over to exactly one decode instance, and returns when the headers of its answer have arrived. If an instance refuses the
+// connection, nothing was sent. Then another instance may get the same hand-over within the hand-over budget: in pull mode any decode instance can
+// read prefill's blocks. A hand-over that is bound goes to no other instance.
 func (a *attempt) decode(ctx context.Context, h handed) (*reading, error) {
 	f, incarnation := &a.failed, a.pair.Decode
 	var refused []*fleet.Engine
@@ -46,9 +46,9 @@ func (a *attempt) decode(ctx context.Context, h handed) (*reading, error) {
 	}
 }
 
-// decodeOn runs the decode leg on one engine. It adds to the client's request the hand-over, and the ids that prefill computed, so that decode
-// can't render another prompt and need not tokenise again. It is an error if the hand-over's epoch has ended. The leg does not end at once if
-// the client leaves: when decode has got the hand-over, the leg must reach its first event (upstream.Client.Decode).
+// decodeOn runs the decode leg on one engine. It adds the hand-over to the client's request, and the ids that prefill computed: decode then can't
+// render another prompt, and need not tokenise again. It fails if the hand-over's epoch has ended. If the client leaves, the leg does not end at
+// once: a leg that got the hand-over must reach its first event (upstream.Client.Decode).
 func (a *attempt) decodeOn(ctx context.Context, incarnation *fleet.Incarnation, h handed) (*reading, error) {
 	api, stream, ids, engine := a.Request.API, a.Request.Stream, a.proof.IDs, incarnation.Engine()
 	if h.Leg != nil && a.inDoubt() {
@@ -67,7 +67,7 @@ func (a *attempt) decodeOn(ctx context.Context, incarnation *fleet.Incarnation, 
 	}
 	if h.Leg != nil {
 		plan = h.Leg(prompt)
-		r.unread = h.Rescue != nil && !h.Left && !h.arrived // else decode finds the KV at home, or in a store
+		r.unread = h.Rescue != nil && !h.Left && !h.arrived // else decode has the KV already, or finds it in a store
 		r.origin.Prefill, r.origin.State, r.leg.Rewrite = a.pair.Prefill, a.pair.Prefill.PairWith(incarnation), h.Rewrite
 		r.head, r.leg.Cached = h.Head, answer.CachedTokens{Told: h.Cached >= 0, Tokens: h.Cached}
 	}
@@ -82,7 +82,7 @@ func (a *attempt) decodeOn(ctx context.Context, incarnation *fleet.Incarnation, 
 	r.sent = a.Record.Sent(&leg, incarnation.ID())
 	owed := limits.FirstByte
 	if !stream || h.together || h.Leg == nil && a.pair.Uncached > oneStep || r.unread && (r.origin.State == nil || !r.origin.State.Loaded()) {
-		owed = 0 // a pair that has never exchanged KV may not be able to, which says nothing of decode
+		owed = 0 // a pair that has never exchanged KV may not be able to, which says nothing about decode
 	}
 	r.origin.Began = time.Now()
 	r.wait = engine.Health.Wait(owed)
@@ -102,13 +102,13 @@ func (a *attempt) decodeOn(ctx context.Context, incarnation *fleet.Incarnation, 
 	return r, nil
 }
 
-// asksIDs reports whether decode is asked for the ids of its answer, which is so if no plug-in adds them. Of Messages the plug-in adds the
-// ids, and no request can ask for them; Responses the plug-in does not know.
+// asksIDs reports whether the leg asks decode for the ids of its answer. It asks if no plug-in adds them. In Messages no request can ask, and only
+// the plug-in adds ids. The plug-in does not know Responses.
 func asksIDs(api body.API, plugIn facts.Finding) bool {
 	return api == body.Responses || api != body.Messages && plugIn != facts.Yes
 }
 
-// gone returns how long decode may take to begin its answer after the turn has ended for this cause.
+// gone returns how long decode may take to begin its answer after the turn has ended with this cause.
 func gone(cause error) time.Duration {
 	if errors.Is(cause, background.ErrShuttingDown) {
 		return background.AbandonDelay / 2 // the client is still there, and must get its error event in time
@@ -116,5 +116,5 @@ func gone(cause error) time.Duration {
 	return detachedLimit
 }
 
-// inDoubt reports whether the KV that prefill hands over is in doubt: the fleet's epoch has ended.
+// inDoubt reports whether the KV of the hand-over is in doubt, because the fleet's epoch has ended.
 func (a *attempt) inDoubt() bool { return a.pair.Salt == "" && a.epoch != a.h.deps.Epoch.Now() }

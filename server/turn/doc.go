@@ -1,4 +1,4 @@
-// Package turn runs turns, each from its request to the ticket that it leaves. Read turn.go first. These are its values, in the order in which they are made:
+// Package turn runs turns, each from its request to the ticket that it leaves. Read turn.go first. A turn makes these values, one after another:
 //
 //		Request → Found → Pair → Proof → Claim → Handover → Answer → Ticket
 //

@@ -14,12 +14,10 @@ import (
 	"carryover/upstream/body"
 )
 
-// A request that fails everywhere is the request's fault: two engines that answer 500 in equal words to the same body say that no other
-// will do better. vLLM answers 500 to whatever its handlers did not expect. 502, 503 and 504 say that a server, room or time was missing, which
-// is so for any request.
+// If two engines answer 500 in equal words to the same body, the request is at fault, and no other engine will do better. vLLM answers 500 to
+// whatever its handlers did not expect. 502, 503 and 504 show nothing: a server, room or time was missing, as it would be for any request.
 
-// everywhere reports whether another engine has failed in the same way as the last: equally but for ids and times. There is at
-// least one.
+// everywhere reports whether another engine has failed as the last one has, in equal words but for ids and times. There is at least one leg.
 func everywhere(legs []*upstream.LegError) bool {
 	last := legs[len(legs)-1]
 	return slices.ContainsFunc(legs, func(leg *upstream.LegError) bool {
@@ -27,13 +25,13 @@ func everywhere(legs []*upstream.LegError) bool {
 	})
 }
 
-// plainWords returns what an engine has said with 500, without the words in which there is a digit.
+// plainWords returns what an engine said with its 500, without the words that have a digit.
 func plainWords(leg *upstream.LegError) string {
 	words := slices.DeleteFunc(strings.Fields(leg.Message), func(word string) bool { return strings.ContainsFunc(word, unicode.IsDigit) })
 	return fmt.Sprintf("%q", append(words, leg.Type, leg.Param))
 }
 
-// The bounds of what is known of bodies that fail everywhere.
+// For how long bodies that fail everywhere are known, and how many.
 const (
 	hopelessFor  = time.Minute
 	mostHopeless = 64
@@ -47,8 +45,8 @@ type hopeless struct {
 	known *account.Map[uint64, time.Time] // until when, by hashes of bodies
 }
 
-// fails reports whether an account's body has failed everywhere within the last minute; everywhere says that it does so now. Nobody who does not know the seed can
-// make another body that is taken for it.
+// fails reports whether an account's body has failed everywhere within the last minute; everywhere says that it does so now. Without the seed,
+// nobody can make another body that is taken for it.
 func (h *hopeless) fails(account string, req *body.Request, everywhere bool, now time.Time) bool {
 	var hash maphash.Hash
 	hash.SetSeed(h.seed)
@@ -65,9 +63,9 @@ func (h *hopeless) fails(account string, req *body.Request, everywhere bool, now
 	return now.Before(until)
 }
 
-// isHopeless reports whether the failure of an attempt is the answer, because its request is at fault: the body has failed everywhere a while
-// ago, or has done so now. last says that no attempt follows; a decode leg behind prefill's failure has nothing but the request to fail for,
-// so that none need follow.
+// isHopeless reports whether the request is at fault, so that the attempt's failure is the answer: the body failed everywhere a while ago, or does
+// so now. last says that no attempt follows. If prefill failed before, a decode leg needs no attempt after it: only the request can have made it
+// fail.
 func (h *Handler) isHopeless(t *turn, err error, last bool) bool {
 	leg, all := legOf(err), t.doubts.legs
 	if !slices.Contains(all, leg) {

@@ -19,8 +19,7 @@ import (
 	"carryover/upstream/body"
 )
 
-// Handler runs the turns of requests. It sends the errors of turns that fail before they are committed, and has observers told of every
-// turn.
+// Handler runs the turns of requests. It sends the error of a turn that fails before it is committed, and tells observers of every turn.
 type Handler struct {
 	cfg  Config
 	deps Deps
@@ -41,13 +40,13 @@ func New(cfg Config, deps Deps) *Handler {
 	}
 }
 
-// Serve runs the turn of a request to an API. It panics with http.ErrAbortHandler where the connection must be aborted.
+// Serve runs the turn of a request to an API. It panics with http.ErrAbortHandler if the connection must be aborted.
 func (h *Handler) Serve(w http.ResponseWriter, r *http.Request, api body.API) {
 	t := h.begin(w, r, api)
 	h.end(t, h.guarded(r, t))
 }
 
-// begin makes the turn of a request. It is a function of its own, as end is, so that its frame is not on the stack of open streams.
+// begin makes the turn of a request. Like end it is a function of its own, so that its frame is not on the stack of open streams.
 func (h *Handler) begin(w http.ResponseWriter, r *http.Request, api body.API) *turn {
 	t := &turn{
 		Request: request.Request{API: api}, began: time.Now(), routing: h.Routing.Load(), legID: upstream.NewID(),
@@ -58,8 +57,8 @@ func (h *Handler) begin(w http.ResponseWriter, r *http.Request, api body.API) *t
 	return t
 }
 
-// guarded runs a turn within the limits of the server. It turns a panic into an error, so that a defect costs one turn only, and the
-// turn's ticket is settled as after any other failure.
+// guarded runs a turn within the limits of the server. It turns a panic into an error: a defect then costs one turn only, and the turn's ticket is
+// settled as after any other failure.
 func (h *Handler) guarded(r *http.Request, t *turn) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -69,14 +68,14 @@ func (h *Handler) guarded(r *http.Request, t *turn) (err error) {
 	}()
 	defer t.lease.GiveBack()
 	defer t.share.GiveBack()
-	defer func() { t.proof.IDs.Discard() }() // which the last attempt has kept for a hand-back that will not happen
+	defer func() { t.proof.IDs.Discard() }() // the last attempt has kept them for a hand-back that will not happen
 	if err = h.take(r, t); err != nil {
 		return err
 	}
 	if every := h.cfg.Heartbeat; t.Stream && every > 0 {
 		t.out.beat(t.API, every)
 	}
-	return h.run(r.Context(), t) // which ends when the client leaves, and when the server abandons its turns (Run of package server)
+	return h.run(r.Context(), t) // the context ends when the client leaves, and when the server abandons its turns (Run of package server)
 }
 
 // take reads a request into its turn, and gets the turn a slot. It needs neither an engine nor the store.
@@ -148,8 +147,8 @@ func (h *Handler) end(t *turn, err error) {
 	}
 }
 
-// lastWords sends the client of a stream an error event that says what broke the stream, behind the given number of events. No [DONE] follows, and
-// the connection is aborted, so that no client takes the answer for a complete one.
+// lastWords sends the client of a stream an error event that says what broke the stream. events is the number of events before it. No [DONE]
+// follows, and the connection is aborted, so that no client takes the answer for a complete one.
 func (h *Handler) lastWords(t *turn, err error, events int64) {
 	if _, err := t.out.Write(h.deps.Errors.Map(err).Event(t.API, events)); err == nil {
 		_ = t.out.Flush()

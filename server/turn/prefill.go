@@ -24,16 +24,16 @@ type handed struct {
 	upstream.Handover           // its Leg is nil if decode gets nothing, and prefills by itself
 	until             time.Time // end of the hand-over budget
 	together          bool      // prefill's leg runs at the same time as decode's
-	arrived           bool      // the KV is at decode already, where no lease ends
+	arrived           bool      // the KV is at decode already, where it has no lease
 	caches            reuse.Caches
 }
 
-// handed returns a hand-over of prefill, whose budget begins.
+// handed makes a hand-over of prefill. Its budget begins now.
 func (a *attempt) handed(h *upstream.Handover) handed {
 	return handed{Handover: *h, until: time.Now().Add(a.h.cfg.HandoverBudget)}
 }
 
-// prefillLeg is a prefill leg, and what its engine has answered.
+// prefillLeg is a prefill leg with the engine's answer.
 type prefillLeg struct {
 	upstream.Leg
 	sent     record.SentLeg
@@ -45,7 +45,7 @@ type prefillLeg struct {
 	err      error
 }
 
-// prefillLeg makes the prefill leg of an attempt, which is about to be sent.
+// prefillLeg makes the attempt's prefill leg, just before it is sent.
 func (a *attempt) prefillLeg(plan upstream.Plan) *prefillLeg {
 	ids := a.proof.IDs
 	p := &prefillLeg{Leg: a.leg(a.pair.Prefill, plan.Prefill, a.Body.PrefillBody(body.PrefillEdit{
@@ -57,8 +57,8 @@ func (a *attempt) prefillLeg(plan upstream.Plan) *prefillLeg {
 	return p
 }
 
-// prefill runs the prefill leg. If prefill answers no usable hand-over, decode gets no kv_transfer_params at all and prefills by itself:
-// an incomplete object would make it act as a prefill instance (vLLM nixl/base_scheduler.py).
+// prefill runs the prefill leg. If prefill's answer has no usable hand-over, decode gets no kv_transfer_params at all and prefills by itself: an
+// incomplete object would make it act as a prefill instance (vLLM nixl/base_scheduler.py).
 func (a *attempt) prefill(ctx context.Context, plan upstream.Plan) (handed, error) {
 	defer a.pair.Prefilled()
 	leg := a.prefillLeg(plan)
@@ -67,7 +67,7 @@ func (a *attempt) prefill(ctx context.Context, plan upstream.Plan) (handed, erro
 	return a.conclude(plan, leg)
 }
 
-// send sends the leg and waits for its answer. It changes nothing of the attempt.
+// send sends the leg and waits for its answer. It changes nothing of the attempt, because it may run beside decode's leg.
 func (a *attempt) send(ctx context.Context, plan upstream.Plan, p *prefillLeg) {
 	limit, cause := a.prefillLimit()
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, cause)
@@ -82,13 +82,13 @@ func (a *attempt) send(ctx context.Context, plan upstream.Plan, p *prefillLeg) {
 		p.answer, p.err = upstream.PrefillAnswer{}, a.h.foreign(prefill) // its ids belong to another prompt
 	default:
 		if p.handover, p.unusable = plan.Handover(p.answer); p.unusable != nil && plan.Together != nil {
-			p.err, p.unusable = legError(prefill, upstream.KVLoad, p.unusable), nil // decode has got it already
+			p.err, p.unusable = legError(prefill, upstream.KVLoad, p.unusable), nil // decode has got its hand-over already
 		}
 	}
 }
 
-// conclude notes how a prefill leg has ended, and returns what it hands over. Where prefill has answered with a good status and the rest can't
-// be used, the turn goes on with decode alone, unless the operator wants errors.
+// conclude notes how the prefill leg has ended, and returns what it hands over. If the status is good but the answer can't be used, the turn goes
+// on with decode alone, unless the operator wants errors.
 func (a *attempt) conclude(plan upstream.Plan, p *prefillLeg) (handed, error) {
 	prefill, ids, answer := a.pair.Prefill, a.proof.IDs, p.answer
 	engine := prefill.Engine()
@@ -143,7 +143,8 @@ func (a *attempt) conclude(plan upstream.Plan, p *prefillLeg) (handed, error) {
 	return h, nil
 }
 
-// prefillFailed notes what a failure says about the ticket and the engine, and that an answer is unusable which can't be read.
+// prefillFailed notes what a failure says about the ticket and the engine. An answer that can't be read becomes unusable, unless the operator wants
+// errors.
 func (a *attempt) prefillFailed(engine *fleet.Engine, p *prefillLeg, leg *upstream.LegError) {
 	if leg.Kind == upstream.Garbage && !a.PrefillError {
 		p.unusable = leg
@@ -153,21 +154,22 @@ func (a *attempt) prefillFailed(engine *fleet.Engine, p *prefillLeg, leg *upstre
 	a.doubts.failed(engine, leg)
 	Blame(engine, leg, a.failed.caused(leg))
 	if errors.Is(leg, upstream.ErrPrefillTimeout) {
-		// An engine that has let a leg reach its time limit, and has answered no other leg since, leaves the rotation at once, whatever its
-		// health check says: an LMCache sender whose receiver does not listen answers no leg any more, and its /health stays 200 (measured, 0.5.6).
+		// If a leg reached its time limit, and the engine has answered no other leg since the leg began, it leaves the rotation at once. Its
+		// health check does not matter: an LMCache sender whose receiver does not listen answers no leg any more, and its /health stays 200
+		// (measured, 0.5.6).
 		engine.Health.Unanswered(p.began)
 	}
 }
 
-// grown returns how long prefill may take that is expected to take so long: as the operator has set, or three times as long as expected where
-// that is more. An engine that hangs must be found out though what it has shown was wrong, so that the limit grows tenfold at most.
+// grown returns how long prefill may take: as long as the operator has set, or three times as long as expected if that is more. The limit grows
+// tenfold at most, so that an engine that hangs is found out even if the expectation is wrong.
 func grown(set, expected time.Duration) time.Duration {
 	return max(set, min(3*expected, 10*set))
 }
 
-// prefillLimit returns the time limit of the leg. A leg that carries a ticket gets less time: an engine that never answers tickets must not
-// cost a client the whole limit, and no engine may read blocks that decode has freed. The prompt may have to be computed as a whole
-// nevertheless.
+// prefillLimit returns the leg's time limit. A leg that carries a ticket gets less time: an engine that never answers tickets must not cost a
+// client the whole limit, and no engine may read blocks that decode has freed. The limit still allows for computing the whole prompt, which may be
+// needed.
 func (a *attempt) prefillLimit() (limit time.Duration, cause error) {
 	engine, ticket := a.pair.Prefill.Engine(), a.claim.Ticket
 	limit, cause = grown(a.h.cfg.PrefillTimeout, engine.Expects(0)), upstream.ErrPrefillTimeout
@@ -182,8 +184,8 @@ func (a *attempt) prefillLimit() (limit time.Duration, cause error) {
 	return limit, cause
 }
 
-// indexPrompt tells the fleet the token ids of the prompt that the attempt's prefill has computed, so that the next prompt with the same
-// beginning is sent to the instance that holds its KV.
+// indexPrompt tells the fleet the ids of the prompt that prefill computes. The next prompt with the same beginning then goes to the instance that
+// holds its KV.
 func (a *attempt) indexPrompt(ids []uint32) {
 	if len(ids) == 0 {
 		return

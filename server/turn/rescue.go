@@ -14,7 +14,6 @@ import (
 	"carryover/upstream/fleet"
 )
 
-// The bounds of rescues.
 const (
 	// mostRescues is how many rescues run at once. Each holds the ids of a prompt.
 	mostRescues = 256
@@ -22,7 +21,7 @@ const (
 	detachedLimit = 10 * time.Second
 )
 
-// Why a hand-over stays where it is.
+// Why a hand-over is not rescued.
 var (
 	errNoRoom  = errors.New("too many hand-overs are rescued at once")
 	errTooLate = errors.New("the hand-over budget is over")
@@ -35,11 +34,13 @@ type untaken struct {
 	by *attempt
 }
 
-// rescue has decode take a hand-over that no leg of the turn takes: the client has left, decode has failed the leg, or the KV has come too
-// late. Prefill would keep the blocks for their lease, and LMCache's receiver would keep its chunks for ever. The leg has one token and
-// nothing of the client's but the prompt, and a cache_salt of its own, because decode may have taken the hand-over all the same: what it
-// reads then in blocks that are free by now is found by no other request. r is decode's answer, nil if there is none; its events show
-// whether decode takes the hand-over.
+// rescue makes decode take a hand-over that no leg of the turn takes: the client has left, decode has failed the leg, or the KV has come too late.
+// Otherwise prefill would keep the blocks until their lease ends, and LMCache's receiver would keep its chunks for ever.
+//
+// The leg has one token, and of the client's request only the prompt. It has a cache_salt of its own, because decode may have taken the hand-over
+// all the same. The leg then reads blocks that are free by now, and no other request may find what it reads.
+//
+// r is decode's answer, nil if there is none. Its events show whether decode takes the hand-over.
 func (a *attempt) rescue(plan upstream.Plan, h handed, r *reading) {
 	switch {
 	case h.Rescue == nil:
@@ -59,14 +60,13 @@ func (a *attempt) rescue(plan upstream.Plan, h handed, r *reading) {
 	closePlan(plan)
 }
 
-// closePlan gives back the resources that a plan has reserved.
 func closePlan(plan upstream.Plan) {
 	if plan.Close != nil {
 		plan.Close()
 	}
 }
 
-// sendRescue sends the leg in the background, which any decode instance can get, and then closes the plan.
+// sendRescue sends the leg in the background, and then closes the plan. Any decode instance can get the leg, unless the hand-over is bound to one.
 func (a *attempt) sendRescue(plan upstream.Plan, h handed) {
 	to, pair, model, id := a.h, a.pair, a.Request.Model, a.Record.ID() // the work keeps nothing else of the attempt
 	edit := body.PrefillEdit{Members: h.Rescue(), CacheSalt: upstream.Salted(upstream.NewID()+"~", a.proof.Salt)}
@@ -95,10 +95,12 @@ func (a *attempt) sendRescue(plan upstream.Plan, h handed) {
 	})
 }
 
-// rescueOn sends the leg to one instance after the other until one has taken the hand-over, whose blocks at prefill have a lease: first to
-// the one that the hand-over was for. The blocks of decode's answer are released. It returns nil also if an engine has had prefill free the
-// blocks. The fleet is told of a failure as of a leg of our own. A good end says nothing of the engine: it takes one token more easily than
-// the client's leg that has failed before.
+// rescueOn sends the leg to one instance after another until one has taken the hand-over, whose blocks at prefill have a lease. The first is the
+// one that the hand-over was for. The blocks of decode's answer are released. rescueOn also returns nil if an engine has made prefill free the
+// blocks.
+//
+// The fleet counts a failure as one of a leg of our own. A good end says nothing about the engine: one token is easier for it than the client's
+// leg, which failed.
 func (h *Handler) rescueOn(pair *pick.Pair, leg upstream.Leg, of handed, model string) (err error) {
 	freed, decodes := false, []*fleet.Incarnation{pair.Decode}
 	for _, e := range h.deps.Fleet.Engines(upstream.RoleDecode) {
@@ -111,11 +113,11 @@ func (h *Handler) rescueOn(pair *pick.Pair, leg upstream.Leg, of handed, model s
 			return errors.Join(errTooLate, err)
 		}
 		engine := decode.Engine()
-		leg.RequestID += "-rescue" // another one for each instance: each may have been sent
+		leg.RequestID += "-rescue" // a new id for each instance, because each leg may have been sent
 		leg.Instance, leg.Body = engine.Instance(), slices.Clone(leg.Body)
 		began := time.Now()
 		ctx, cancel := context.WithTimeoutCause(context.Background(), detachedLimit, upstream.ErrFirstByteTimeout)
-		answer, failed := h.deps.Legs.Prefill(ctx, leg) // which is read whole, too
+		answer, failed := h.deps.Legs.Prefill(ctx, leg) // the answer is read whole, like prefill's
 		cancel()
 		if failed == nil && leg.API != body.Responses && engine.AnswerIDs.Foreign(leg.RequestID, answer.ID) {
 			failed = h.foreign(decode)
@@ -134,8 +136,9 @@ func (h *Handler) rescueOn(pair *pick.Pair, leg upstream.Leg, of handed, model s
 	return err
 }
 
-// frees reports whether an engine that has failed a leg of only a prompt and a hand-over has told prefill that it does not read the KV. vLLM
-// does so where its serving layer refuses the leg (#41269), for the prompt's length or the model, and where it is paused (0.33, core.py).
+// frees reports whether an engine that failed the leg has told prefill that it does not read the KV. The leg has only a prompt and a hand-over.
+// vLLM tells prefill if its serving layer refuses the leg because of the prompt's length or the model (#41269), and if it is paused (0.33,
+// core.py).
 func frees(err error) bool {
 	leg := legOf(err)
 	return leg != nil && (leg.Status == http.StatusBadRequest || leg.Status == http.StatusNotFound || leg.Paused())

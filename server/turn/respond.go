@@ -19,14 +19,13 @@ import (
 	"carryover/upstream/fleet/pairs"
 )
 
-// maxAnswer is the most bytes of a whole answer that is read.
+// maxAnswer is how many bytes of a whole answer are read at most.
 const maxAnswer = 64 << 20
 
-// passedAtOnce is the most bytes of an unread answer that are held.
+// passedAtOnce is how many bytes of an unread answer are held at most.
 const passedAtOnce = 32 << 10
 
-// reading is decode's answer while it is read and sent to the client, from the leg on. It lives as long as the stream, so that it holds nothing
-// of the prompt.
+// reading is decode's answer, from the leg until the client has all of it. It lives as long as the stream, so it holds nothing of the prompt.
 type reading struct {
 	answer.Reader
 	*upstream.Stream // nil until the headers have arrived
@@ -42,7 +41,7 @@ type reading struct {
 	unread  bool         // decode has got a hand-over, and not shown yet that it has loaded the KV
 	wait    health.Wait  // for the beginning of the answer
 
-	turn   *turn // whose answer it is
+	turn   *turn
 	out    *commitWriter
 	held   request.Reservation // for what is held of the answer; a usual stream holds nothing worth counting
 	relay  *sse.Relay          // nil for a whole answer
@@ -50,7 +49,7 @@ type reading struct {
 	kept   bool                // the answer's ticket has been stored or given up
 }
 
-// Close ends the leg, and has a hand-over rescued that decode has not taken.
+// Close ends the leg, and rescues a hand-over that decode has not taken.
 func (r *reading) Close() {
 	r.Stream.Close()
 	r.wait.Over()
@@ -87,8 +86,8 @@ func (h *Handler) respond(ctx context.Context, t *turn, r *reading) (err error) 
 	return err
 }
 
-// Begun implements answer.Turn. It tells the fleet how long decode took from a hand-over to the first event: waiting in its queue, reading
-// the KV, and one step of the engine. Without a hand-over the time depends on the prompt, so that only the record gets it.
+// Begun implements answer.Turn. It tells the fleet how long decode took from a hand-over to the first event: waiting in its queue, reading the KV,
+// and one step of the engine. Without a hand-over the time depends on the prompt, so only the record gets it.
 func (r *reading) Begun() {
 	r.wait.Heard()
 	if r.sent.Began(); r.origin.Prefill != nil {
@@ -96,8 +95,8 @@ func (r *reading) Begun() {
 	}
 }
 
-// Passed implements answer.Turn. It frees the request, with whose ids the first event has been compared, and sends what the
-// hand-over has of the answer before that event.
+// Passed implements answer.Turn. The first event has been compared with the request's ids, so the request is freed. What the hand-over has of the
+// answer goes out before that event.
 func (r *reading) Passed() {
 	r.taken()
 	if r.head != nil {
@@ -105,8 +104,8 @@ func (r *reading) Passed() {
 	}
 }
 
-// taken notes that decode has begun an answer for which it had to take the hand-over, unless the answer is an error: then the request may be
-// needed to have it taken.
+// taken notes that decode has taken the hand-over, because it has begun the answer. An error does not show that: the rescue may then need the
+// request.
 func (r *reading) taken() {
 	if fault, _ := r.Fault(); fault != 0 {
 		return
@@ -141,8 +140,8 @@ func (r *reading) keep(ctx context.Context, left bool) {
 	r.record.Stored(r.h.deps.Tickets.Keep(ctx, &r.origin, &r.turn.found, result, r.record))
 }
 
-// room adds n bytes to what the turn holds of its answer, or gives all back for 0. An answer that the connector rewrites can't pass unread,
-// so that it is held without room, too.
+// room adds n bytes to what the turn holds of its answer; 0 gives all back. An answer that the connector rewrites can't pass unread, so it is held
+// even without room.
 func (r *reading) room(n int64) bool {
 	if n == 0 {
 		r.held.GiveBack()
@@ -189,7 +188,7 @@ func (r *reading) relayWhole(ctx context.Context) error {
 	return nil
 }
 
-// passUnread passes on a whole answer as it comes, behind the part that has been read, with null as kv_transfer_params.
+// passUnread passes on a whole answer as it comes, beginning with the part that was read. kv_transfer_params becomes null.
 func (r *reading) passUnread(ctx context.Context, part []byte) (err error) {
 	r.UnreadWhole(part)
 	if r.Foreign() {
@@ -234,8 +233,8 @@ func (r *reading) passOn(part []byte, blanks []rawjson.Blank) (gone error) {
 	return r.out.Flush()
 }
 
-// start makes the relay of a stream. The reader sees each event before the client does. It holds decode's first chunk back until the next
-// event, or for LegConfig.FirstEvent, and the ticket is stored when it sees the end.
+// start makes the relay of a stream. The reader sees each event before the client does. It holds decode's first chunk back until the next event, or
+// for LegConfig.FirstEvent. When it sees the end, the ticket is stored.
 func (r *reading) start(ctx context.Context) {
 	r.out.announceStream(r.ContentType())
 	cfg := r.Relay()
@@ -254,14 +253,14 @@ func (r *reading) start(ctx context.Context) {
 	r.relay = sse.New(r.out, r.out.Flush, cfg)
 }
 
-// ended returns the turn's error for the way in which the relay ended, nil for a complete answer.
+// ended returns the turn's error after the relay has ended, nil for a complete answer.
 func (r *reading) ended(ctx context.Context, err error) error {
 	stats := r.relay.Stats()
 	r.record.Answered(r.Record(stats))
 	_, unwritten := errors.AsType[*sse.WriteError](err)
 	left := err != nil && (unwritten || ctx.Err() != nil) // decode may have had more to send
 	fault, why := r.Fault()
-	if left && r.Seen() && fault == 0 { // the event that waits for the next one shows that decode takes the hand-over, and not that it could load it
+	if left && r.Seen() && fault == 0 { // the event that waits shows that decode takes the hand-over, but not that it could load it
 		r.untaken = nil
 	}
 	r.keep(ctx, left) // does nothing if the end was seen, because the ticket was stored then
@@ -276,7 +275,7 @@ func (r *reading) ended(ctx context.Context, err error) error {
 	case stopped && r.Foreign():
 		err = upstream.ErrForeign
 	case stopped && fault == http.StatusServiceUnavailable:
-		// An engine refuses a stream in its first event, where it would refuse a whole answer by its status.
+		// An engine refuses a whole answer by its status, and a stream in the first event.
 		refused := legError(r.origin.Decode, upstream.Status, errKVLoad)
 		refused.Status, refused.Message = fault, why
 		return refused

@@ -6,18 +6,17 @@ import (
 	"time"
 )
 
-// RetryBudget keeps retries from doubling the load of a deployment that is
-// failing: a fifth of the turns, plus ten per second.
+// RetryBudget keeps retries from doubling the load of a deployment that is failing: a fifth of the turns, plus ten per second.
 //
-// Half of the budget is kept for fair shares. When less than that is left, a retry also needs a share of its own tenant, so that a tenant
-// whose requests break engines can't use up the retries of others.
+// Half of the budget is kept for fair shares. When less than that is left, a retry also needs a share of its own tenant. So a tenant whose requests
+// break engines can't use up the retries of others.
 type RetryBudget struct {
 	mu     sync.Mutex // guards the rest
 	all    retries
 	shares map[string]retries // of tenants that have less than a full share; the budget bounds how many there are
 }
 
-// retries is how many retries were left at a time. The zero value has all that there may be.
+// retries is how many retries were left at a moment. The zero value has as many as there may be.
 type retries struct {
 	left float64
 	at   time.Time
@@ -28,20 +27,20 @@ const (
 	budgetPerSecond = 10
 	budgetMax       = 2 * budgetShared // so that a tenant alone has as many retries at once as are kept for the others
 
-	// Four tenants at least are needed to spend what is kept for shares, and as many to spend what comes in.
+	// It takes at least four tenants to spend what is kept for shares, or what comes in.
 	budgetShared   = 100
 	sharePerSecond = budgetPerSecond / 4.0
 	shareMax       = budgetShared / 4.0
 )
 
-// Earn adds n retries, which a turn of the tenant brings. A negative n takes them away, even below zero.
+// Earn adds n retries, which a tenant's turn brings. A negative n takes them away, even below zero.
 func (b *RetryBudget) Earn(tenant string, n float64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.add(tenant, n, time.Now())
 }
 
-// take reports whether a retry of the tenant may happen now, and takes it from the budget.
+// take takes a retry of the tenant from the budget, and reports whether there was one.
 func (b *RetryBudget) take(tenant string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
