@@ -184,8 +184,8 @@ func (a *attempt) abandon(why record.Reason) {
 	a.reuses(reuse.Told{Cached: -1})
 }
 
-// ready waits until the KV has arrived at decode, if decode can't wait by itself. It waits until the hand-over budget ends at most. KV that does
-// not arrive is a failure of prefill's leg.
+// ready waits until the KV has arrived at decode, or the hand-over budget has ended. It waits only if decode can't wait by itself. KV that does not
+// arrive is a failure of prefill's leg.
 func (a *attempt) ready(ctx context.Context, plan upstream.Plan, h *handed) error {
 	if cause := context.Cause(ctx); cause != nil || h.Leg == nil {
 		return cause
@@ -229,8 +229,7 @@ func (a *attempt) answerID() string {
 	return answer.ResponseID(a.legID)
 }
 
-// cacheSalt returns the cache_salt of the legs if decode makes the answer; "" leaves the request's in place. A cache_salt that engines would refuse
-// stays.
+// cacheSalt returns the cache_salt of the legs if decode makes the answer; "" keeps the request's own. One that engines would refuse is kept.
 func (a *attempt) cacheSalt(decode *fleet.Incarnation) string {
 	if a.pair.Salt != "" {
 		return a.pair.Salt

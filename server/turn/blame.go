@@ -13,7 +13,7 @@ import (
 	"carryover/upstream/fleet/pairs"
 )
 
-// legOf returns the leg's failure that is in an error, nil if there is none.
+// legOf returns the failure of a leg that is in an error, nil if there is none.
 func legOf(err error) *upstream.LegError {
 	leg, _ := errors.AsType[*upstream.LegError](err)
 	return leg
@@ -139,8 +139,8 @@ func (d *doubts) settle() {
 	}
 }
 
-// loadFailed reports whether a decode leg may have failed because decode could not load the KV; only says that it can have failed in no other way.
-// The leg got a hand-over, and has shown nothing of an answer. Engines do not tell what happened:
+// loadFailed looks at the failure of a decode leg that got a hand-over, and has shown nothing of an answer. failed says that decode may have been
+// unable to load the KV, and only that the leg can have failed in no other way. Engines do not tell:
 //
 //   - With kv_load_failure_policy "fail" the leg gets a 500, or an error behind the first chunk. On vLLM 0.32's Responses the connection ends
 //     behind the first events.

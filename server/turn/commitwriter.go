@@ -21,7 +21,7 @@ type commitWriter struct {
 	whole   bool          // the first write has all of the answer
 
 	record    *record.Builder
-	committed bool // status and headers have reached the client, and so does the answer's beginning
+	committed bool // status and headers are sent, and the answer's beginning follows them
 
 	mu     sync.Mutex  // guards what follows
 	timer  *time.Timer // of the next beat, nil if none follows
@@ -133,5 +133,4 @@ func (c *commitWriter) bound() error {
 // WriteLimit returns how far ahead the deadlines of writes are set.
 func WriteLimit(limit time.Duration) time.Duration { return limit + limit/slack }
 
-// Flush sends what was written.
 func (c *commitWriter) Flush() error { return http.NewResponseController(c.w).Flush() }

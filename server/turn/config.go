@@ -22,9 +22,9 @@ import (
 type PrefillFailure string
 
 const (
-	// PrefillRetryOther tries another prefill instance, then decode alone, which serves a bounded number of such turns at a time.
+	// PrefillRetryOther tries another prefill instance, then decode alone, for a bounded number of turns at a time.
 	PrefillRetryOther PrefillFailure = "retry_other"
-	// PrefillDecodeOnly tries decode alone immediately, which serves a bounded number of such turns at a time.
+	// PrefillDecodeOnly goes to decode alone immediately, for a bounded number of turns at a time.
 	PrefillDecodeOnly PrefillFailure = "decode_only"
 	// PrefillError gives the client the error.
 	PrefillError PrefillFailure = "error"

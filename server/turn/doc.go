@@ -12,25 +12,22 @@
 //	 8. store the new ticket before the client sees the end of the stream    packages reuse and pins
 //	 9. account for the turn                                                 handler.go, package record
 //
-// A turn keeps these promises:
+// It keeps these promises on every path:
 //
 //   - A ticket is used at most once, and only by a request that provably continues the turn which left it.
 //   - A truncated answer never looks complete.
 //   - A fault of the store costs a miss, and at most the store's time limit.
 //   - Nothing that a client sends reaches an upstream path, header or KV address. The exceptions are a trace context, which is parsed and written
 //     anew, and the name of a prefill instance that the operator has listed.
-//
-// Three orderings hold on every path:
-//
 //   - A put is complete before the client can see the end of the stream (respond.go, package reuse).
-//   - Every exit settles a ticket that was taken, once the prefill leg is over: it was sent, it goes back because nothing was sent, or it is given up
-//     (reuse.Tickets, Settle).
-//   - Work that outlives the client has a context and a time limit of its own (package background; rescue.go; package storetime).
+//   - After a take, every exit settles the ticket once the prefill leg is over: it was sent, it is put back because nothing was sent, or it is given
+//     up (reuse.Tickets, Settle).
+//   - Work that outlives the client runs on a detached context with its own time limit (package background; rescue.go; package storetime).
 //
-// What decides alone:
+// Four places decide alone:
 //
 //   - retry.go: what may be tried again
-//   - blame.go: against which engine or pair a failure counts
-//   - everywhere.go: which 500 are the request's fault, and count against no engine
+//   - blame.go: which engine or pair a failure counts against
+//   - everywhere.go: which 500 are the request's fault, and count against none
 //   - package apierror: how an error looks to a client
 package turn

@@ -63,9 +63,8 @@ func (h *hopeless) fails(account string, req *body.Request, everywhere bool, now
 	return now.Before(until)
 }
 
-// isHopeless reports whether the request is at fault, so that the attempt's failure is the answer: the body failed everywhere a while ago, or does
-// so now. last says that no attempt follows. If prefill failed before, a decode leg needs no attempt after it: only the request can have made it
-// fail.
+// isHopeless reports whether the request is at fault: its body failed everywhere a while ago, or does so now. The attempt's failure is then the
+// turn's answer. last says that no attempt follows. After prefill's failure, a decode leg is the last one: only the request can have made it fail.
 func (h *Handler) isHopeless(t *turn, err error, last bool) bool {
 	leg, all := legOf(err), t.doubts.legs
 	if !slices.Contains(all, leg) {

@@ -33,7 +33,6 @@ func (a *attempt) handed(h *upstream.Handover) handed {
 	return handed{Handover: *h, until: time.Now().Add(a.h.cfg.HandoverBudget)}
 }
 
-// prefillLeg is a prefill leg with the engine's answer.
 type prefillLeg struct {
 	upstream.Leg
 	sent     record.SentLeg
@@ -168,7 +167,7 @@ func grown(set, expected time.Duration) time.Duration {
 }
 
 // prefillLimit returns the leg's time limit. A leg that carries a ticket gets less time: an engine that never answers tickets must not cost a
-// client the whole limit, and no engine may read blocks that decode has freed. The limit still allows for computing the whole prompt, which may be
+// client the whole limit, and no engine may read blocks that decode has freed. There is still time to compute the whole prompt, which may be
 // needed.
 func (a *attempt) prefillLimit() (limit time.Duration, cause error) {
 	engine, ticket := a.pair.Prefill.Engine(), a.claim.Ticket

@@ -21,7 +21,6 @@ const (
 	detachedLimit = 10 * time.Second
 )
 
-// Why a hand-over is not rescued.
 var (
 	errNoRoom  = errors.New("too many hand-overs are rescued at once")
 	errTooLate = errors.New("the hand-over budget is over")
@@ -95,12 +94,12 @@ func (a *attempt) sendRescue(plan upstream.Plan, h handed) {
 	})
 }
 
-// rescueOn sends the leg to one instance after another until one has taken the hand-over, whose blocks at prefill have a lease. The first is the
-// one that the hand-over was for. The blocks of decode's answer are released. rescueOn also returns nil if an engine has made prefill free the
-// blocks.
+// rescueOn sends the leg to one instance after another until one has taken the hand-over. The first is the one that the hand-over was for. The time
+// is bounded, because prefill's blocks have a lease. The blocks of decode's answer are released. rescueOn also returns nil if an engine has made
+// prefill free the blocks.
 //
-// The fleet counts a failure as one of a leg of our own. A good end says nothing about the engine: one token is easier for it than the client's
-// leg, which failed.
+// The fleet hears of a failure as of a leg of our own. A good end says nothing about the engine: one token is easier for it than the client's leg,
+// which failed.
 func (h *Handler) rescueOn(pair *pick.Pair, leg upstream.Leg, of handed, model string) (err error) {
 	freed, decodes := false, []*fleet.Incarnation{pair.Decode}
 	for _, e := range h.deps.Fleet.Engines(upstream.RoleDecode) {

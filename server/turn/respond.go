@@ -104,8 +104,7 @@ func (r *reading) Passed() {
 	}
 }
 
-// taken notes that decode has taken the hand-over, because it has begun the answer. An error does not show that: the rescue may then need the
-// request.
+// taken notes that decode has taken the hand-over: it has begun the answer. An error is no sign of that, and a rescue may then need the request.
 func (r *reading) taken() {
 	if fault, _ := r.Fault(); fault != 0 {
 		return
@@ -233,8 +232,8 @@ func (r *reading) passOn(part []byte, blanks []rawjson.Blank) (gone error) {
 	return r.out.Flush()
 }
 
-// start makes the relay of a stream. The reader sees each event before the client does. It holds decode's first chunk back until the next event, or
-// for LegConfig.FirstEvent. When it sees the end, the ticket is stored.
+// start makes the relay of a stream. The reader sees each event before the client does. Decode's first chunk waits for the next event, at most for
+// LegConfig.FirstEvent. When the reader sees the end, the ticket is stored.
 func (r *reading) start(ctx context.Context) {
 	r.out.announceStream(r.ContentType())
 	cfg := r.Relay()
@@ -293,7 +292,6 @@ func (r *reading) ended(ctx context.Context, err error) error {
 	return broken
 }
 
-// Why an answer can't be given to a client.
 var (
 	errKVLoad  = errors.New("decode's first event is an error")
 	errNotJSON = errors.New("the answer is not JSON")

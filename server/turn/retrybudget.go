@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// RetryBudget keeps retries from doubling the load of a deployment that is failing: a fifth of the turns, plus ten per second.
+// RetryBudget keeps retries from doubling the load of a deployment that is failing. It allows them for a fifth of the turns, plus ten per second.
 //
 // Half of the budget is kept for fair shares. When less than that is left, a retry also needs a share of its own tenant. So a tenant whose requests
 // break engines can't use up the retries of others.

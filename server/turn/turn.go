@@ -80,7 +80,6 @@ func (h *Handler) run(ctx context.Context, t *turn) error {
 	}
 }
 
-// log returns a logger that names the turn in each line.
 func (h *Handler) log(of *record.Builder) *slog.Logger { return h.cfg.Logger.With("turn", of.ID()) }
 
 // try makes one attempt: look the conversation up, pick engines, claim a ticket, run the legs until decode's headers have arrived, and relay the
