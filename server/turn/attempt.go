@@ -79,7 +79,7 @@ func (a *attempt) run(ctx context.Context) (r *reading, err error) {
 }
 
 // together sends both legs at once, and waits for prefill's answer and decode's headers. If one leg fails, the other ends: without prefill's KV
-// decode would wait for minutes. If the client leaves, decode's leg ends at once, but prefill's ends ten seconds later, because decode keeps the
+// decode would wait for minutes. If the client leaves, decode's leg ends at once, but prefill's at most ten seconds later, because decode keeps the
 // blocks until prefill has written them. With Mooncake both engines' blocks are free within 2 s of prefill's answer (measured), and after 480 s
 // without an answer.
 func (a *attempt) together(ctx context.Context, plan upstream.Plan) (r *reading, h handed, err error) {

@@ -20,7 +20,7 @@ func legOf(err error) *upstream.LegError {
 }
 
 // Blame tells the fleet how a leg to an engine has ended. It is called once per leg; err is nil for a good end. own says that we are at fault for
-// what the engine answers, because the leg carried more than the client's request. A connection that was refused or broke counts all the same.
+// what the engine answers, because the leg carried more than the client's request. The fleet still hears of a connection that was refused or broke.
 func Blame(engine *fleet.Engine, err error, own bool) {
 	leg := legOf(err)
 	switch {

@@ -16,8 +16,8 @@ import (
 	"carryover/upstream/fleet/facts"
 )
 
-// oneStep is how many tokens of a prompt decode computes in one step: vLLM's least max_num_batched_tokens. The answer to such a prompt begins as
-// soon as behind a hand-over.
+// oneStep is how many tokens of a prompt decode computes in one step: vLLM's least max_num_batched_tokens. The answer to a prompt of this length
+// begins as soon as an answer after a hand-over.
 const oneStep = 2048
 
 // decode sends the hand-over to exactly one decode instance, and returns when the headers of its answer have arrived. If an instance refuses the
