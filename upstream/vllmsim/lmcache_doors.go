@@ -36,7 +36,7 @@ func (d *doors) close() {
 	}
 }
 
-// serve answers senders until the listeners are closed. A rank that uses the wrong port loses its connection.
+// serve answers senders until the listeners close. A rank that uses the wrong port loses its connection.
 func (d *doors) serve(n *network, receiver func() *engine.Engine) {
 	for begins, list := range map[bool][]net.Listener{true: d.init, false: d.alloc} {
 		for _, l := range list {
