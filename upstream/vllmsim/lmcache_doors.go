@@ -12,7 +12,6 @@ import (
 // doors are the listeners of a receiver. Like the HTTP port, they keep their addresses when the engine restarts.
 type doors struct{ init, alloc []net.Listener }
 
-// openDoors opens the listeners if cfg is a receiver's.
 func openDoors(cfg *config.Config) (doors, error) {
 	var d doors
 	if cfg.Connector != config.ConnectorLMCache || cfg.Role != "decode" {

@@ -45,7 +45,6 @@ func openBootstrap(cfg *config.Config, n *network, ranks []*rank) (*bootstrap, e
 	return b, nil
 }
 
-// entries returns the current engines by rank.
 func entries(ranks []*rank) map[int]connector.MooncakeEntry {
 	all := make(map[int]connector.MooncakeEntry, len(ranks))
 	for n, r := range ranks {

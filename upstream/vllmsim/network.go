@@ -93,7 +93,6 @@ func (n *network) acceptHTTP(l net.Listener) {
 	})
 }
 
-// refuse closes the HTTP port and all connections.
 func (n *network) refuse() {
 	n.mu.Lock()
 	_ = n.http.Close() // closing twice does no harm

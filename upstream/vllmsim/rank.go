@@ -29,7 +29,6 @@ func (i *Instance) newEngine(r *rank) *engine.Engine {
 	return engine.New(&i.live, r.index, r.sidePort, i.tok, i.clock, connector.New)
 }
 
-// open opens the side channel and the sockets of KV events.
 func (r *rank) open(side *net.TCPAddr, cfg *config.Config) error {
 	l, err := net.ListenTCP("tcp", side)
 	if err != nil {
@@ -72,7 +71,6 @@ func (r *rank) serve(n *network) {
 	}
 }
 
-// replace ends the engine and starts a new one.
 func (r *rank) replace(fresh func() *engine.Engine) {
 	old := r.engine.Load()
 	if !r.engine.CompareAndSwap(old, fresh()) {
@@ -87,7 +85,6 @@ func (r *rank) replace(fresh func() *engine.Engine) {
 	r.mu.Unlock()
 }
 
-// addStats adds the counts of all incarnations.
 func (r *rank) addStats(s *engine.Stats) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

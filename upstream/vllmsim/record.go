@@ -6,7 +6,6 @@ import (
 	"sync"
 )
 
-// Limits of the requests that an instance remembers.
 const (
 	recordedRequests = 512
 	recordedBytes    = 32 << 20

@@ -110,7 +110,6 @@ const (
 	doesNotCount word = "does not count"
 )
 
-// verdict is the result of a bar.
 type verdict struct {
 	Name  string  `json:"name"`
 	How   string  `json:"how"`

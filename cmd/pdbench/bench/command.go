@@ -15,7 +15,6 @@ import (
 	"carryover/cmd/pdbench/contender"
 )
 
-// options are the flags of a run.
 type options struct {
 	site       contender.Site
 	out        string

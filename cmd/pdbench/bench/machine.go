@@ -28,7 +28,6 @@ func (m machine) String() string {
 	return strings.Join(append([]string{fmt.Sprintf("%d cores of %s", m.Cores, m.Model), fmt.Sprintf("%d GiB", m.Memory), "Linux " + m.Kernel, m.Go}, m.Versions...), ", ")
 }
 
-// lookAround reads the properties of the machine and of the contenders.
 func lookAround(ctx context.Context, s *contender.Site) machine {
 	kernel, _ := os.ReadFile("/proc/sys/kernel/osrelease")
 	m := machine{Cores: runtime.NumCPU(), Go: runtime.Version(), Kernel: strings.TrimSpace(string(kernel))}

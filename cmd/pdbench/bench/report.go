@@ -11,7 +11,6 @@ import (
 	"carryover/cmd/pdbench/result"
 )
 
-// report has all results of a run.
 type report struct {
 	Began    time.Time     `json:"began"`
 	Took     time.Duration `json:"took"`
@@ -31,7 +30,6 @@ type entry struct {
 	Median      figures       `json:"median,omitempty"`
 }
 
-// add adds the outcome of a round.
 func (r *entry) add(o load.Outcome) {
 	f := figuresOf(r.Workload, o)
 	r.Rounds = append(r.Rounds, f)
@@ -62,7 +60,6 @@ func reuses(name string) bool {
 	return name == contender.Carryover || name == contender.Python
 }
 
-// exit returns the exit code of the run.
 func (r report) exit() int {
 	code := result.ExitOK
 	for _, v := range r.Verdicts {
@@ -81,7 +78,6 @@ func (r report) exit() int {
 	return code
 }
 
-// write writes JSON and tables into files.
 func (r report) write(base string) error {
 	text, err := json.MarshalIndent(r, "", "\t")
 	if err != nil {

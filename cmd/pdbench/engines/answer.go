@@ -42,7 +42,6 @@ func (e *engine) appendParams(dst, requestID []byte, h *holding, cached int, out
 // ticketLife is vLLM's decoder_kv_blocks_ttl. No measurement is as long, so these engines do not end tickets.
 const ticketLife = 480 * time.Second
 
-// whole is an answer in one piece.
 type whole struct {
 	created   int64
 	requestID []byte

@@ -219,7 +219,6 @@ func (l *ledger) reset() {
 	l.counts, l.faults = Counts{}, Faults{}
 }
 
-// clear forgets everything, for the next contender.
 func (l *ledger) clear() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

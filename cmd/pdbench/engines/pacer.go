@@ -83,7 +83,6 @@ func (p *pacer) put(s *stream, due time.Time) {
 	*slot = append(*slot, s)
 }
 
-// run serves streams until ctx ends.
 func (p *pacer) run(ctx context.Context) {
 	ticker := time.NewTicker(slotTime)
 	defer ticker.Stop()

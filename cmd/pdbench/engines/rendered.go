@@ -23,7 +23,6 @@ type rendering struct {
 	list  []byte // a list without its end: a comma is behind each id
 }
 
-// prompt appends the list of a prompt's ids.
 func (p *renderings) prompt(dst []byte, r *chatRequest) []byte {
 	slot := p.lock(r)
 	defer slot.mu.Unlock()

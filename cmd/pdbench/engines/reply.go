@@ -41,7 +41,6 @@ func (r *reply) textTokens() int {
 	return r.output
 }
 
-// outputIDs appends the ids of an answer with this text.
 func (r *reply) outputIDs(dst, text []byte) []byte {
 	dst = r.engine.numerals.text(append(dst, '['), text)
 	if r.finish == "stop" {
@@ -67,7 +66,6 @@ func (r *reply) leave(dst []byte) []byte {
 	return r.engine.appendParams(dst, r.requestID, &h, 0, output)
 }
 
-// message appends room for a head, and the whole answer.
 func (r *reply) message(dst []byte) []byte {
 	r.text = r.says.Whole(nil, r.textTokens())
 	if r.showIDs {

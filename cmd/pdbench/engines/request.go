@@ -17,7 +17,6 @@ type cover struct {
 	hash     uint64
 }
 
-// extend returns the cover with one more message.
 func (c cover) extend(seed maphash.Seed, m message) cover {
 	return cover{
 		messages: c.messages + 1,
@@ -39,7 +38,6 @@ type chatRequest struct {
 	params       legParams
 }
 
-// legParams are the kv_transfer_params of a request.
 type legParams struct {
 	present       bool
 	remoteDecode  bool

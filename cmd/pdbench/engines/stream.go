@@ -24,7 +24,6 @@ const (
 	firstToken
 )
 
-// more reports whether there is something left to write.
 func (s *stream) more() bool { return s.at <= s.lastWrite() }
 
 // lastWrite returns the number of the write that ends the chunked body, after the tokens, the usage and [DONE].
@@ -120,7 +119,6 @@ func (s *stream) shown(dst []byte, id uint32) []byte {
 	return closed(s.engine.numerals.add(append(dst, '['), id))
 }
 
-// finishing returns the event of the last token, with decode's params.
 func (s *stream) finishing() []byte {
 	s.begin(`"choices":[{"index":0,"delta":{"content":"`)
 	id := uint32(endID)

@@ -35,7 +35,6 @@ func pieceID(piece []byte) uint32 {
 	return firstText + uint32(uint64(binary.LittleEndian.Uint32(four[:]))*0x9E3779B97F4A7C15>>47)
 }
 
-// pieces returns how many ids a text has.
 func pieces(text []byte) int { return (len(text) + pieceBytes - 1) / pieceBytes }
 
 // numerals are ids as JSON text, each with a comma behind it. The last of the eight bytes is the length. A prompt of 8,000 tokens takes 40 µs

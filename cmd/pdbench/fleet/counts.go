@@ -35,7 +35,6 @@ func (f *Fleet) Count(ctx context.Context) (c Counts, err error) {
 	return c, nil
 }
 
-// add adds the counts that both roles have.
 func (c *Counts) add(s Stats) {
 	c.Misuse += s.CorruptReads + s.Poisoned + s.DoubleReads + s.ExpiredReads + s.UnknownReads + s.UnevenHandBacks + s.OtherSalts
 	c.Preempted += s.Preemptions

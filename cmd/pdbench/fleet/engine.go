@@ -18,7 +18,6 @@ const (
 	InterToken       = 25 * time.Millisecond
 )
 
-// engineFlags returns the flags of all engines of a role.
 func engineFlags(role string, scale float64) []string {
 	return []string{"sim", "--role", role, "--time-scale", fmt.Sprint(scale), "--prefill-per-token", PrefillPerToken.String(),
 		"--port", "0", "--transfer-per-block", TransferPerBlock.String(), "--inter-token", InterToken.String()}

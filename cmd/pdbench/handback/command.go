@@ -13,7 +13,6 @@ import (
 	"carryover/cmd/pdbench/talk"
 )
 
-// options are the flags.
 type options struct {
 	binary        string
 	rows          []string // empty means all

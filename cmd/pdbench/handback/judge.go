@@ -60,7 +60,6 @@ func (r *outcome) right() []result.Bar {
 	}
 }
 
-// sound returns the bars of a single row.
 func (r *outcome) sound() []result.Bar {
 	name := r.mode.name
 	return append(r.right(),

@@ -10,7 +10,6 @@ import (
 	"carryover/cmd/pdbench/talk"
 )
 
-// outcome is the result of one row.
 type outcome struct {
 	mode     mode
 	clock    talk.Clock
@@ -96,7 +95,6 @@ func header(out io.Writer) {
 		"busy", "wrong", "misuse", "failed")
 }
 
-// print prints the row, compared with what off has pinned.
 func (r *outcome) print(out io.Writer, off *outcome) {
 	fall := "-"
 	if off != nil && off != r && !r.mode.late {

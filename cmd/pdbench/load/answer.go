@@ -120,7 +120,6 @@ func (a *answer) hidden(data []byte) error {
 	return nil
 }
 
-// whole checks an answer in one piece.
 func (a *answer) whole(body []byte) error {
 	a.text = a.says.Whole(a.text[:0], a.chunks-1)
 	content := append(append([]byte(`"content":"`), a.text...), '"')
@@ -135,7 +134,6 @@ func (a *answer) whole(body []byte) error {
 	return err
 }
 
-// paramsOf returns the kv_transfer_params of an answer in one piece, nil for none.
 func paramsOf(body []byte) ([]byte, error) {
 	var params []byte
 	err := wire.EachMember(body, func(name, value []byte) {

@@ -23,7 +23,6 @@ type client struct {
 // staleAfter is how long a connection may be idle; uvicorn closes it after five seconds.
 const staleAfter = 3 * time.Second
 
-// newClient returns a client for a base URL.
 func newClient(base string) *client { return &client{address: strings.TrimPrefix(base, "http://")} }
 
 // send writes a request and reads the head of its answer, which may take limit. The connection breaks when ctx ends.

@@ -50,7 +50,6 @@ func (t *talk) close() {
 	}
 }
 
-// beginConversation begins another conversation with this number of turns.
 func (t *talk) beginConversation(turns int) {
 	n := t.run.conversations.Add(1)
 	t.number, t.left = t.run.base+n, turns

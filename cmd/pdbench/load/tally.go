@@ -51,7 +51,6 @@ func (r *run) opened() {
 	}
 }
 
-// outcome combines the tallies of the talks.
 func (r *run) outcome() Outcome {
 	o := Outcome{Wall: r.wall, Streams: int(r.most.Load())}
 	var first, gaps []result.Samples

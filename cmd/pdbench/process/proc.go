@@ -42,7 +42,6 @@ func usageIn(root string, pid int) (sum Usage, err error) {
 	return sum, err
 }
 
-// member is a process with its times.
 type member struct {
 	procfs.Proc
 	times procfs.ProcStat

@@ -61,7 +61,6 @@ type event struct {
 	Error json.RawMessage `json:"error"`
 }
 
-// read reads the stream of a turn, and returns its message.
 func (t *Turn) read(from io.Reader) (message, error) {
 	answer := message{Role: "assistant"}
 	var text strings.Builder

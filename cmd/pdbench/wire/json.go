@@ -129,7 +129,6 @@ func SkipValue(text []byte, at int) (int, error) {
 	return end, nil
 }
 
-// isPlain reports whether a byte may be part of a number or a word.
 func isPlain(c byte) bool {
 	return c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c == '-' || c == '+' || c == '.' || c == 'E'
 }

@@ -5,7 +5,6 @@ import "encoding/json"
 // The bodies of answers, in the key order of vLLM 0.32 and 0.33. A member without a value is null if both versions write it. A member that
 // one version omits has omitempty. testdata/exchanges checks both.
 
-// answer is a chat or text completion in one piece.
 type answer struct {
 	ID                string          `json:"id"`
 	Object            string          `json:"object"`

@@ -83,7 +83,6 @@ func (c *completion) serve(w http.ResponseWriter, req *http.Request, whole, stre
 	return whole(ctx, w)
 }
 
-// prepare renders the prompts and makes the choices.
 func (c *completion) prepare() error {
 	s, r := c.endpoints, c.request
 	if err := s.checkModel(r.Model); err != nil {
@@ -183,7 +182,6 @@ func (c *completion) advance(ctx context.Context, ch *choice) (piece, error) {
 	return p, nil
 }
 
-// abandon ends unfinished runs after an error or when the client has gone.
 func (c *completion) abandon(ctx context.Context) {
 	cause := context.Cause(ctx)
 	if cause == nil {

@@ -20,7 +20,6 @@ func (c *completion) kvParams() *engine.ParamsOut {
 	return c.choices[len(c.choices)-1].params
 }
 
-// answeredParams returns the client's params, with the output ids if an engine plug-in adds them.
 func (c *completion) answeredParams() *engine.ParamsOut {
 	p := c.kvParams()
 	if p == nil || p.Other != nil || !c.endpoints.config().OutputTokenIDs {
@@ -51,7 +50,6 @@ func (c *completion) continuous(ch *choice) usage {
 	return c.counted(usage{PromptTokens: len(ch.prompt), CompletionTokens: len(ch.ids)})
 }
 
-// counted returns u with its total.
 func (c *completion) counted(u usage) usage {
 	if c.fault.Is(fault.OtherUsage) {
 		u.PromptTokens++
@@ -146,7 +144,6 @@ func (ch *choice) message(r *request.Completion) *chatMessage {
 	return m
 }
 
-// idEcho returns the ids of a prompt as the answer repeats them.
 func (c *completion) idEcho(prompt []int32) json.RawMessage {
 	if !c.request.ReturnTokenIDs || c.fault.Is(fault.NoIDEcho) {
 		return wire.Null

@@ -155,7 +155,6 @@ func (s *messageStream) delta(d contentDelta) {
 	s.send(messageEvent{Type: "content_block_delta", Delta: d, Index: &s.index})
 }
 
-// end writes message_delta and what follows it.
 func (s *messageStream) end(delta messageEvent) {
 	s.leave()
 	s.send(delta)

@@ -33,7 +33,6 @@ func (s *Endpoints) checkModel(model string) error {
 		Message: "The model `" + model + "` does not exist. Valid aliases: " + strings.Join(cfg.Served(), ", ") + "."}
 }
 
-// modelCard is an element of the list of models.
 const modelCard = `{"id":%s,"object":"model","created":%d,"owned_by":"vllm","root":%s,"parent":%s,"max_model_len":%s,"permission":[{"id":"modelperm-%s",` +
 	`"object":"model_permission","created":%[2]d,"allow_create_engine":false,"allow_sampling":true,"allow_logprobs":true,"allow_search_indices":false,` +
 	`"allow_view":true,"allow_fine_tuning":false,"organization":"*","group":null,"is_blocking":false}]}`

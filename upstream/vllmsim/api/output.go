@@ -26,7 +26,6 @@ type output struct {
 	calls     []toolCall
 }
 
-// stopText is the text of a choice up to a stop string.
 type stopText struct {
 	stops       []string
 	hold        int // bytes held back because a stop string may begin there

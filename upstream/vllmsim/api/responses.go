@@ -18,7 +18,6 @@ import (
 // Recorded cases match byte for byte (testdata/exchanges/vllm-0.32-agents 08 to 13). No recording has a message in a stream, a thought before
 // a message, or an empty answer: these follow vLLM's source.
 
-// Values of status.
 const (
 	statusCompleted  = "completed"
 	statusIncomplete = "incomplete"

@@ -189,7 +189,6 @@ func (s *responseStream) sendItem(name string, item any) {
 	s.send(responseEvent{Type: name, Item: item, OutputIndex: &index})
 }
 
-// sendOf writes an event that names the open item.
 func (s *responseStream) sendOf(e responseEvent) {
 	index := len(s.items)
 	e.ItemID, e.OutputIndex = s.item.id, &index

@@ -169,7 +169,6 @@ func (s *eventStream) paramsPlace() string {
 	return place
 }
 
-// streamParams returns the params of a stream, nil for none.
 func (c *completion) streamParams() json.RawMessage {
 	if c.kvParams() == nil && !c.fault.Is(fault.BadParams) {
 		return nil

@@ -104,7 +104,6 @@ func jsonEnd(s string) (end int, done bool) {
 	return int(dec.InputOffset()), true
 }
 
-// namedTool reports whether tool_choice names a function.
 func namedTool(choice json.RawMessage) bool {
 	return len(choice) > 0 && choice[0] == '{'
 }

@@ -48,7 +48,6 @@ type LMCache struct {
 	Tag string `json:"tag"`
 }
 
-// validate checks the settings of an instance with this connector.
 func (c *LMCache) validate(role string, ranks int) error {
 	var errs []error
 	if role != "prefill" && role != "decode" {

@@ -62,7 +62,6 @@ func (c *chunks) allocate(keys []uint64, rank int) {
 	}
 }
 
-// land stores the share of a rank; ranks is the number of ranks.
 func (c *chunks) land(keys []uint64, content [][]uint64, rank, ranks int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -49,7 +49,6 @@ func NoNotifications(id string) [][]byte {
 	}
 }
 
-// proxyAddress returns the current address for notifications, "" for none.
 func (l *lmcache) proxyAddress() string {
 	c := &l.Engine.Live.Load().LMCache
 	if c.ProxyPort == 0 {

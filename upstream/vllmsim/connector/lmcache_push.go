@@ -9,7 +9,6 @@ import (
 	"carryover/upstream/vllmsim/fault"
 )
 
-// handover is the KV of one prompt under way.
 type handover struct {
 	spec    disaggSpec
 	ranks   int // ranks that save and have ports in the spec
@@ -55,7 +54,6 @@ func (l *lmcache) ask(h *handover, p engine.PushRequest) error {
 	return err
 }
 
-// allocate makes the receiver allocate space for the shares of all ranks.
 func (l *lmcache) allocate(h *handover) bool {
 	for rank := range h.ranks {
 		if l.ask(h, engine.PushRequest{Op: engine.PushAllocate, Rank: rank, Ranks: l.cfg.Savers(), Keys: h.keys}) != nil {

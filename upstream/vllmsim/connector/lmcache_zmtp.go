@@ -39,7 +39,6 @@ func (n *notifier) push(ctx context.Context, message []byte) bool {
 	}
 }
 
-// run delivers until ctx ends.
 func (n *notifier) run(ctx context.Context) {
 	var unsent []byte // taken from the queue but not written
 	for ctx.Err() == nil {

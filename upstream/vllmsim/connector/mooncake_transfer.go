@@ -24,7 +24,6 @@ const (
 	mooncakeDead        = time.Minute            // until it fails, beyond the time limit, if its engine was known and is gone
 )
 
-// mooncakeTransfer is KV under way to a decode leg.
 type mooncakeTransfer struct {
 	blocks   []int32 // blocks to fill; without any, the transfer only frees prefill's
 	perBlock time.Duration
@@ -78,7 +77,6 @@ func (m *mooncake) worker(engineID string) string {
 	return m.known[engineID]
 }
 
-// query asks a bootstrap server for its engines.
 func (m *mooncake) query(ctx context.Context, bootstrap string) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, bootstrap+"/query", nil)
 	if err != nil {

@@ -97,7 +97,6 @@ func (n *nixl) pull(ctx context.Context, r *engine.Run, remote ticket, blocks []
 	return data.Content, nil
 }
 
-// prolong sends a heartbeat to the owner of remote blocks.
 func (n *nixl) prolong(ctx context.Context, remote ticket) {
 	// A lost heartbeat only means that the lease ends earlier.
 	_, _ = n.Engine.Peers.Call(ctx, engine.PeerAddress(remote.host, remote.port),

@@ -45,7 +45,6 @@ func ticketOf(p *engine.ParamsIn) (ticket, error) {
 	return t, nil
 }
 
-// peerRegistration is what a reader knows about the memory of another engine.
 type peerRegistration struct {
 	asked  int // the highest generation in a ticket so far
 	loaded int // registration that the last handshake reported

@@ -76,7 +76,6 @@ func (e *Engine) Start(ctx context.Context, req *Request) (*Run, error) {
 	return r, nil
 }
 
-// admit gets blocks for r and fills them with the KV of the prompt.
 func (r *Run) admit(ctx context.Context) error {
 	e, req := r.Engine, r.Req
 	if err := e.Connector.Arrive(r); err != nil {

@@ -18,7 +18,6 @@ type Pin struct {
 	reads    int  // reads that have begun
 }
 
-// outcome is how a pin ended.
 type outcome int
 
 const (

@@ -15,7 +15,6 @@ import (
 // eventHighWater is how many batches wait for a subscriber that does not read; vLLM has 100,000.
 const eventHighWater = 1000
 
-// eventSubscriber is one connection of the PUB.
 type eventSubscriber struct {
 	queue  chan publishedBatch // holds eventHighWater batches; more are dropped, as libzmq does
 	topics []string            // the publisher's mutex guards them

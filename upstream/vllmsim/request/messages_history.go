@@ -202,7 +202,6 @@ func (h *chatHistory) result(b historyBlock) error {
 	return nil
 }
 
-// part returns an image in chat's form.
 func (s *blockSource) part() chatPart {
 	url := s.URL
 	if s.Type != "url" {

@@ -8,7 +8,6 @@ import (
 	"carryover/upstream/vllmsim/wire"
 )
 
-// readParams parses the kv_transfer_params of a request.
 func readParams(raw json.RawMessage) (*engine.ParamsIn, error) {
 	p, err := engine.ParseParams(raw)
 	if err != nil {
