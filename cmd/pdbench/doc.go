@@ -12,6 +12,10 @@
 // The program imports nothing of Carryover, so that it cannot share its mistakes. It measures processes; simulated engines are processes too
 // (carryover sim).
 //
-// Exit codes: 0 if every bar that must hold does; 1 if one does not, a figure does not count, or a report fails; 2 for wrong arguments or if
-// it could not measure; 3 if the only fault is that something was not measured, such as the Python example without its file.
+// Exit codes:
+//
+//	0  every bar that must hold does
+//	1  a bar does not hold, a figure does not count, or a report could not be made
+//	2  the arguments are wrong, or it could not measure
+//	3  the only fault is that something was not measured, such as the Python example without its file
 package main

@@ -16,9 +16,9 @@
 // them count as Poisoned, and their answers are wrong too. If decode reads wrong KV from prefill, it counts once more there.
 //
 // A hand-back is a prefill leg that brings a turn's KV back to prefill; no turn waits for it (engine/handback.go). The owner of the blocks
-// compares what vLLM does not: the numbers of ids, tokens and blocks of a hand-back with its pin (UnevenHandBacks), and for every read the
-// cache_salt of the reader and of the request that made the KV (OtherSalts). Fault.HandBacks limits a fault to hand-backs, and HoldHandBacks
-// stops them.
+// makes two comparisons that vLLM does not make. The numbers of ids, tokens and blocks of a hand-back must equal its pin's (UnevenHandBacks).
+// For every read, the reader must have the cache_salt of the request that made the KV (OtherSalts). Fault.HandBacks limits a fault to
+// hand-backs, and HoldHandBacks stops them.
 //
 // Text and tokens can disagree, as with real models. Config chooses whether the model samples the ids that the tokenizer would have written
 // (package bpe), and whether the chat template repeats what was sampled (package template). The last user message can order an answer: SAY,
@@ -29,15 +29,15 @@
 //
 // Load has effects. max_num_seqs and the blocks limit how many requests run; the others wait. Prompts are computed one after the other at the
 // engine's speed (engine/schedule.go). /metrics reports the load of each data-parallel rank (ops/metrics.go). Each engine publishes the
-// changes of its prefix cache as KV events, byte for byte as in testdata/exchanges/kv-events or in the encoding of older engines, and replays
-// them (package kvevents).
+// changes of its prefix cache as KV events, and replays them (package kvevents). Their bytes are as in testdata/exchanges/kv-events, or in
+// the encoding of older engines.
 //
 // # Using it
 //
 // Start(Config) listens on free ports; Close ends every goroutine. Tests look at Stats, Requests and Lone, make time pass with Advance, cause
 // failures with SetFault, Switch and Restart, and hold legs with HoldHandBacks. Processes do the same at /_sim/ (control.go), except for
-// holding. Every suite that drives the proxy ends by asserting that nothing was read wrongly, twice or under another salt, and that the
-// scenario explains all pins that are left.
+// holding. At its end, every suite that drives the proxy asserts that nothing was read wrongly, twice or under another salt. It also asserts
+// that the scenario explains all pins that are left.
 //
 // # Limits
 //

@@ -21,8 +21,8 @@ const (
 	t2sChunks                   = "T2s chunks"
 )
 
-// A decode instance makes 50 tokens a second for each stream. Its API server writes as slowly as vLLM 0.32's, which took 45 to 90 µs between
-// two of 100 streams, on two cores of the kind that docs/benchmarks.md names.
+// A decode instance makes 50 tokens a second for each stream. Its API server writes as slowly as vLLM 0.32's: 45 to 90 µs between two of 100
+// streams, measured on two cores of the kind in docs/benchmarks.md.
 const (
 	tokenGap   = 20 * time.Millisecond
 	tokenApart = 65 * time.Microsecond

@@ -11,9 +11,10 @@ import (
 
 // pacer writes the tokens of all streams that pause between tokens. One goroutine and one timer serve all of them, so that a token costs
 // neither a timer nor a goroutine switch. It never waits for a reader: it tries again what does not fit into a socket.
+//
 // Tokens come as from decode instances: each makes one token for all of its streams in the same step, and writes them one after the other. So
-// the pattern is the same for each contender. If steps were counted from the beginning of a stream, a contender that begins streams slowly
-// would spread them, and each chunk would cost it a wake-up that others share.
+// the pattern is the same for each contender. If a stream's steps began with the stream, a contender that begins streams slowly would spread
+// them. Each chunk would then cost it a wake-up that others share.
 type pacer struct {
 	now   func() time.Time
 	began atomic.Int64 // streams so far; spreads them over instances

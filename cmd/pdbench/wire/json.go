@@ -167,8 +167,8 @@ func skipNested(text []byte, at int) (int, error) {
 	return 0, errJSON
 }
 
-// flat returns the length of the array at the beginning of text if it begins with a number and has no nested value and no string, otherwise
-// 0.
+// flat returns the length of the array at the beginning of text, or 0. The array must begin with a number, and have no nested value and no
+// string.
 func flat(text []byte) int {
 	if at := blank(text, 1); at < len(text) && (text[at] < '0' || text[at] > '9') {
 		return 0 // not worth a search through a whole prompt

@@ -11,9 +11,9 @@ import (
 )
 
 // lmcache is LMCacheConnectorV1 with enable_pd (LMCache 0.5.6, vllm_v1_adapter.py, pd_backend.py, pd_backend_async.py). A sender pushes the
-// KV of each prompt to the receiver that the request names, in chunks under a hash of the tokens, and announces it to a proxy over ZeroMQ.
+// KV of each prompt to the receiver that the request names, in chunks under a hash of the tokens. It announces the KV to a proxy over ZeroMQ.
 // The receiver looks up each prompt by these hashes, without any params. A stuck sender stays stuck until it is restarted; only its silence
-// was measured. A sender whose receiver has no space goes on answering, however much KV waits to be sent.
+// was measured. A sender whose receiver has no space still answers, however much KV waits to be sent.
 type lmcache struct {
 	engine.Idle
 	cfg   *config.LMCache

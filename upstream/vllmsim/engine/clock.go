@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// clockOrigin keeps readings far above zero, like perf_counter on a machine that has been up for a while, so an expiry time of 1.0 is always
+// clockOrigin keeps readings far above zero, like perf_counter on a machine that has been up for a while. So an expiry time of 1.0 is always
 // in the past.
 const clockOrigin = time.Hour
 

@@ -20,6 +20,7 @@ type Pin struct {
 
 type outcome int
 
+// How a pin ended.
 const (
 	outcomeUnknown outcome = iota
 	OutcomeRead

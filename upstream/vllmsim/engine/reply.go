@@ -74,8 +74,8 @@ func newReply(e *Engine, req *Request, state uint64, wrong bool) *reply {
 	return r
 }
 
-// resume returns the rest of the reply that begins with the last token of the prompt, nil if the answer to the tokens before begins with
-// another token. before is the state after reading those tokens.
+// resume returns the rest of the reply that begins with the last token of the prompt. It returns nil if the answer to the tokens before
+// begins with another token. before is the state after reading those tokens.
 func resume(e *Engine, req *Request, before uint64, wrong bool) *reply {
 	last := len(req.Computed) - 1
 	if last < 1 || req.Computed[last] == bpe.ImEnd || !awaitsAnswer(e.tok, req.Computed[:last]) {

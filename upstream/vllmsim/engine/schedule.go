@@ -87,8 +87,8 @@ func (r *Run) Park(ctx context.Context) error {
 }
 
 // compute waits while the engine computes tokens of a prompt. A step's token budget goes to the running requests in the order in which LetIn
-// admitted them, and a prompt takes the rest, so prompts are computed one after the other. The model omits two effects: each decode takes a
-// token of the budget (256 of 8192 at most), and prompts that end within one step end together (less than a step).
+// admitted them. A prompt takes all that is left, so prompts are computed one after the other. The model omits two effects: each decode takes
+// a token of the budget (256 of 8192 at most), and prompts that end within one step end together (less than a step).
 func (r *Run) compute(ctx context.Context, tokens int, beat func()) error {
 	e := r.Engine
 	cost := e.Clock.Real(time.Duration(tokens) * r.Timing().PrefillPerToken)
