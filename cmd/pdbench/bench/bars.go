@@ -105,7 +105,7 @@ const (
 	holds        word = "holds"
 	reached      word = "aim reached"
 	fails        word = "fails"
-	short        word = "aim missed" // for a bar without a must
+	short        word = "aim missed" // the aim of a bar without a must
 	notMeasured  word = "not measured"
 	doesNotCount word = "does not count"
 )

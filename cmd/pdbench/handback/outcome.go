@@ -76,7 +76,8 @@ func (r *outcome) busyShare() float64 {
 // blockShare returns one block of every prompt as a share of all prompt tokens.
 func (r *outcome) blockShare() float64 { return result.Share(len(r.turns)*blockSize, r.counted.Prompt) }
 
-// recalled returns, for late next turns, the share of the turns before that prefill did not compute, without one block of each.
+// recalled returns, for late next turns, the share of the previous turns' tokens that prefill did not compute. One block of each turn does
+// not count.
 func (r *outcome) recalled() float64 {
 	if r.firsts == nil {
 		return 0

@@ -129,7 +129,7 @@ func (c *completion) prepare() error {
 	return nil
 }
 
-// engineID returns the id of one child inside the engine. Random digits at the end prevent that equal request ids collide (#27987).
+// engineID returns the id of one child inside the engine. Random digits at the end keep equal request ids from colliding (#27987).
 func (c *completion) engineID(prompt, child int) string {
 	id := c.id
 	if !c.chat {

@@ -48,7 +48,7 @@ func (r *Run) LetIn(ctx context.Context, n Need, beat func()) (hits int, err err
 			patience = max(0, min(patience, e.Pins.earliest-e.Clock.Now()))
 		}
 		e.Mu.Unlock()
-		// The extra microsecond prevents that rounding ends the wait before the deadline.
+		// The extra microsecond keeps rounding from ending the wait before the deadline.
 		late, err := w.wait(ctx, e.Clock.Real(patience)+time.Microsecond)
 		if late && err == nil {
 			beat()
