@@ -26,10 +26,9 @@ func main() {
 	os.Exit(code)
 }
 
-// command is a sub-command. It returns the exit code, 0 with an error for ExitUsage.
+// command runs a sub-command. It returns the exit code, 0 with an error for ExitUsage.
 type command func(ctx context.Context, args []string, stdout, stderr io.Writer) (int, error)
 
-// commands are all of them, by name.
 func commands() map[string]command {
 	return map[string]command{
 		"bench": bench.Command, "handback": handback.Command, "engines": enginesPart, "relay": relayPart,
@@ -55,12 +54,11 @@ func program(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return code
 }
 
-// enginesPart serves the engines of a workload.
 func enginesPart(ctx context.Context, _ []string, stdout, _ io.Writer) (int, error) {
 	return 0, engines.Serve(ctx, stdout)
 }
 
-// relayPart serves the contender of that name.
+// relayPart serves the contender relay.
 func relayPart(ctx context.Context, args []string, stdout, stderr io.Writer) (int, error) {
 	return 0, contender.ServeRelay(ctx, args, stdout, stderr)
 }

@@ -5,19 +5,18 @@ import (
 	"strconv"
 )
 
-// Addresses say where an instance is reached by others than HTTP clients. They stay the same when the engine restarts.
+// Addresses are where clients of other protocols than HTTP reach an instance. They stay the same when the engine restarts.
 type Addresses struct {
-	// KVEvents and KVReplays have for each rank the endpoint at which it publishes events, and the one at which it replays old events:
-	// tcp://host:port, or "" for none.
+	// KVEvents and KVReplays are the endpoints of each rank that publish events and replay old events: tcp://host:port, or "" for none.
 	KVEvents, KVReplays []string
 	// LMCacheInit and LMCacheAlloc are the ports of an LMCache receiver, by rank.
 	LMCacheInit, LMCacheAlloc []int
-	// Bootstrap is the base URL of the server beside Mooncake's prefill instances, and BootstrapPort its port; "" and 0 if there is none.
+	// Bootstrap is the base URL of the server beside Mooncake's prefill instances, and BootstrapPort its port; "" and 0 for none.
 	Bootstrap     string
 	BootstrapPort int
 }
 
-// Addresses returns where others than HTTP clients reach the instance.
+// Addresses returns where clients of other protocols than HTTP reach the instance.
 func (i *Instance) Addresses() Addresses {
 	a := Addresses{
 		LMCacheInit: ports(i.doors.init), LMCacheAlloc: ports(i.doors.alloc),

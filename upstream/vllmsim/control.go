@@ -13,12 +13,12 @@ import (
 	"carryover/upstream/vllmsim/wire"
 )
 
-// Switches are the settings that may change while an instance runs, under their names in Config; a nil member leaves its setting as it is.
+// Switches are the settings that may change while an instance runs, with their names in Config. A nil member changes nothing.
 type Switches struct {
 	Params   *string `json:"params,omitempty"`
 	Sampling *string `json:"sampling,omitempty"`
 	Render   *bool   `json:"render,omitempty"`
-	// Timing replaces all times; those that it does not name become zero.
+	// Timing replaces all times; times that it does not name become zero.
 	Timing   *config.Timing `json:"timing,omitempty"`
 	Slowness *float64       `json:"slowness,omitempty"`
 	// ProxyPort is the port to which an LMCache sender sends notifications from its next connection on.

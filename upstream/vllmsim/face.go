@@ -6,7 +6,7 @@ import (
 	"carryover/upstream/vllmsim/fault"
 )
 
-// Configuration, whose types have their own package so that every room may read them.
+// Configuration. The types have their own packages, so that every package may use them.
 type (
 	// Config is the configuration of an instance.
 	Config = config.Config
@@ -18,7 +18,7 @@ type (
 	KVEventsConfig = config.KVEvents
 	// Stats are the counts of an instance since Start, restarts included.
 	Stats = engine.Stats
-	// HandBackPoint is a point in the course of a hand-back at which HoldHandBacks stops it.
+	// HandBackPoint is a point at which HoldHandBacks stops a hand-back.
 	HandBackPoint = engine.HandBackPoint
 	// Fault makes an instance misbehave.
 	Fault = fault.Fault

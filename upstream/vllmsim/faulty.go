@@ -12,7 +12,7 @@ import (
 	"carryover/upstream/vllmsim/wire"
 )
 
-// faultableOf describes a request to the faults. The body need not be valid.
+// faultableOf returns what faults need to know of a request. The body need not be valid.
 func faultableOf(path string, body []byte) fault.Request {
 	asked := sync.OnceValue(func() *request.Completion {
 		if r, err := request.Parse(body); err == nil {
@@ -28,7 +28,7 @@ func faultableOf(path string, body []byte) fault.Request {
 	}
 }
 
-// faulty applies a fault to a request once it has been read. done says that the request needs no further work.
+// faulty applies a fault to a request that has been read. done means that the request needs no further work.
 func (i *Instance) faulty(f *fault.Active, w http.ResponseWriter, req *http.Request, body []byte) (done bool, err error) {
 	if f == nil {
 		return false, nil

@@ -29,7 +29,7 @@ type Instance struct {
 	requests  atomic.Int64
 	ranks     []*rank
 	doors     doors      // listeners of an LMCache receiver
-	bootstrap *bootstrap // the server beside Mooncake's prefill engines, nil for other instances
+	bootstrap *bootstrap // server beside Mooncake's prefill engines, nil for other instances
 	faults    fault.Set
 	holds     engine.Holds
 	record    record
@@ -41,8 +41,8 @@ func Start(cfg config.Config) (*Instance, error) {
 	return StartAt(cfg, "127.0.0.1:0", "127.0.0.1:0")
 }
 
-// StartAt runs an instance with HTTP and side channel at the given addresses. With several data-parallel ranks the side
-// channels take consecutive ports, or free ones when the port is 0.
+// StartAt runs an instance with HTTP and side channel at these addresses. With several data-parallel ranks the side channels use consecutive
+// ports, or free ports if the port is 0.
 func StartAt(cfg config.Config, httpAddr, sideAddr string) (*Instance, error) {
 	cfg.SetDefaults()
 	if err := cfg.Validate(); err != nil {
@@ -66,7 +66,6 @@ func StartAt(cfg config.Config, httpAddr, sideAddr string) (*Instance, error) {
 	return i, nil
 }
 
-// open opens the ports of an instance.
 func (i *Instance) open(cfg *config.Config, httpAddr, sideAddr string) (err error) {
 	if err := i.network.listen(httpAddr); err != nil {
 		return err
@@ -84,7 +83,7 @@ func (i *Instance) open(cfg *config.Config, httpAddr, sideAddr string) (err erro
 			at.Port += index
 		}
 		r := &rank{index: index}
-		i.ranks = append(i.ranks, r) // Close closes what has been opened
+		i.ranks = append(i.ranks, r) // Close closes what is already open
 		if err := r.open(&at, cfg); err != nil {
 			return err
 		}
@@ -107,17 +106,17 @@ func (i *Instance) engines() []*engine.Engine {
 // URL is the base URL of the HTTP server.
 func (i *Instance) URL() string { return "http://" + i.network.address }
 
-// Advance moves the engine clock forward, so leases and TTLs end without a wait. A wait that is under way, for example for a token
-// or a transfer, still takes its time.
+// Advance moves the engine clock forward, so that leases and TTLs end without a wait. Waits under way, for example for a token or a transfer,
+// still take their time.
 func (i *Instance) Advance(d time.Duration) {
 	i.clock.Advance(d)
 	for _, e := range i.engines() {
-		e.Snapshot() // ends pins whose time is over, which wakes requests that wait for blocks
+		e.Snapshot() // ends expired pins, which wakes requests that wait for blocks
 	}
 }
 
-// Restart replaces the engine process at the same addresses: another engine id and start time, no KV, metrics at zero.
-// Requests under way lose their connection.
+// Restart replaces the engine process at the same addresses: another engine id and start time, no KV, metrics at zero. Requests under way
+// lose their connection.
 func (i *Instance) Restart() {
 	for _, r := range i.ranks {
 		r.replace(func() *engine.Engine { return i.newEngine(r) })
@@ -146,7 +145,7 @@ func (i *Instance) SetFault(f fault.Fault) error {
 	return nil
 }
 
-// ClearFaults removes all faults; an instance that refused connections listens again.
+// ClearFaults removes all faults. An instance that refused connections listens again.
 func (i *Instance) ClearFaults() error {
 	refused := i.faults.Refuses()
 	i.faults.Clear()

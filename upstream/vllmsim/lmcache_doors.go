@@ -12,7 +12,6 @@ import (
 // doors are the listeners of a receiver. Like the HTTP port, they keep their addresses when the engine restarts.
 type doors struct{ init, alloc []net.Listener }
 
-// openDoors opens the listeners if cfg is a receiver's.
 func openDoors(cfg *config.Config) (doors, error) {
 	var d doors
 	if cfg.Connector != config.ConnectorLMCache || cfg.Role != "decode" {
@@ -36,7 +35,7 @@ func (d *doors) close() {
 	}
 }
 
-// serve answers senders until the listeners are closed. A rank that uses the wrong port loses its connection.
+// serve answers senders until the listeners close. A rank that uses the wrong port loses its connection.
 func (d *doors) serve(n *network, receiver func() *engine.Engine) {
 	for begins, list := range map[bool][]net.Listener{true: d.init, false: d.alloc} {
 		for _, l := range list {

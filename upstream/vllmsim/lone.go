@@ -11,8 +11,8 @@ import (
 	"carryover/upstream/vllmsim/config"
 )
 
-// Lone returns the body that an instance with cfg answers if the request is the only one it ever gets, so that no transfer
-// and no cache can have affected it. An answer through a proxy must say the same.
+// Lone returns the answer of a new instance with cfg to this request alone, so that no transfer and no cache can have affected it. An answer
+// through a proxy must say the same.
 func Lone(ctx context.Context, cfg config.Config, path string, body []byte) (answer []byte, err error) {
 	i, err := Start(cfg)
 	if err != nil {

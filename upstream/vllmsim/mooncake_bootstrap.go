@@ -12,14 +12,14 @@ import (
 	"carryover/upstream/vllmsim/wire"
 )
 
-// bootstrap is the server beside a prefill instance that lists its engines. In vLLM the worker of rank 0 runs it; here the instance does,
-// so that its port outlives restarts.
+// bootstrap is the server beside a prefill instance that lists its engines. In vLLM the worker of rank 0 runs it; here the instance does, so
+// that its port outlives restarts.
 type bootstrap struct {
 	server   *http.Server
 	listener net.Listener
 }
 
-// openBootstrap listens on the HTTP server's host and answers; it returns nil for an instance that has no bootstrap server.
+// openBootstrap listens on the HTTP server's host. It returns nil for an instance without a bootstrap server.
 func openBootstrap(cfg *config.Config, n *network, ranks []*rank) (*bootstrap, error) {
 	if cfg.Connector != config.ConnectorMooncake || cfg.Role == "decode" {
 		return nil, nil
@@ -34,7 +34,7 @@ func openBootstrap(cfg *config.Config, n *network, ranks []*rank) (*bootstrap, e
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /query", func(w http.ResponseWriter, _ *http.Request) {
-		_ = wire.WriteJSON(w, http.StatusOK, entries(ranks)) // it does not matter if the reader has gone
+		_ = wire.WriteJSON(w, http.StatusOK, entries(ranks)) // the reader may have gone
 	})
 	b := &bootstrap{listener: l, server: &http.Server{
 		Handler: mux, ConnState: n.connState, IdleTimeout: keepAlive, ReadHeaderTimeout: time.Minute,
@@ -45,7 +45,6 @@ func openBootstrap(cfg *config.Config, n *network, ranks []*rank) (*bootstrap, e
 	return b, nil
 }
 
-// entries lists the engines that run now, by rank.
 func entries(ranks []*rank) map[int]connector.MooncakeEntry {
 	all := make(map[int]connector.MooncakeEntry, len(ranks))
 	for n, r := range ranks {
@@ -56,7 +55,6 @@ func entries(ranks []*rank) map[int]connector.MooncakeEntry {
 	return all
 }
 
-// close ends the server.
 func (b *bootstrap) close() {
 	if b != nil {
 		_ = b.server.Close() // nothing to lose

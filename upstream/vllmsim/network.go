@@ -13,7 +13,7 @@ import (
 	"carryover/upstream/vllmsim/engine"
 )
 
-// keepAlive is uvicorn's keep-alive time-out, in wall time: clients must drop idle connections before it ends.
+// keepAlive is uvicorn's keep-alive time-out, in wall time. Clients must drop idle connections before it ends.
 const keepAlive = 5 * time.Second
 
 // network is the HTTP port of an instance, and the connections of all its ports.
@@ -21,7 +21,7 @@ type network struct {
 	serving engine.Gate // accept loops, and connections that are not HTTP
 	server  *http.Server
 	address string // HTTP host:port
-	port    int    // a file that keeps the port while nothing listens there, 0 for none
+	port    int    // file that keeps the port while nothing listens there, 0 for none
 
 	mu        sync.Mutex // guards what follows
 	http      net.Listener
@@ -30,8 +30,8 @@ type network struct {
 	closed    bool
 }
 
-// listen opens the HTTP port. Nothing is accepted before serve. The port is kept until stop, so that nobody else gets it while the instance refuses
-// connections: a proxy would take them for the instance.
+// listen opens the HTTP port, which accepts nothing before serve. The port is kept until stop: while the instance refuses connections, no
+// other program may get it, because a proxy would take it for the instance.
 func (n *network) listen(address string) (err error) {
 	if at, err := net.ResolveTCPAddr("tcp", address); err == nil && at.IP.To4() != nil {
 		if n.port, address, err = reserve(at); err != nil {
@@ -46,8 +46,8 @@ func (n *network) listen(address string) (err error) {
 	return nil
 }
 
-// reserve binds an address and does not listen there. Linux gives the port to nobody who asks for any, and to a listener that names it
-// (SO_REUSEADDR, socket(7)).
+// reserve binds an address without listening there. Linux gives the port to a listener that names it, but not to a program that asks for any
+// free port (SO_REUSEADDR, socket(7)).
 func reserve(at *net.TCPAddr) (file int, address string, err error) {
 	syscall.ForkLock.RLock()
 	file, err = syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
@@ -72,7 +72,7 @@ func reserve(at *net.TCPAddr) (file int, address string, err error) {
 	return file, net.JoinHostPort(at.IP.String(), strconv.Itoa(bound.(*syscall.SockaddrInet4).Port)), nil
 }
 
-// serve answers HTTP with a handler until the network is closed. ctx is the parent of every request.
+// serve answers HTTP with a handler until the network closes. ctx is the parent of every request.
 func (n *network) serve(ctx context.Context, handler http.Handler) {
 	n.server = &http.Server{
 		Handler:           handler,
@@ -93,7 +93,6 @@ func (n *network) acceptHTTP(l net.Listener) {
 	})
 }
 
-// refuse closes the HTTP port and all connections.
 func (n *network) refuse() {
 	n.mu.Lock()
 	_ = n.http.Close() // closing twice does no harm
@@ -103,7 +102,6 @@ func (n *network) refuse() {
 	n.drop()
 }
 
-// listenAgain ends refuse.
 func (n *network) listenAgain() error {
 	l, err := net.Listen("tcp", n.address)
 	if err != nil {
@@ -116,7 +114,7 @@ func (n *network) listenAgain() error {
 	return nil
 }
 
-// accept takes connections of a port that is not HTTP, and serves them until the listener is closed.
+// accept serves connections of a port other than HTTP until the listener closes.
 func (n *network) accept(l net.Listener, serve func(net.Conn)) {
 	n.serving.Spawn(func() {
 		for {
@@ -164,16 +162,16 @@ func (n *network) untrack(conn net.Conn) {
 	_ = conn.Close() // the peer has gone or has to go
 }
 
-// drop closes all connections, as the end of a process would.
+// drop closes all connections, as the end of a process does.
 func (n *network) drop() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for conn := range n.open {
-		_ = conn.Close() // that is the point
+		_ = conn.Close() // intended
 	}
 }
 
-// stop begins the end: no connection is accepted any more.
+// stop begins the shutdown: the network accepts no more connections.
 func (n *network) stop() {
 	n.mu.Lock()
 	defer n.mu.Unlock()

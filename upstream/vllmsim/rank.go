@@ -12,7 +12,7 @@ import (
 	"carryover/upstream/vllmsim/engine"
 )
 
-// rank is the part of an engine that survives its restarts.
+// rank is the part of an engine that survives restarts.
 type rank struct {
 	index    int
 	side     net.Listener
@@ -29,7 +29,6 @@ func (i *Instance) newEngine(r *rank) *engine.Engine {
 	return engine.New(&i.live, r.index, r.sidePort, i.tok, i.clock, connector.New)
 }
 
-// open opens the side channel and the sockets of KV events.
 func (r *rank) open(side *net.TCPAddr, cfg *config.Config) error {
 	l, err := net.ListenTCP("tcp", side)
 	if err != nil {
@@ -42,7 +41,7 @@ func (r *rank) open(side *net.TCPAddr, cfg *config.Config) error {
 	return err
 }
 
-// listenEvents opens a socket of KV events at a port of its own for each rank, none for port 0, and at a free port for a negative one.
+// listenEvents opens a socket of KV events. Each rank has its own port; 0 means no socket, a negative port any free one.
 func (r *rank) listenEvents(host string, port int) (net.Listener, error) {
 	switch {
 	case port == 0:
@@ -59,7 +58,7 @@ func (r *rank) listenEvents(host string, port int) (net.Listener, error) {
 	return l, nil
 }
 
-// serve answers peers of all sockets until they are closed. Errors mean that a peer went away, which does not matter.
+// serve answers the peers of all sockets until they close. Errors mean that a peer has gone, which does not matter.
 func (r *rank) serve(n *network) {
 	n.accept(r.side, func(conn net.Conn) {
 		_ = engine.ServeSide(conn, r.engine.Load, func(engine.SideRequest) bool { return true })
@@ -72,7 +71,6 @@ func (r *rank) serve(n *network) {
 	}
 }
 
-// replace ends the engine and runs a fresh one.
 func (r *rank) replace(fresh func() *engine.Engine) {
 	old := r.engine.Load()
 	if !r.engine.CompareAndSwap(old, fresh()) {
@@ -87,7 +85,6 @@ func (r *rank) replace(fresh func() *engine.Engine) {
 	r.mu.Unlock()
 }
 
-// addStats adds the counts of all incarnations.
 func (r *rank) addStats(s *engine.Stats) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

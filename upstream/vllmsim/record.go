@@ -6,7 +6,6 @@ import (
 	"sync"
 )
 
-// Bounds of the requests that an instance remembers.
 const (
 	recordedRequests = 512
 	recordedBytes    = 32 << 20
@@ -20,7 +19,6 @@ type RecordedRequest struct {
 	Body   []byte      `json:"body"`
 }
 
-// record keeps the last requests.
 type record struct {
 	mu    sync.Mutex // guards what follows
 	list  []RecordedRequest
@@ -39,7 +37,7 @@ func (r *record) add(req *http.Request, body []byte) {
 	}
 }
 
-// Requests returns the last requests, oldest first, without those to /_sim/.
+// Requests returns the last requests, oldest first, without requests to /_sim/.
 func (i *Instance) Requests() []RecordedRequest {
 	i.record.mu.Lock()
 	defer i.record.mu.Unlock()

@@ -10,10 +10,9 @@ import (
 	"carryover/upstream/vllmsim/wire"
 )
 
-// maxBody bounds the body of a request.
 const maxBody = 64 << 20
 
-// ServeHTTP answers a request as vLLM's API server does, or closes its connection.
+// ServeHTTP answers a request like vLLM's API server, or closes its connection.
 func (i *Instance) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	if !i.underWay.Enter() {
 		wire.Kill(w)
@@ -28,7 +27,7 @@ func (i *Instance) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		wire.Kill(w)
 	default:
 		refusal := wire.AsError(err)
-		// The status line is already out only if the connection failed in the middle, and then nobody reads this.
+		// The status line is already out only if the connection failed in the middle; then nobody reads this.
 		_ = wire.WriteJSON(w, refusal.Status, wire.ErrorAnswer(refusal, req.URL.Path, i.config()))
 	}
 }

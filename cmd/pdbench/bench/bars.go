@@ -7,21 +7,21 @@ import (
 	"carryover/cmd/pdbench/contender"
 )
 
-// bar is one line of what Carryover has to hold, computed of medians of one run.
+// bar is one thing that Carryover has to hold, computed from the medians of one run.
 type bar struct {
 	name  string
-	how   string // in words, as docs/benchmarks.md has it
+	how   string // in words, as in docs/benchmarks.md
 	value func(*reader) float64
 	must  float64 // 0 for none
 	aim   float64
-	least bool   // the value has to be at least that, not at most
+	least bool   // the value must be at least this, not at most
 	unit  string // "" for a ratio
 }
 
-// gapAllowance is how much longer than two gaps the longest of a hundred may be.
+// gapAllowance is how much longer than two gaps the longest of a hundred gaps may be.
 const gapAllowance = 5.0 // ms
 
-// bars returns all of them, in the order of the table.
+// bars returns all bars, in the order of the table.
 func bars() []bar {
 	of := func(w string, f figure, than string) func(*reader) float64 {
 		return func(r *reader) float64 { return r.get(w, contender.Carryover, f) / r.get(w, than, f) }
@@ -67,10 +67,10 @@ func bars() []bar {
 	}
 }
 
-// reader gives medians to a bar, and remembers what is missing.
+// reader gives medians to a bar, and remembers the first one that is missing.
 type reader struct {
 	results []entry
-	missing *verdict // of the first figure that was not there
+	missing *verdict // says which figure was missing first
 }
 
 // get returns a median, or NaN.
@@ -98,33 +98,31 @@ func (r *reader) get(w, name string, f figure) float64 {
 	return math.NaN()
 }
 
-// word is how a bar stands.
 type word string
 
-// How bars stand.
+// The results of a bar.
 const (
 	holds        word = "holds"
 	reached      word = "aim reached"
 	fails        word = "fails"
-	short        word = "aim missed" // a bar of which nothing must hold
+	short        word = "aim missed" // the aim of a bar without a must
 	notMeasured  word = "not measured"
 	doesNotCount word = "does not count"
 )
 
-// verdict is what has become of a bar.
 type verdict struct {
 	Name  string  `json:"name"`
 	How   string  `json:"how"`
-	Value float64 `json:"value"` // 0 where there is none
+	Value float64 `json:"value"` // 0 if there is none
 	Unit  string  `json:"unit,omitempty"`
 	Must  float64 `json:"must,omitempty"`
 	Aim   float64 `json:"aim,omitempty"`
 	Least bool    `json:"least,omitempty"`
 	Word  word    `json:"word"`
-	Why   string  `json:"why,omitempty"` // where there is no value
+	Why   string  `json:"why,omitempty"` // why there is no value
 }
 
-// judge holds results against the bars.
+// judge compares results with the bars.
 func judge(results []entry) []verdict {
 	var verdicts []verdict
 	for _, b := range bars() {
@@ -143,7 +141,6 @@ func judge(results []entry) []verdict {
 	return verdicts
 }
 
-// stands compares a value with must and aim.
 func (b bar) stands(value float64) word {
 	meets := func(limit float64) bool {
 		if b.least {

@@ -15,7 +15,6 @@ import (
 	"carryover/cmd/pdbench/contender"
 )
 
-// options are the flags of a run.
 type options struct {
 	site       contender.Site
 	out        string
@@ -24,7 +23,7 @@ type options struct {
 	smoke      bool
 }
 
-// Command measures what its arguments ask for and prints it. The code is that of the program's exit.
+// Command runs the measurements that its arguments ask for, prints the report, and returns the exit code.
 func Command(ctx context.Context, args []string, stdout, stderr io.Writer) (int, error) {
 	o, err := parseFlags(args, stderr)
 	if err != nil {
@@ -37,7 +36,6 @@ func Command(ctx context.Context, args []string, stdout, stderr io.Writer) (int,
 	return code, nil
 }
 
-// parseFlags reads the flags of a run.
 func parseFlags(args []string, stderr io.Writer) (options, error) {
 	o := options{}
 	set := flag.NewFlagSet("pdbench bench", flag.ContinueOnError)
@@ -59,7 +57,6 @@ func parseFlags(args []string, stderr io.Writer) (options, error) {
 	return o, errors.Join(checkNames("workload", o.workloads, workloadNames()), checkNames("contender", o.contenders, contenderNames()))
 }
 
-// listOf splits a list that a flag gives.
 func listOf(text string) (names []string) {
 	for name := range strings.SplitSeq(text, ",") {
 		if name = strings.TrimSpace(name); name != "" {
@@ -85,7 +82,7 @@ func contenderNames() (names []string) {
 	return names
 }
 
-// checkNames refuses names of what there is not: it would be missing without a word.
+// checkNames refuses unknown names, which would otherwise silently select nothing.
 func checkNames(what string, names, known []string) error {
 	for _, name := range names {
 		if !slices.Contains(known, name) {
@@ -95,7 +92,6 @@ func checkNames(what string, names, known []string) error {
 	return nil
 }
 
-// measure runs all and prints what it has come to.
 func measure(ctx context.Context, o options, stdout, stderr io.Writer) (int, error) {
 	o.site.Logs = filepath.Join(o.out, "logs")
 	if err := os.RemoveAll(o.site.Logs); err != nil {

@@ -13,7 +13,7 @@ import (
 	"carryover/cmd/pdbench/contender"
 )
 
-// machine is what a run was on, and what ran.
+// machine describes the computer and the programs of a run.
 type machine struct {
 	Cores    int      `json:"cores"`
 	Model    string   `json:"model"`
@@ -23,16 +23,15 @@ type machine struct {
 	Versions []string `json:"versions"` // of contenders
 }
 
-// String is a line for people.
+// String returns one line for people.
 func (m machine) String() string {
 	return strings.Join(append([]string{fmt.Sprintf("%d cores of %s", m.Cores, m.Model), fmt.Sprintf("%d GiB", m.Memory), "Linux " + m.Kernel, m.Go}, m.Versions...), ", ")
 }
 
-// lookAround reads what the machine and the contenders are.
 func lookAround(ctx context.Context, s *contender.Site) machine {
 	kernel, _ := os.ReadFile("/proc/sys/kernel/osrelease")
 	m := machine{Cores: runtime.NumCPU(), Go: runtime.Version(), Kernel: strings.TrimSpace(string(kernel))}
-	if proc, err := procfs.NewDefaultFS(); err == nil { // what is not told stays empty
+	if proc, err := procfs.NewDefaultFS(); err == nil { // what is unknown stays empty
 		if cpus, err := proc.CPUInfo(); err == nil && len(cpus) > 0 {
 			m.Model = cpus[0].ModelName
 		}

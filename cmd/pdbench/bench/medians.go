@@ -10,7 +10,6 @@ import (
 // figure names one number of a measurement, with its unit.
 type figure string
 
-// The figures.
 const (
 	cpuTurn    figure = "cpu_us_per_turn"
 	cpuChunk   figure = "cpu_us_per_chunk"
@@ -24,10 +23,10 @@ const (
 	hitPercent figure = "hits_percent"
 )
 
-// figures are what a measurement comes to. One that says nothing of a workload is not in it.
+// figures are the numbers of a measurement. A figure without meaning for the workload is absent.
 type figures map[figure]float64
 
-// figuresOf computes them. CPU time belongs to turns where chunks have no pauses, and to chunks where they have.
+// figuresOf computes the figures. CPU time counts per turn if chunks have no pauses, and per chunk if they have.
 func figuresOf(w load.Workload, o load.Outcome) figures {
 	f := figures{}
 	seconds := o.Wall.Seconds()
@@ -66,7 +65,6 @@ func figuresOf(w load.Workload, o load.Outcome) figures {
 
 func micros(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
 
-// mediansOf returns the median of each figure over rounds.
 func mediansOf(rounds []figures) figures {
 	lists := map[figure][]float64{}
 	for _, f := range rounds {
@@ -81,7 +79,7 @@ func mediansOf(rounds []figures) figures {
 	return medians
 }
 
-// median of at least one number; of an even count the mean of the two in the middle.
+// median needs at least one number. Of an even count it returns the mean of the two in the middle.
 func median(list []float64) float64 {
 	sorted := slices.Sorted(slices.Values(list))
 	middle := len(sorted) / 2

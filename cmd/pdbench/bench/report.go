@@ -11,11 +11,10 @@ import (
 	"carryover/cmd/pdbench/result"
 )
 
-// report is all that a run has shown.
 type report struct {
 	Began    time.Time     `json:"began"`
 	Took     time.Duration `json:"took"`
-	Brief    bool          `json:"brief"` // a smoke run, whose figures say nothing
+	Brief    bool          `json:"brief"` // a smoke run, whose figures mean nothing
 	Machine  machine       `json:"machine"`
 	Results  []entry       `json:"results"`
 	Verdicts []verdict     `json:"verdicts"`
@@ -25,13 +24,12 @@ type report struct {
 type entry struct {
 	Workload    load.Workload `json:"workload"`
 	Contender   string        `json:"contender"`
-	NotMeasured string        `json:"not_measured,omitempty"` // why it could not be
+	NotMeasured string        `json:"not_measured,omitempty"` // why it was not measured
 	Wrong       []string      `json:"wrong,omitempty"`        // why it does not count
 	Rounds      []figures     `json:"rounds,omitempty"`
 	Median      figures       `json:"median,omitempty"`
 }
 
-// add takes in what a round has shown.
 func (r *entry) add(o load.Outcome) {
 	f := figuresOf(r.Workload, o)
 	r.Rounds = append(r.Rounds, f)
@@ -49,7 +47,7 @@ func (r *entry) add(o load.Outcome) {
 	if o.Turns == 0 && o.Chunks == 0 && !r.Workload.Open {
 		wrong("no answers")
 	}
-	if reuses(r.Contender) && r.Workload.Reuses() && o.Hits == 0 && o.Turns > 2*r.Workload.Conversations { // with fewer, none may be a second one
+	if reuses(r.Contender) && r.Workload.Reuses() && o.Hits == 0 && o.Turns > 2*r.Workload.Conversations { // with fewer, there may be no next turn
 		wrong("no turn has reused anything")
 	}
 	if r.Workload.Open && o.Streams < r.Workload.Conversations {
@@ -62,7 +60,6 @@ func reuses(name string) bool {
 	return name == contender.Carryover || name == contender.Python
 }
 
-// exit says how the run has ended.
 func (r report) exit() int {
 	code := result.ExitOK
 	for _, v := range r.Verdicts {
@@ -81,7 +78,6 @@ func (r report) exit() int {
 	return code
 }
 
-// write writes JSON and tables into files.
 func (r report) write(base string) error {
 	text, err := json.MarshalIndent(r, "", "\t")
 	if err != nil {

@@ -14,13 +14,12 @@ import (
 	"carryover/cmd/pdbench/load"
 )
 
-// bench measures.
 type bench struct {
 	site *contender.Site
 	say  io.Writer
 }
 
-// cell is a contender at a workload, with engines of the workload's own, which is measured once in each round.
+// cell is a contender at a workload, with its own engines. Each round measures it once.
 type cell struct {
 	contender contender.Contender
 	engines   *engines.Pair
@@ -28,7 +27,6 @@ type cell struct {
 	entry     entry
 }
 
-// measureAll measures one group after the other.
 func (b *bench) measureAll(ctx context.Context, all []group) ([]entry, error) {
 	var results []entry
 	for _, g := range all {
@@ -41,7 +39,7 @@ func (b *bench) measureAll(ctx context.Context, all []group) ([]entry, error) {
 	return results, nil
 }
 
-// group starts all contenders of the workloads of a group, and has them take turns.
+// group starts all contenders of a group's workloads and measures them in turns.
 func (b *bench) group(ctx context.Context, g group) ([]entry, error) {
 	var cells []*cell
 	defer func() {
@@ -77,8 +75,8 @@ func (b *bench) group(ctx context.Context, g group) ([]entry, error) {
 	return results, nil
 }
 
-// order returns in which order n contenders take their turns in a round. It is shifted from round to round, so that each has another
-// place, and every second one is turned round, so that each has another predecessor, whose connections are just being closed.
+// order returns the order of n contenders in a round. Each round shifts it, so that each contender has another place. Each second round
+// reverses it, so that each has another predecessor, whose connections are just being closed.
 func order(n, round int) []int {
 	list := make([]int, n)
 	for i := range list {
@@ -90,7 +88,7 @@ func order(n, round int) []int {
 	return list
 }
 
-// enter starts a contender. One that can't be measured here has an entrant too, at which nothing runs.
+// enter starts a contender. A contender that cannot be measured here has an entrant without processes.
 func (b *bench) enter(ctx context.Context, w load.Workload, name string, e *engines.Pair) (*cell, error) {
 	named, ok := contender.Named(name)
 	if !ok {
@@ -109,7 +107,7 @@ func (b *bench) enter(ctx context.Context, w load.Workload, name string, e *engi
 	return c, nil
 }
 
-// measure adds a round to the cell's entry. What a contender does wrong is part of the entry; an error is one of ours.
+// measure adds a round to the cell's entry. The entry records faults of the contender; an error is a fault of pdbench.
 func (b *bench) measure(ctx context.Context, c *cell) error {
 	if c.entry.NotMeasured != "" {
 		return nil
@@ -134,7 +132,6 @@ func (b *bench) measure(ctx context.Context, c *cell) error {
 	return nil
 }
 
-// String lists figures by their names.
 func (f figures) String() string {
 	text := ""
 	for _, name := range []figure{cpuTurn, cpuChunk, turnRate, chunkRate, firstP50, gapP99, streamKB, peakMB, hitPercent} {

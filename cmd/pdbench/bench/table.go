@@ -11,7 +11,7 @@ import (
 	"carryover/cmd/pdbench/contender"
 )
 
-// markdown returns the figures as docs/benchmarks.md has them, which reads well on a terminal too.
+// markdown returns the figures in the form of docs/benchmarks.md, which is readable on a terminal too.
 func (r report) markdown() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s, in %s.\n%s.\n", r.Began.UTC().Format("2006-01-02 15:04 UTC"), r.Took.Round(time.Second), r.Machine)
@@ -28,7 +28,6 @@ func (r report) markdown() string {
 	return b.String()
 }
 
-// barsTable has a line for each bar.
 func (r report) barsTable() string {
 	rows := [][]string{{"bar", "value", "must", "aim", ""}}
 	for _, v := range r.Verdicts {
@@ -51,7 +50,7 @@ func (v verdict) limit(limit float64) string {
 	return "≤ " + v.text(limit)
 }
 
-// text writes small ratios as fractions, as the bars are stated.
+// text writes small ratios as fractions, like the bars.
 func (v verdict) text(value float64) string {
 	switch {
 	case v.Unit != "":
@@ -68,7 +67,7 @@ func (v verdict) fraction() bool {
 	return limit > 0 && limit < 0.3
 }
 
-// rawTables have a line for each contender at each workload: requests, chunks and memory, each by itself.
+// rawTables returns tables of requests, chunks and memory, with a line for each contender at each workload.
 func (r report) rawTables() string {
 	requests := [][]string{{"workload", "contender", "CPU µs/request", "requests/s", "of direct", "first byte p50 µs", "p99 µs", "added p50 µs", "hits %", "peak MB"}}
 	chunks := [][]string{{"workload", "contender", "CPU µs/chunk", "chunks/s", "of direct", "gap p99 ms", "peak MB"}}
@@ -92,7 +91,7 @@ func (r report) rawTables() string {
 	return strings.Join(text, "\n")
 }
 
-// row is what stands behind the names of workload and contender.
+// row returns the cells behind the names of workload and contender.
 func (r report) row(of entry) []string {
 	m := of.Median
 	switch {
@@ -112,7 +111,7 @@ func (r report) row(of entry) []string {
 	return []string{m.text(cpuTurn), m.text(turnRate), r.ofDirect(of), m.text(firstP50), m.text(firstP99), r.added(of), hits, m.text(peakMB)}
 }
 
-// ofDirect is the share of direct's requests or chunks per second.
+// ofDirect returns requests or chunks per second as a share of direct's.
 func (r report) ofDirect(of entry) string {
 	for _, f := range []figure{turnRate, chunkRate} {
 		direct := &reader{results: r.Results}
@@ -123,7 +122,7 @@ func (r report) ofDirect(of entry) string {
 	return ""
 }
 
-// added is the time to the first byte beyond the direct one, of one client alone: with more of them it is the time in queues.
+// added returns the time to the first byte beyond direct's, for a single client only: with more clients it is the time in queues.
 func (r report) added(of entry) string {
 	direct := &reader{results: r.Results}
 	least := direct.get(of.Workload.Name, contender.Direct, firstP50)
@@ -133,7 +132,6 @@ func (r report) added(of entry) string {
 	return threeDigits(of.Median[firstP50] - least)
 }
 
-// text is the figure, or nothing.
 func (f figures) text(name figure) string {
 	value, ok := f[name]
 	if !ok {
@@ -142,7 +140,7 @@ func (f figures) text(name figure) string {
 	return threeDigits(value)
 }
 
-// threeDigits has three digits, or all before the point.
+// threeDigits writes three digits, or all before the point.
 func threeDigits(value float64) string {
 	size := math.Abs(value)
 	switch {
@@ -154,7 +152,7 @@ func threeDigits(value float64) string {
 	return fmt.Sprintf("%.2f", value)
 }
 
-// notes says what is behind "not measured" and "does not count".
+// notes explains "not measured" and "does not count".
 func (r report) notes() string {
 	var b strings.Builder
 	said := map[string]bool{}
@@ -175,7 +173,7 @@ func (r report) notes() string {
 	return b.String()
 }
 
-// aligned writes a table of Markdown whose columns stand under each other. Rows may be shorter than the first.
+// aligned writes a Markdown table with aligned columns. Rows may be shorter than the first.
 func aligned(rows [][]string) string {
 	widths := make([]int, len(rows[0]))
 	for _, row := range rows {

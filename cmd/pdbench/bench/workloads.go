@@ -9,7 +9,7 @@ import (
 	"carryover/cmd/pdbench/load"
 )
 
-// Names of workloads that bars speak of.
+// Names of workloads that bars use.
 const (
 	w1, w1Off, w1Redis, w1Whole = "W1", "W1 off", "W1 redis", "W1 non-stream"
 	w2s, w2sApart, w2           = "W2s", "W2s apart", "W2"
@@ -21,20 +21,20 @@ const (
 	t2sChunks                   = "T2s chunks"
 )
 
-// A decode instance that makes 50 tokens a second for each of its streams, and one whose API server takes as long to write a token of a
-// step as that of vLLM 0.32 did: it had 45 to 90 µs between two of 100 streams, on two cores of the kind that docs/benchmarks.md names.
+// A decode instance makes 50 tokens a second for each stream. Its API server writes as slowly as vLLM 0.32's: 45 to 90 µs between two of 100
+// streams, measured on two cores of the kind in docs/benchmarks.md.
 const (
 	tokenGap   = 20 * time.Millisecond
 	tokenApart = 65 * time.Microsecond
 )
 
-// group is workloads whose contenders take turns with each other, because bars compare across them, and how many rounds there are.
+// group has workloads whose contenders take turns together, because bars compare across them, and the number of rounds.
 type group struct {
 	workloads []load.Workload
 	rounds    int
 }
 
-// groups returns all that is measured, in order.
+// groups returns all measurements, in order.
 func groups() []group {
 	return []group{
 		{requests(), 3},
@@ -44,7 +44,7 @@ func groups() []group {
 		{crowd(), 2},
 		{large(), 3},
 		{lone(), 3},
-		// A stream takes more memory in a process that has served before, so each is measured once, in a fresh one.
+		// A stream takes more memory in a process that has served before. So each is measured once, in a fresh process.
 		{held(w5Small, "5,000 open streams with a second between chunks, bodies of 2 KB", 5000, 2<<10), 1},
 		{held(w5Large, "the same with bodies of 64 KB", 5000, 64<<10), 1},
 		{held(w5Many, "9,000 of the first kind", 9000, 2<<10), 1},
@@ -52,7 +52,7 @@ func groups() []group {
 	}
 }
 
-// requests is where the cost of requests shows: short answers without pauses.
+// requests shows the cost of requests: short answers without pauses.
 func requests() []load.Workload {
 	base := load.Workload{Name: w1, What: "64 conversations of 8 turns, streams of 16 chunks without pauses, 2 KB and 1 to 4 KB a turn",
 		Conversations: 64, Turns: 8, First: 2 << 10, Later: [2]int{1 << 10, 4 << 10}, Stream: true, Chunks: 16,
@@ -64,7 +64,6 @@ func requests() []load.Workload {
 	return []load.Workload{base, off, redis}
 }
 
-// unstreamed is W1 without streams.
 func unstreamed() []load.Workload {
 	w := requests()[0].As(w1Whole, "W1 without streams", contender.Direct, contender.Carryover, contender.Nginx, contender.Python)
 	w.Stream = false
@@ -72,7 +71,7 @@ func unstreamed() []load.Workload {
 	return []load.Workload{w}
 }
 
-// paced is where the cost of a chunk shows: nothing is saturated, and streams outlast the measurement, so that no request is in it.
+// paced shows the cost of a chunk: nothing is saturated, and streams outlast the measurement, so that it contains no request.
 func paced() []load.Workload {
 	base := requests()[0].As(w2s, "100 streams of 50 chunks a second, of one instance", contenderNames()...)
 	base.Conversations, base.Chunks, base.Gap, base.Time, base.WarmUp = 100, 300, tokenGap, 4*time.Second, 1500*time.Millisecond
@@ -83,8 +82,8 @@ func paced() []load.Workload {
 	return []load.Workload{base, chunks, apart}
 }
 
-// versions is where the chunks of two versions of vLLM show. CPU time is told in hundredths of a second, so that it takes a long
-// measurement to see a twentieth of it.
+// versions shows the cost of the chunks of two versions of vLLM. The system counts CPU time in hundredths of a second, so a difference of a
+// twentieth needs a long measurement.
 func versions() []load.Workload {
 	older := paced()[0].As(w2sOlder, "W2s, chunks of vLLM 0.32", contender.Carryover)
 	older.VLLM, older.Time, older.Chunks = engines.VLLM032, 8*time.Second, 500
@@ -93,7 +92,7 @@ func versions() []load.Workload {
 	return []load.Workload{older, newer}
 }
 
-// crowd is more chunks than some contenders can pass on.
+// crowd has more chunks than some contenders can pass on.
 func crowd() []load.Workload {
 	w := paced()[0].As(w2, "1,000 streams of 50 chunks a second, of ten instances", contenderNames()...)
 	w.Conversations = 1000
@@ -101,7 +100,7 @@ func crowd() []load.Workload {
 	return []load.Workload{w}
 }
 
-// large is where the cost of a body shows.
+// large shows the cost of a body.
 func large() []load.Workload {
 	base := requests()[0].As(w3, "16 conversations that begin with 256 KB, streams of 16 chunks", contenderNames()...)
 	base.Conversations, base.First = 16, 256<<10
@@ -110,7 +109,7 @@ func large() []load.Workload {
 	return []load.Workload{base, off}
 }
 
-// lone is where waiting shows.
+// lone shows waiting times.
 func lone() []load.Workload {
 	base := requests()[0].As(w4, "one client, one turn after the other; the time to the first token",
 		contender.Direct, contender.Carryover, contender.Nginx, contender.Python)
@@ -119,13 +118,13 @@ func lone() []load.Workload {
 	return []load.Workload{base}
 }
 
-// held is where memory shows.
+// held shows memory.
 func held(name, what string, streams, body int) []load.Workload {
 	return []load.Workload{{Name: name, What: what, Conversations: streams, Turns: 1, First: body, Stream: true, Chunks: 600, Gap: time.Second,
 		Open: true, Contenders: []string{contender.Carryover, contender.Nginx}, Time: 3 * time.Second}}
 }
 
-// tokens is where the cost of ids shows.
+// tokens shows the cost of ids.
 func tokens() []load.Workload {
 	base := requests()[0].As(tPlug, "16 conversations that begin with 8,000 tokens, streams of 16 chunks; ids of an answer in its last event", contender.Carryover)
 	base.Conversations, base.First = 16, 32<<10
@@ -136,14 +135,14 @@ func tokens() []load.Workload {
 	return []load.Workload{base, chunks, off}
 }
 
-// Sizes of a smoke run: long enough that each conversation has a second turn, and short enough for continuous integration.
+// Sizes of a smoke run: each conversation has a second turn, and the run is short enough for continuous integration.
 const (
 	smokeTime, smokeWarmUp  = 500 * time.Millisecond, 300 * time.Millisecond
 	smokeStreams, smokeHeld = 8, 100
 	smokeChunks             = 30
 )
 
-// brief returns the groups as a smoke run has them.
+// brief returns the groups of a smoke run.
 func brief(all []group) []group {
 	all = slices.Clone(all)
 	for i, g := range all {
@@ -166,7 +165,7 @@ func brief(all []group) []group {
 	return all
 }
 
-// only returns the groups without workloads that are not named, and these without contenders that are not; all of either for no names.
+// only returns the named workloads with the named contenders. No names mean all.
 func only(all []group, names, contenders []string) []group {
 	var left []group
 	for _, g := range all {

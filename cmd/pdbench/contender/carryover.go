@@ -13,12 +13,11 @@ import (
 	"carryover/cmd/pdbench/process"
 )
 
-// spareStreams is how many more streams than a workload holds open Carryover takes, for those that have just been left.
+// spareStreams is the number of streams beyond a workload's open ones that Carryover accepts, for streams that clients have just left.
 const spareStreams = 200
 
-// enterCarryover starts Carryover as operators run it: logs at info, metrics on, limits as they are by default, no traces. It asks engines
-// for nothing beside the turns, neither that prefill reads what decode holds nor for lessons about the shapes of requests: the engines here
-// do neither, and count the legs as faults.
+// enterCarryover starts Carryover as operators run it: logs at info, metrics on, default limits, no traces. Hand-backs and lessons about the
+// shapes of requests are off: these engines support neither, and count such legs as faults.
 func enterCarryover(ctx context.Context, s *Site, w load.Workload, e *engines.Pair) (*Entrant, error) {
 	return entering(func(in *Entrant) error {
 		address, port, err := process.FreeAddress(ctx)
@@ -32,7 +31,7 @@ func enterCarryover(ctx context.Context, s *Site, w load.Workload, e *engines.Pa
 		arguments := []string{"serve", "--host", process.Loopback, "--port", port, "--admin-listen", operators, "--log-level", "info", "--shutdown-grace", "1s",
 			"--prefill", e.Prefill, "--decode", e.Decode, "--hand-back", "off", "--teach-shapes", "off"}
 		if w.Open {
-			// The default is a third of the open files that the system allows, because a turn has up to three; these have two each by then.
+			// The default is a third of the open files that the system allows, because a turn has up to three. Here each has two.
 			arguments = append(arguments, "--max-streams", strconv.Itoa(w.Conversations+spareStreams))
 		}
 		if w.Redis {
@@ -49,7 +48,7 @@ func enterCarryover(ctx context.Context, s *Site, w load.Workload, e *engines.Pa
 	})
 }
 
-// addRedis starts a Redis of its own without persistence, and returns the arguments with which Carryover uses it.
+// addRedis starts a Redis without persistence, and returns the arguments with which Carryover uses it.
 func (s *Site) addRedis(ctx context.Context, in *Entrant, w load.Workload) ([]string, error) {
 	binary, err := exec.LookPath("redis-server")
 	if err != nil {

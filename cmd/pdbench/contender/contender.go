@@ -22,25 +22,25 @@ const (
 // Contender is one way from clients to engines.
 type Contender struct {
 	Name string
-	// Start has it serve one workload on the engines. A NotMeasured is why it can't here.
+	// Start starts the contender for one workload on the engines. It returns a NotMeasured if the contender cannot run here.
 	Start func(context.Context, *Site, load.Workload, *engines.Pair) (*Entrant, error)
-	// Most is how many streams it has open at once, if it can't have as many as it is asked for; 0 for no such bound.
+	// Most is the most streams that it can have open at once, 0 for no limit.
 	Most int
 }
 
-// All returns all of them, the one that is measured against first.
+// All returns all contenders, the reference first.
 func All() []Contender {
 	return []Contender{
 		{Name: Direct, Start: enterDirect},       // the load generator itself does both legs
 		{Name: Carryover, Start: enterCarryover}, // bin/carryover, logs at info into a file, metrics on, limits on, traces off
 		{Name: Nginx, Start: enterNginx},         // one worker, one hop to decode: no prefill, no KV, no proof
 		{Name: Relay, Start: enterRelay},         // bytes in Go, one hop to decode: nothing is parsed
-		// httpx opens 100 connections to a server at most, which is the default of its Limits.
+		// httpx opens at most 100 connections to a server, the default of its Limits.
 		{Name: Python, Start: enterPython, Most: 100}, // vLLM's example disagg_proxy_multiturn.py under uvicorn, uvloop and httptools
 	}
 }
 
-// Named returns the one of that name. ok is false if there is none.
+// Named returns the contender with this name. ok is false if there is none.
 func Named(name string) (c Contender, ok bool) {
 	for _, c := range All() {
 		if c.Name == name {
@@ -50,22 +50,22 @@ func Named(name string) (c Contender, ok bool) {
 	return Contender{}, false
 }
 
-// NotMeasured is why a contender can't be measured here.
+// NotMeasured is why a contender cannot be measured here.
 type NotMeasured string
 
-// Error says why.
+// Error returns the reason.
 func (n NotMeasured) Error() string { return string(n) }
 
 // Entrant is a contender that has started.
 type Entrant struct {
 	URL       string           // where clients go, "" for the direct way
 	Direct    *engines.Pair    // for the direct way
-	Hides     bool             // clients get no kv_transfer_params
+	Hides     bool             // clients see no kv_transfer_params
 	Measured  *process.Process // nil for the direct way
 	processes []*process.Process
 }
 
-// Stop ends all that was started, the last first.
+// Stop ends all that was started, in reverse order.
 func (e *Entrant) Stop() {
 	for _, p := range slices.Backward(e.processes) {
 		p.Stop()
@@ -81,7 +81,7 @@ func (e *Entrant) add(ctx context.Context, c process.Command) (*process.Process,
 	return p, err
 }
 
-// entering starts what enter starts, or nothing if that fails.
+// entering returns an entrant after enter has started it. If enter fails, it ends what enter started.
 func entering(enter func(*Entrant) error) (*Entrant, error) {
 	e := &Entrant{}
 	if err := enter(e); err != nil {
@@ -104,5 +104,4 @@ func enterRelay(ctx context.Context, s *Site, w load.Workload, e *engines.Pair) 
 	})
 }
 
-// hostOf returns host and port of a URL of an engine.
 func hostOf(url string) string { return strings.TrimSuffix(strings.TrimPrefix(url, "http://"), "/") }

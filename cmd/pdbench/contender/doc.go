@@ -1,3 +1,3 @@
-// Package contender starts what can stand between clients and engines: Carryover, its rivals, and nothing at all. Each is a process of its
-// own, in front of engines that are one, too.
+// Package contender starts what can stand between clients and engines: Carryover, its rivals, or nothing. Each contender is a process of its
+// own, in front of engines that are another process.
 package contender

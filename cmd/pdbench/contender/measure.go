@@ -9,8 +9,8 @@ import (
 	"carryover/cmd/pdbench/process"
 )
 
-// Measure puts a workload on the entrant once, in front of these engines, and reads what its processes use meanwhile. What
-// the entrant does wrong is part of the outcome; an error is one of ours.
+// Measure runs a workload once through the entrant, in front of these engines, and reads what its processes use meanwhile. The outcome
+// records faults of the entrant; an error is a fault of pdbench.
 func (e *Entrant) Measure(ctx context.Context, w load.Workload, pair *engines.Pair) (load.Outcome, error) {
 	if err := pair.Reset(ctx); err != nil {
 		return load.Outcome{}, err

@@ -13,8 +13,8 @@ import (
 	"carryover/cmd/pdbench/process"
 )
 
-// nginxConfig is that of one hop to decode. Its log goes to a file, as ours does; bodies stay in memory, so that no disk is measured; nothing
-// is held back from clients.
+// nginxConfig configures one hop to decode. The log goes to a file, as Carryover's does. Bodies stay in memory, so that no disk is measured.
+// nginx holds nothing back from clients.
 const nginxConfig = `daemon off;
 worker_processes 1;
 worker_rlimit_nofile %[1]d;
@@ -88,7 +88,7 @@ func enterNginx(ctx context.Context, s *Site, w load.Workload, e *engines.Pair) 
 	})
 }
 
-// FindNginx looks where Debian has it too, which is not in every user's path.
+// FindNginx also looks where Debian has nginx, which is not in every user's path.
 func FindNginx() (string, error) {
 	if binary, err := exec.LookPath("nginx"); err == nil {
 		return binary, nil

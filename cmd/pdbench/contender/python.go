@@ -10,7 +10,7 @@ import (
 	"carryover/cmd/pdbench/process"
 )
 
-// enterPython starts vLLM's example. uvicorn takes uvloop and httptools by itself where they are installed.
+// enterPython starts vLLM's example. uvicorn uses uvloop and httptools if they are installed.
 func enterPython(ctx context.Context, s *Site, w load.Workload, e *engines.Pair) (*Entrant, error) {
 	if s.PythonExample == "" {
 		return nil, NotMeasured("no --python-example FILE")

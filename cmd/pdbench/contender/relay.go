@@ -9,12 +9,12 @@ import (
 	"sync"
 )
 
-// relayBuffer is what a direction of a connection reads at once.
+// relayBuffer is the most bytes that one direction of a connection reads at once.
 const relayBuffer = 16 << 10
 
-// serveRelay passes bytes between clients and one address until ctx ends, and says on out where. It is the least that a proxy in Go can do
-// for a stream: for each chunk one read and one write, and nothing that looks at bytes. What a proxy costs beyond it is its own doing.
-// A client's connection has one to the address, so that no request ever waits for one.
+// serveRelay passes bytes between clients and one address until ctx ends, and writes its own address to out. It is the least that a proxy in
+// Go can do for a stream: one read and one write for each chunk, and no look at the bytes. Each client's connection has its own connection to
+// the address, so that no request waits for one.
 func serveRelay(ctx context.Context, to string, out io.Writer) error {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -37,7 +37,7 @@ func serveRelay(ctx context.Context, to string, out io.Writer) error {
 	}
 }
 
-// passBoth ends when either side does, or ctx.
+// passBoth returns when either side or ctx ends.
 func passBoth(ctx context.Context, client net.Conn, to string) {
 	defer client.Close()
 	server, err := (&net.Dialer{}).DialContext(ctx, "tcp", to)
@@ -60,7 +60,7 @@ func passBoth(ctx context.Context, client net.Conn, to string) {
 	_ = client.Close()
 }
 
-// pass copies by a buffer. io.Copy would have the kernel splice, which no proxy that looks at what it relays can do.
+// pass copies with a buffer. With io.Copy the kernel would splice, which no proxy that looks at the bytes can use.
 func pass(to, from net.Conn) {
 	buffer := make([]byte, relayBuffer)
 	for {
@@ -76,7 +76,7 @@ func pass(to, from net.Conn) {
 	}
 }
 
-// ServeRelay serves a relay as its arguments say, until ctx ends.
+// ServeRelay serves a relay until ctx ends.
 func ServeRelay(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	set := flag.NewFlagSet("pdbench relay", flag.ContinueOnError)
 	set.SetOutput(stderr)

@@ -6,11 +6,12 @@ import (
 	"time"
 )
 
-// Model is what both engines serve.
+// Model is the model that both engines serve.
 const Model = "bench"
 
-// appendParams appends the kv_transfer_params of an answer, as the recordings 01 (prefill) and 21 (decode) of
-// testdata/exchanges/vllm-0.32 have them, and those of sse/testdata for vLLM 0.33. cached is what prefill did not compute; output are the ids that decode's plug-in adds.
+// appendParams appends the kv_transfer_params of an answer, as in the recordings 01 (prefill) and 21 (decode) of
+// testdata/exchanges/vllm-0.32, and for vLLM 0.33 in sse/testdata. cached is what prefill did not compute; output has the ids that decode's
+// plug-in adds.
 func (e *engine) appendParams(dst, requestID []byte, h *holding, cached int, output []byte) []byte {
 	dst = fmt.Appendf(dst, `{"do_remote_prefill":%t,"do_remote_decode":%t,"remote_block_ids":[[`, !e.decodes, e.decodes)
 	for i := range h.blocks() {
@@ -38,17 +39,16 @@ func (e *engine) appendParams(dst, requestID []byte, h *holding, cached int, out
 	return append(dst, '}')
 }
 
-// ticketLife is vLLM's decoder_kv_blocks_ttl. These engines count nothing after it; no measurement is as long.
+// ticketLife is vLLM's decoder_kv_blocks_ttl. No measurement is as long, so these engines do not end tickets.
 const ticketLife = 480 * time.Second
 
-// whole is an answer in one piece.
 type whole struct {
 	created   int64
 	requestID []byte
 	text      []byte
 	finish    string
 	ids       []byte // of the answer, nil unless asked for
-	prompt    []byte // ids, the same
+	prompt    []byte // ids of the prompt, nil unless asked for
 	tokens    int    // of the prompt
 	output    int
 	cached    int
@@ -56,7 +56,7 @@ type whole struct {
 	vllm      Version
 }
 
-// append appends the answer's JSON, as the recordings 01, 02 and 10 have it.
+// append appends the answer's JSON, as in the recordings 01, 02 and 10.
 func (a *whole) append(dst []byte) []byte {
 	return fmt.Appendf(dst, `{"id":"chatcmpl-%s","object":"chat.completion","created":%d,"model":"`+Model+`","choices":[{"index":0,"message":{"role":"assistant",`+
 		`"content":"%s","refusal":null,"annotations":null,"audio":null,"function_call":null,"reasoning":null},"logprobs":null,"finish_reason":%q,`+
@@ -65,7 +65,7 @@ func (a *whole) append(dst []byte) []byte {
 		a.requestID, a.created, a.text, a.finish, orNull(a.ids), a.vllm.fingerprint(), a.usage(), orNull(a.prompt), orNull(a.params))
 }
 
-// usage is the usage, up to where a stream's and a whole answer's differ.
+// usage returns the part of usage that is the same in streams and whole answers.
 func (a *whole) usage() string {
 	return fmt.Sprintf(`{"prompt_tokens":%d,"total_tokens":%d,"completion_tokens":%d,"prompt_tokens_details":{"cached_tokens":%d,"created_cache_tokens":0`,
 		a.tokens, a.tokens+a.output, a.output, a.cached)
@@ -78,10 +78,10 @@ func orNull(value []byte) []byte {
 	return value
 }
 
-// headRoom is left in front of a body for the head of its message, which is known when the body is.
+// headRoom is the space in front of a body for the head, which is written after the body.
 const headRoom = 256
 
-// respond puts the head in front of a body that begins headRoom bytes into message, and returns both.
+// respond writes the head in front of a body that begins headRoom bytes into message, and returns both.
 func respond(message []byte, status, media string, requestID []byte) []byte {
 	var room [headRoom]byte
 	head := fmt.Appendf(room[:0], "HTTP/1.1 %s\r\ncontent-type: %s\r\ncontent-length: %d\r\nx-request-id: %s\r\n\r\n", status, media, len(message)-headRoom, requestID)

@@ -8,14 +8,14 @@ import (
 	"net/http"
 )
 
-// Pair says where the engines of another process are (Serve).
+// Pair has the addresses of engines in another process (Serve).
 type Pair struct {
 	Prefill string `json:"prefill"`
 	Decode  string `json:"decode"`
 	Control string `json:"control"`
 }
 
-// Set makes the engines answer at a pace, and forget all that was before, for the next contender.
+// Set sets the pace of the engines and makes them forget everything, for the next contender.
 func (e *Pair) Set(ctx context.Context, p Pace) error {
 	body, err := json.Marshal(p)
 	if err != nil {
@@ -24,13 +24,13 @@ func (e *Pair) Set(ctx context.Context, p Pace) error {
 	return e.ask(ctx, http.MethodPost, "/pace", body, nil)
 }
 
-// Reset makes the engines count from nothing. What is on its way stays known.
+// Reset sets the counts of the engines to zero. What is under way stays known.
 func (e *Pair) Reset(ctx context.Context) error {
 	return e.ask(ctx, http.MethodPost, "/reset", nil, nil)
 }
 
-// Faults returns what the engines have counted since the reset. It is asked when the load has ended, and gives what is still on its way
-// a few seconds to arrive: the rest are leaks.
+// Faults returns what the engines have counted since the reset. The caller asks when the load has ended. What is under way gets some seconds
+// to arrive; the rest are leaks.
 func (e *Pair) Faults(ctx context.Context) (Faults, Counts, error) {
 	var s seen
 	err := e.ask(ctx, http.MethodGet, "/faults", nil, &s)
@@ -60,5 +60,5 @@ func (e *Pair) ask(ctx context.Context, method, path string, body []byte, into a
 	return nil
 }
 
-// NoTicket is what a prefill leg without a ticket carries, as vLLM's example has it.
+// NoTicket is the kv_transfer_params of a prefill leg without a ticket, as in vLLM's example.
 const NoTicket = `{"do_remote_decode":true,"do_remote_prefill":false,"remote_engine_id":null,"remote_block_ids":null,"remote_host":null,"remote_port":null}`

@@ -10,7 +10,6 @@ import (
 	"carryover/cmd/pdbench/wire"
 )
 
-// connection serves the requests of one connection, one after the other.
 type connection struct {
 	net.Conn
 	engine  *engine
@@ -20,7 +19,7 @@ type connection struct {
 	pending *stream // the pacer writes it
 }
 
-// serve serves a connection until its other end, or the engine, closes it.
+// serve serves a connection until its peer or the engine closes it.
 func (e *engine) serve(tcp *net.TCPConn) {
 	socket, err := tcp.SyscallConn()
 	if err != nil {
@@ -42,7 +41,7 @@ func (e *engine) serve(tcp *net.TCPConn) {
 	}
 }
 
-// handle answers one request, or begins to.
+// handle answers one request; the pacer may finish a stream.
 func (c *connection) handle(h wire.Head) error {
 	method, rest, _ := bytes.Cut(h.Line, []byte(" "))
 	path, _, _ := bytes.Cut(rest, []byte(" "))
@@ -76,15 +75,14 @@ func (c *connection) handle(h wire.Head) error {
 	return c.whole(answer)
 }
 
-// ready is what a request is answered with if that is no stream.
+// ready is an answer without a stream.
 type ready struct {
 	message []byte
-	buffer  *[]byte       // whose memory message is, nil for its own
-	after   time.Duration // which the tokens take
-	counted bool          // among the requests that are open
+	buffer  *[]byte       // memory of message, nil if it has its own
+	after   time.Duration // time that the tokens take
+	counted bool          // the ledger counts the request as open
 }
 
-// read takes a completion in and makes its answer.
 func (c *connection) read(body, requestID []byte) (ready, *stream) {
 	e, r := c.engine, &c.request
 	if err := r.read(e.seed, body); err != nil {
@@ -115,7 +113,6 @@ func (c *connection) read(body, requestID []byte) (ready, *stream) {
 	return ready{message: respond(*out, "200 OK", jsonMedia, requestID), buffer: out, after: p.Gap * time.Duration(answer.output-1), counted: true}, nil
 }
 
-// prefill answers a prefill leg.
 func (e *engine) prefill(r *chatRequest, requestID []byte) ready {
 	cached, kept := e.ledger.prefill(r, e.peer)
 	a := whole{created: time.Now().Unix(), requestID: requestID, finish: "length", tokens: r.tokens(), output: 1, cached: cached}
@@ -133,7 +130,7 @@ func (e *engine) prefill(r *chatRequest, requestID []byte) ready {
 	return ready{message: respond(*out, "200 OK", jsonMedia, requestID), buffer: out, counted: true}
 }
 
-// whole writes an answer in one piece, when its tokens would have come.
+// whole writes an answer in one piece, after the time that its tokens take.
 func (c *connection) whole(a ready) error {
 	if a.after > 0 {
 		timer := time.NewTimer(a.after)
@@ -153,7 +150,7 @@ func (c *connection) whole(a ready) error {
 	return err
 }
 
-// stream writes a stream as far as nothing has to be waited for, and leaves the rest to the pacer.
+// stream writes what needs no wait, and leaves the rest to the pacer.
 func (c *connection) stream(s *stream) error {
 	for s.more() {
 		if s.pace.Gap > 0 && s.waits() {

@@ -11,19 +11,18 @@ import (
 	"time"
 )
 
-// engine is one instance that looks like vLLM with NixlConnector, bidirectional_kv_xfer and, as its pace has it, Carryover's plug-in.
-// It computes nothing: what it costs is reading requests, writing answers and the ledger.
+// engine is one instance that looks like vLLM with NixlConnector, bidirectional_kv_xfer and, if its pace says so, Carryover's plug-in. It
+// computes nothing. It costs only reading requests, writing answers, and the ledger.
 type engine struct {
 	decodes  bool
 	id       string // remote_engine_id
-	peer     string // that of the other role
-	sidePort int    // what it tells as remote_port; nobody listens there
+	peer     string // remote_engine_id of the other role
+	sidePort int    // its remote_port; nobody listens there
 	started  time.Time
-	serial   atomic.Uint64 // of requests that bring no id
+	serial   atomic.Uint64 // counts requests without an id
 	*shared
 }
 
-// shared is what the two engines of a pair have together.
 type shared struct {
 	seed      maphash.Seed
 	numerals  *numerals
@@ -37,11 +36,11 @@ type shared struct {
 
 // Pace says how the engines answer.
 type Pace struct {
-	Chunks int           `json:"chunks"` // of an answer, a token and a write each; the last has no text
-	Gap    time.Duration `json:"gap"`    // between two of them
-	// ChunkIDs says that ids come in each chunk (return_token_ids on decode's leg), not in decode's last params as from its plug-in.
+	Chunks int           `json:"chunks"` // of an answer, one token and one write each; the last has no text
+	Gap    time.Duration `json:"gap"`    // between two chunks
+	// ChunkIDs puts the ids into each chunk (return_token_ids on decode's leg); otherwise the plug-in puts them into decode's last params.
 	ChunkIDs bool `json:"chunk_ids"`
-	// Of streams with a gap: how many decode instances they are spread over, and the time between two writes of a step.
+	// Only for streams with a gap: how many decode instances share them, and the time between two writes of a step.
 	Instances int           `json:"instances"`
 	Apart     time.Duration `json:"apart"`
 	VLLM      Version       `json:"vllm"` // "" is the newest
@@ -50,13 +49,13 @@ type Pace struct {
 // Version is the version of vLLM whose answers the engines give.
 type Version string
 
-// The versions. Each chunk of 0.33 has kv_transfer_params, null but in the finish of a request that had some.
+// The versions. Each chunk of 0.33 has kv_transfer_params, null except in the finish chunk of a request with params.
 const (
 	VLLM032 Version = "0.32"
 	VLLM033 Version = "0.33"
 )
 
-// fingerprint is the member of that name, with a comma before it.
+// fingerprint returns the member system_fingerprint, with a comma before it.
 func (v Version) fingerprint() string {
 	if v == VLLM032 {
 		return `,"system_fingerprint":"vllm-0.32.0-f265d66e"`
@@ -64,7 +63,7 @@ func (v Version) fingerprint() string {
 	return `,"system_fingerprint":"vllm-0.33.0-f13ca5ba"`
 }
 
-// scratches is memory that a message needs for a moment.
+// scratches is memory that a message needs for a short time.
 type scratches struct{ pool sync.Pool }
 
 func (s *scratches) get() *[]byte {
@@ -95,7 +94,7 @@ func newEngines(closing <-chan struct{}) (prefill, decode *engine) {
 	return one(false, p, d, 5559), one(true, d, p, 5659)
 }
 
-// accept serves connections until the listener closes, and returns when the last of them has ended.
+// accept serves connections until the listener closes, and returns when the last connection has ended.
 func (e *engine) accept(ctx context.Context, listener net.Listener) error {
 	var serving sync.WaitGroup
 	defer serving.Wait()

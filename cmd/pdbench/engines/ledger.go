@@ -8,40 +8,38 @@ import (
 	"carryover/cmd/pdbench/wire"
 )
 
-// ledger remembers what each engine has handed out, and counts what comes back otherwise than it should.
+// ledger remembers what each engine has handed out, and counts wrong uses.
 type ledger struct {
 	mu        sync.Mutex // guards the rest
 	counts    Counts
 	faults    Faults
-	open      int // requests that are being answered
+	open      int // requests without a complete answer
 	handovers ring
 	tickets   ring
 }
 
-// holding is KV that an engine keeps for whoever reads it next: of prefill a hand-over, of decode a ticket.
+// holding is KV that an engine keeps for the next reader: a hand-over in prefill, a ticket in decode.
 type holding struct {
 	seq          uint32
 	read         bool
 	conversation uint64
 	tokens       int // remote_num_tokens
 	firstBlock   uint32
-	covers       [keptCovers]cover // the last of the prompt, decode's answer included
+	covers       [keptCovers]cover // the last covers of the prompt, decode's answer included
 }
 
-// keptCovers is how many messages before the last of a ticket can still be told apart: one that is used in part is compared with
-// the message that the part ends in.
+// keptCovers is how many of the last messages of a ticket can be told apart. If a leg reads only a part of a ticket, the message in which the
+// part ends is compared.
 const keptCovers = 4
 
-// blockTokens is how many tokens a block has.
 const blockTokens = 16
 
 func (h *holding) blocks() int { return (h.tokens + blockTokens - 1) / blockTokens }
 
-// ring are the last holdings of an engine. What is overwritten in it was either read, or never will be: no conversation waits for
-// as long as so many others take.
+// ring has the last holdings of an engine. An overwritten holding was read or never will be: no conversation waits for ringSize others.
 type ring struct {
 	slots     []holding
-	seq       uint32 // of the last one
+	seq       uint32 // number of the last holding
 	nextBlock uint32
 	unread    int
 }
@@ -52,12 +50,12 @@ func newLedger() *ledger {
 	return &ledger{handovers: ring{slots: make([]holding, ringSize)}, tickets: ring{slots: make([]holding, ringSize)}}
 }
 
-// add keeps a holding and gives it its number and its blocks. lost says that one was overwritten that nobody has read.
+// add keeps a holding and gives it its number and its blocks. lost means that it overwrote a holding that nobody has read.
 func (r *ring) add(h holding) (kept holding, lost bool) {
 	r.seq++
 	h.seq = r.seq
 	n := uint32(h.blocks())
-	if r.nextBlock+n >= 1<<31 { // ids of blocks are 32-bit integers; they come again after minutes
+	if r.nextBlock+n >= 1<<31 { // block ids are 32-bit integers; they repeat after minutes
 		r.nextBlock = 0
 	}
 	h.firstBlock = r.nextBlock + 1
@@ -71,7 +69,7 @@ func (r *ring) add(h holding) (kept holding, lost bool) {
 	return h, lost
 }
 
-// find returns the holding that a request id names, nil if there is none. faded says that it was overwritten.
+// find returns the holding that a request id names, or nil. faded means that it was overwritten.
 func (r *ring) find(requestID []byte) (h *holding, faded bool) {
 	at := bytes.LastIndexByte(requestID, '-')
 	seq, err := strconv.ParseUint(string(requestID[at+1:]), 16, 32)
@@ -90,7 +88,7 @@ func (r *ring) taken(h *holding) {
 	r.unread--
 }
 
-// names says whether a leg's params are those of the holding, as far as they are not opaque.
+// names reports whether a leg's params have the first block and the number of blocks of the holding.
 func (h *holding) names(p *legParams) bool {
 	list := bytes.Trim(p.blocks, "[] ")
 	first, _, _ := bytes.Cut(list, []byte(","))
@@ -101,7 +99,7 @@ func (h *holding) names(p *legParams) bool {
 	return wire.Number(bytes.TrimSpace(first)) == int(h.firstBlock) && bytes.Count(list, []byte(","))+1 == n
 }
 
-// reaches says whether the first tokens of the holding are a beginning of the prompt.
+// reaches reports whether the prompt begins with the first tokens of the holding.
 func (h *holding) reaches(r *chatRequest, tokens int) bool {
 	if h.conversation != r.conversation {
 		return false
@@ -114,7 +112,6 @@ func (h *holding) reaches(r *chatRequest, tokens int) bool {
 	return false
 }
 
-// begin and end stand around each answer.
 func (l *ledger) begin() {
 	l.mu.Lock()
 	l.open++
@@ -130,15 +127,13 @@ func (l *ledger) end(aborted bool) {
 	l.mu.Unlock()
 }
 
-// wrongIDs notes a leg whose ids are not those of its messages.
 func (l *ledger) wrongIDs() {
 	l.mu.Lock()
 	l.faults.MixUps++
 	l.mu.Unlock()
 }
 
-// prefill judges a leg to prefill whose tickets come from the decode engine of that id. It returns how many tokens prefill need not
-// compute, and what it now keeps for decode.
+// prefill judges a leg to prefill. It returns how many tokens prefill need not compute, and what prefill now keeps for decode.
 func (l *ledger) prefill(r *chatRequest, decodeID string) (cached int, kept holding) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -157,7 +152,7 @@ func (l *ledger) prefill(r *chatRequest, decodeID string) (cached int, kept hold
 	return cached, kept
 }
 
-// ticket judges the ticket of a leg. It needs l.mu.
+// ticket judges the ticket of a leg. The caller holds l.mu.
 func (l *ledger) ticket(r *chatRequest, decodeID string) (cached int) {
 	p := &r.params
 	held, faded := l.tickets.find(p.requestID)
@@ -184,7 +179,6 @@ func (l *ledger) ticket(r *chatRequest, decodeID string) (cached int) {
 	return p.tokens
 }
 
-// decode judges a request to decode.
 func (l *ledger) decode(r *chatRequest, prefillID string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -211,22 +205,20 @@ func (l *ledger) decode(r *chatRequest, prefillID string) {
 	}
 }
 
-// keep remembers what decode holds at the end of an answer.
 func (l *ledger) keep(h holding) holding {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	kept, _ := l.tickets.add(h) // one that nobody has read was the last of its conversation
+	kept, _ := l.tickets.add(h) // an overwritten ticket that nobody has read was the last of its conversation
 	return kept
 }
 
-// reset forgets what was counted, and nothing of what is on its way.
+// reset forgets the counts, but not the hand-overs and tickets under way.
 func (l *ledger) reset() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.counts, l.faults = Counts{}, Faults{}
 }
 
-// clear forgets everything, for the next contender.
 func (l *ledger) clear() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -237,7 +229,7 @@ func (l *ledger) clear() {
 	}
 }
 
-// look returns what was counted, with everything that nobody has ended among the leaks. quiet says that there is no such thing.
+// look returns the counts. Open requests and unread hand-overs count as leaks; quiet means that there are none.
 func (l *ledger) look() (f Faults, c Counts, quiet bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -5,13 +5,13 @@ import (
 	"fmt"
 )
 
-// ChatPath is that of chat completions.
+// ChatPath is the path of chat completions.
 const ChatPath = "/v1/chat/completions"
 
 const jsonMedia = "application/json"
 
-// other answers everything that is no completion, as the recordings 13, 15, 17 and 18 have it. r is memory for reading a request, and
-// room for the answer, behind the place of its head.
+// other answers everything that is no completion, as in the recordings 13, 15, 17 and 18. r is memory for reading a request, and room is
+// memory for the answer behind its head.
 func (e *engine) other(route string, body, requestID []byte, r *chatRequest, room *[]byte) []byte {
 	answer := func(status, media, text string) []byte {
 		*room = append(*room, text...)
@@ -36,7 +36,7 @@ func (e *engine) other(route string, body, requestID []byte, r *chatRequest, roo
 	return answer("404 Not Found", jsonMedia, `{"detail":"Not Found"}`)
 }
 
-// tokenize answers with the ids of a prompt, as recording 03.
+// tokenize answers with the ids of a prompt, as in recording 03.
 func (e *engine) tokenize(body, requestID []byte, r *chatRequest, room *[]byte) []byte {
 	if err := r.read(e.seed, body); err != nil {
 		return refusal("400 Bad Request", "BadRequestError", `"messages"`, 400, err.Error(), requestID)
@@ -46,15 +46,15 @@ func (e *engine) tokenize(body, requestID []byte, r *chatRequest, room *[]byte) 
 	return respond(*room, "200 OK", jsonMedia, requestID)
 }
 
-// refusal is an error as vLLM's API server has it. param is JSON.
+// refusal returns an error of vLLM's API server. param is JSON.
 func refusal(status, kind, param string, code int, message string, requestID []byte) []byte {
 	text, _ := json.Marshal(message) // never fails for a string
 	out := fmt.Appendf(make([]byte, headRoom), `{"error":{"message":%s,"type":%q,"param":%s,"code":%d}}`, text, kind, param, code)
 	return respond(out, status, jsonMedia, requestID)
 }
 
-// metrics are what routers read of vLLM's metrics. The cache is so large that nobody has to make room in it: what a proxy does then
-// depends on a deployment's sizes, and is not what is measured here.
+// metrics returns the metrics of vLLM that routers read. The cache is so large that no proxy has to save space: what it does then depends on
+// a deployment's sizes, and is not measured here.
 func (e *engine) metrics() string {
 	text := ""
 	for _, gauge := range []string{"vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:kv_cache_usage_perc"} {

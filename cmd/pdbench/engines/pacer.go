@@ -9,25 +9,24 @@ import (
 	"time"
 )
 
-// pacer writes the tokens of all streams that have a pause between them: one goroutine, and one timer for as long as there is a stream,
-// so that a token costs no timer and no change of goroutines of its own. It never waits for a reader: what does not fit into a socket is
-// tried again.
+// pacer writes the tokens of all streams that pause between tokens. One goroutine and one timer serve all of them, so that a token costs
+// neither a timer nor a goroutine switch. It never waits for a reader: it tries again what does not fit into a socket.
 //
-// Tokens come as from decode instances: each makes one for all of its streams in the same step, whenever these began, and writes them one
-// after the other. So the pattern is the same for each contender: were a stream's steps counted from its own beginning, one that is slow
-// to begin streams would have them spread, and each chunk would cost it a wake-up that others share.
+// Tokens come as from decode instances: each makes one token for all of its streams in the same step, and writes them one after the other. So
+// the pattern is the same for each contender. If a stream's steps began with the stream, a contender that begins streams slowly would spread
+// them. Each chunk would then cost it a wake-up that others share.
 type pacer struct {
 	now   func() time.Time
-	began atomic.Int64 // streams, so that each instance has its share
+	began atomic.Int64 // streams so far; spreads them over instances
 
 	mu    sync.Mutex // guards the rest
 	wheel [wheelSlots][]*stream
-	done  int64 // the slot of time that was worked off last
+	done  int64 // the last slot of time that was processed
 	size  int   // streams in the wheel
 	wake  chan struct{}
 }
 
-// The wheel has a slot for each millisecond, so that a chunk is late by one at most, and turns in four seconds.
+// The wheel has a slot for each millisecond, so a chunk is late by one millisecond at most. It turns in four seconds.
 const (
 	wheelSlots = 1 << 12
 	slotTime   = time.Millisecond
@@ -36,13 +35,12 @@ const (
 
 func newPacer() *pacer { return &pacer{now: time.Now, wake: make(chan struct{}, 1)} }
 
-// pacing is a stream's part in the pacer.
 type pacing struct {
 	socket syscall.RawConn
 	pace   *Pace
 	due    time.Time
-	unsent []byte        // of the last write
-	done   chan struct{} // closed behind the last write
+	unsent []byte        // rest of the last write
+	done   chan struct{} // closed after the last write
 	over   atomic.Bool
 	last   atomic.Bool               // the last write has begun
 	try    func(socket uintptr) bool // writes unsent without waiting, made once
@@ -50,7 +48,7 @@ type pacing struct {
 	failed error
 }
 
-// pace lets a stream whose next token is due after its gap be written by the pacer.
+// pace gives a stream to the pacer; its next token is due after its gap.
 func (p *pacer) pace(s *stream) {
 	s.try = func(socket uintptr) bool {
 		s.wrote, s.failed = syscall.Write(int(socket), s.unsent)
@@ -70,7 +68,7 @@ func (p *pacer) pace(s *stream) {
 	p.put(s, s.pace.stepAfter(now, p.began.Add(1)))
 }
 
-// stepAfter returns when an instance makes its next token. The steps of instances are spread evenly.
+// stepAfter returns when an instance makes its next token. The steps of the instances are spread evenly.
 func (p *Pace) stepAfter(now time.Time, instance int64) time.Time {
 	of := max(int64(p.Instances), 1)
 	offset := p.Gap * time.Duration(instance%of) / time.Duration(of)
@@ -79,14 +77,13 @@ func (p *Pace) stepAfter(now time.Time, instance int64) time.Time {
 
 func slotOf(t time.Time) int64 { return t.UnixNano() / int64(slotTime) }
 
-// put needs p.mu.
+// put puts a stream into the wheel. The caller holds p.mu.
 func (p *pacer) put(s *stream, due time.Time) {
 	s.due = due
 	slot := &p.wheel[max(slotOf(due), p.done+1)%wheelSlots]
 	*slot = append(*slot, s)
 }
 
-// run serves streams until ctx ends.
 func (p *pacer) run(ctx context.Context) {
 	ticker := time.NewTicker(slotTime)
 	defer ticker.Stop()
@@ -109,11 +106,11 @@ func (p *pacer) run(ctx context.Context) {
 	}
 }
 
-// turn works off what is due, and reports whether a stream is left.
+// turn writes what is due, and reports whether a stream is left.
 func (p *pacer) turn() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	// Without streams there is nothing to catch up with: the first one sets where the wheel stands.
+	// Without streams there is nothing to catch up with: the first stream sets the place of the wheel.
 	for until := slotOf(p.now()); p.size > 0 && p.done < until; {
 		p.done++
 		slot := &p.wheel[p.done%wheelSlots]
@@ -126,7 +123,7 @@ func (p *pacer) turn() bool {
 			if s.advance() {
 				left = append(left, s)
 			}
-			// A sleep as short as this takes up to twice as long, and an API server is no less busy.
+			// So short a sleep takes up to twice as long, and an API server is just as busy.
 			for time.Since(began) < s.pace.Apart {
 			}
 		}
@@ -143,7 +140,7 @@ func (p *pacer) turn() bool {
 	return p.size > 0
 }
 
-// advance writes what is due of a stream, and reports whether it goes on.
+// advance writes what is due of a stream, and reports whether the stream goes on.
 func (s *stream) advance() bool {
 	for !s.over.Load() {
 		if len(s.unsent) == 0 {
@@ -157,7 +154,7 @@ func (s *stream) advance() bool {
 				s.end(true)
 				return false
 			case s.failed != nil:
-				return true // the reader is slow; its next turn tries again
+				return true // the reader is slow; the next turn tries again
 			}
 			s.unsent = s.unsent[s.wrote:]
 		}
@@ -172,7 +169,7 @@ func (s *stream) advance() bool {
 	return false
 }
 
-// end ends a stream, whoever is first to see that.
+// end ends a stream once, whether writer or reader sees the end first.
 func (s *stream) end(aborted bool) {
 	if s.over.CompareAndSwap(false, true) {
 		s.engine.ledger.end(aborted)

@@ -5,25 +5,24 @@ import (
 	"sync"
 )
 
-// renderings are the prompts that engines have rendered last, one for each conversation. A turn has its prompt rendered up to four times, by
-// /tokenize and on both legs, and it begins with the one of the turn before: of 330 µs that load and engines took for a turn of W1, rendering
-// and comparing took 100. What was rendered is known by its cover, which tells prompts apart in the ledger too.
+// renderings are the last rendered prompts, one for each conversation. Engines render a turn's prompt up to four times (/tokenize and both
+// legs), and it begins with the previous turn's prompt. Of the 330 µs that load and engines took for a turn of W1, rendering and comparing
+// took 100. A cover identifies a rendering, as it identifies a prompt in the ledger.
 type renderings struct {
 	numerals *numerals
 	slots    [renderingSlots]rendering
 }
 
-// renderingSlots is more than the conversations of any workload that begins more than a few turns a second.
+// renderingSlots is more than the conversations of any workload with more than a few turns a second.
 const renderingSlots = 256
 
 // rendering is the prompt of a conversation up to the end of a message.
 type rendering struct {
 	mu    sync.Mutex // guards the rest
 	cover cover
-	list  []byte // a list that has not ended: a comma is behind each id
+	list  []byte // a list without its end: a comma is behind each id
 }
 
-// prompt appends the list of a prompt's ids, as numerals do.
 func (p *renderings) prompt(dst []byte, r *chatRequest) []byte {
 	slot := p.lock(r)
 	defer slot.mu.Unlock()
@@ -31,7 +30,7 @@ func (p *renderings) prompt(dst []byte, r *chatRequest) []byte {
 	return p.numerals.generation(dst)
 }
 
-// same says whether a list has the ids of a prompt, whatever blanks are in it.
+// same reports whether a list has the ids of a prompt, whatever blanks are in it.
 func (p *renderings) same(got []byte, r *chatRequest) bool {
 	slot := p.lock(r)
 	defer slot.mu.Unlock()
@@ -54,7 +53,7 @@ func (p *renderings) lock(r *chatRequest) *rendering {
 	return slot
 }
 
-// sameIDs says whether a list of ids is the other, whatever blanks are in it.
+// sameIDs reports whether two lists have the same ids, whatever blanks are in got.
 func sameIDs(got, want []byte) bool {
 	if bytes.Equal(got, want) {
 		return true

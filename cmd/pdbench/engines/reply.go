@@ -2,7 +2,7 @@ package engines
 
 import "time"
 
-// reply is what decode says to a request, and what it keeps of it.
+// reply is decode's answer to a request, and what decode keeps afterwards.
 type reply struct {
 	engine *engine
 	whole
@@ -14,7 +14,7 @@ type reply struct {
 	showIDs      bool
 }
 
-// reply makes the answer to a request, whose body may be forgotten afterwards.
+// reply makes the answer to a request. It keeps no part of the body.
 func (e *engine) reply(r *chatRequest, requestID []byte, p *Pace) reply {
 	out := reply{
 		engine: e, chunkIDs: p.ChunkIDs, conversation: r.conversation, holds: r.params.present,
@@ -33,7 +33,7 @@ func (e *engine) reply(r *chatRequest, requestID []byte, p *Pace) reply {
 	return out
 }
 
-// textTokens is how many of the answer's tokens have text. What ends an answer by itself has none.
+// textTokens returns how many tokens of the answer have text. The end token has none.
 func (r *reply) textTokens() int {
 	if r.finish == "stop" {
 		return r.output - 1
@@ -41,7 +41,6 @@ func (r *reply) textTokens() int {
 	return r.output
 }
 
-// outputIDs appends the ids of the answer, whose text that is.
 func (r *reply) outputIDs(dst, text []byte) []byte {
 	dst = r.engine.numerals.text(append(dst, '['), text)
 	if r.finish == "stop" {
@@ -50,7 +49,7 @@ func (r *reply) outputIDs(dst, text []byte) []byte {
 	return closed(dst)
 }
 
-// leave keeps the KV of prompt and answer for whoever reads it next, and appends the params that name it.
+// leave keeps the KV of prompt and answer for the next reader, and appends the params that name it.
 func (r *reply) leave(dst []byte) []byte {
 	scratch := r.engine.scratches.get()
 	defer r.engine.scratches.give(scratch)
@@ -67,7 +66,6 @@ func (r *reply) leave(dst []byte) []byte {
 	return r.engine.appendParams(dst, r.requestID, &h, 0, output)
 }
 
-// message appends room for a head, and the whole answer.
 func (r *reply) message(dst []byte) []byte {
 	r.text = r.says.Whole(nil, r.textTokens())
 	if r.showIDs {

@@ -7,17 +7,16 @@ import (
 	"carryover/cmd/pdbench/wire"
 )
 
-// message is one of a prompt. Its parts are as JSON has them, between quotes.
+// message is a message of a prompt. Its parts are JSON text without the quotes.
 type message struct{ role, text []byte }
 
-// cover is a prompt up to the end of one of its messages: how many messages and tokens that is, and a hash of all of them.
+// cover describes a prompt up to the end of a message: its numbers of messages and tokens, and a hash of all messages.
 type cover struct {
 	messages int32
 	tokens   int32
 	hash     uint64
 }
 
-// extend is the cover with one more message.
 func (c cover) extend(seed maphash.Seed, m message) cover {
 	return cover{
 		messages: c.messages + 1,
@@ -26,11 +25,11 @@ func (c cover) extend(seed maphash.Seed, m message) cover {
 	}
 }
 
-// chatRequest is what engines look at in a chat request. Its slices are of the body, and valid as long as that is.
+// chatRequest is what engines read of a chat request. Its slices are parts of the body.
 type chatRequest struct {
 	messages     []message
 	covers       []cover // one for each message
-	conversation uint64  // by the mark at the beginning of the first message, 0 without one
+	conversation uint64  // the number behind Mark in the first message, 0 without one
 	stream       bool
 	usage        bool
 	options      bool // stream_options are there
@@ -39,7 +38,6 @@ type chatRequest struct {
 	params       legParams
 }
 
-// legParams are the kv_transfer_params of a request.
 type legParams struct {
 	present       bool
 	remoteDecode  bool
@@ -51,10 +49,10 @@ type legParams struct {
 	ids           []byte // prompt_token_ids, nil for none
 }
 
-// Mark is how the first message of a conversation begins; its number and a blank follow.
+// Mark begins the first message of a conversation; its number and a blank follow.
 const Mark = "#"
 
-// read reads a body into r, whose slices are used again.
+// read reads a body into r and reuses r's slices.
 func (r *chatRequest) read(seed maphash.Seed, body []byte) error {
 	*r = chatRequest{messages: r.messages[:0], covers: r.covers[:0], maxTokens: -1}
 	var list, params, options []byte
@@ -148,7 +146,7 @@ func (p *legParams) read(object []byte) error {
 	return err
 }
 
-// last is the cover of the whole prompt, without the role that its answer begins with.
+// last returns the cover of the whole prompt, without the role that begins the answer.
 func (r *chatRequest) last() cover {
 	if len(r.covers) == 0 {
 		return cover{}
@@ -156,10 +154,9 @@ func (r *chatRequest) last() cover {
 	return r.covers[len(r.covers)-1]
 }
 
-// tokens is how many the prompt has.
 func (r *chatRequest) tokens() int { return int(r.last().tokens) + 1 }
 
-// badIDs says whether a list of ids is none.
+// badIDs reports whether a text is not a list of ids.
 func badIDs(ids []byte) bool {
 	if len(ids) < 3 || ids[0] != '[' {
 		return true

@@ -13,17 +13,18 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// seen is what the engines tell at the end of a measurement.
+// seen is what the engines report at the end of a measurement.
 type seen struct {
 	Faults Faults `json:"faults"`
 	Counts Counts `json:"counts"`
 }
 
-// grace is how long what is on its way at the end of a measurement may take to arrive, before it counts as a leak. A proxy may hold a
-// hand-over of a client that has gone for some seconds; each of its streams needs a gap to see that its reader has gone.
+// grace is how long what is under way at the end of a measurement may take before it counts as a leak. A proxy may hold the hand-over of a
+// client that has gone for some seconds. Each of its streams needs a gap to see that its reader has gone.
 const grace = 5 * time.Second
 
-// Serve serves a prefill and a decode engine and a control listener on loopback until ctx ends. It says where, in one line of JSON.
+// Serve serves a prefill engine, a decode engine and a control listener on loopback until ctx ends. It writes their addresses as one line of
+// JSON.
 func Serve(ctx context.Context, out io.Writer) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -69,7 +70,7 @@ func Serve(ctx context.Context, out io.Writer) error {
 	return group.Wait()
 }
 
-// controls is the listener by which a measurement sets the engines and asks what they have seen.
+// controls is the listener with which a measurement sets and asks the engines.
 func controls(e *engine) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /pace", func(w http.ResponseWriter, r *http.Request) {
@@ -88,7 +89,7 @@ func controls(e *engine) http.Handler {
 	return mux
 }
 
-// settled returns what was counted once nothing is on its way any more, at the latest after the grace.
+// settled returns the counts once nothing is under way, at the latest after the grace.
 func (e *engine) settled(ctx context.Context) seen {
 	ctx, cancel := context.WithTimeout(ctx, grace)
 	defer cancel()

@@ -5,35 +5,34 @@ import (
 	"strconv"
 )
 
-// stream is an answer of events. It makes one event at a time, each in a write of its own, as vLLM's API server does: the head when the
-// answer begins, the role with the first token, each token, the usage where it was asked for, [DONE], the end of the body.
+// stream is an answer of events, one event for each write, as vLLM's API server does: the head when the answer begins, the role with the
+// first token, each token, the usage if asked for, [DONE], and the end of the body.
 type stream struct {
 	reply
 	asksUsage bool
 	pacing
 
-	at     int // of the next write
+	at     int // number of the next write
 	buf    []byte
-	textAt int // of the text of a token in buf, 0 while it holds no such event
+	textAt int // place of a token's text in buf, 0 if buf holds no such event
 }
 
-// The writes of a stream, besides its tokens.
+// The writes of a stream besides its tokens.
 const (
 	writeHead = iota
 	writeRole
 	firstToken
 )
 
-// more says whether there is something left to write.
 func (s *stream) more() bool { return s.at <= s.lastWrite() }
 
-// lastWrite is the place of the end of the chunked body: behind the tokens, the usage and [DONE].
+// lastWrite returns the number of the write that ends the chunked body, after the tokens, the usage and [DONE].
 func (s *stream) lastWrite() int { return firstToken + s.output + 2 }
 
-// waits says whether the next write is one that the pace holds back. The first token comes with the role.
+// waits reports whether the pace delays the next write. The first token comes with the role.
 func (s *stream) waits() bool { return s.at > firstToken && s.at < firstToken+s.output }
 
-// next returns the bytes of the next write. They are valid until the next call.
+// next returns the bytes of the next write, valid until the next call.
 func (s *stream) next() []byte {
 	at := s.at
 	s.at++
@@ -62,10 +61,10 @@ func (s *stream) next() []byte {
 	}
 }
 
-// sizeRoom is left in front of an event for the size of its chunk.
+// sizeRoom is the space in front of an event for the size of its chunk.
 const sizeRoom = 10
 
-// begin begins an event with what all have, and these parts.
+// begin begins an event with the common members and these parts.
 func (s *stream) begin(parts ...string) {
 	s.textAt = 0
 	s.buf = fmt.Appendf(s.buf[:0], `          data: {"id":"chatcmpl-%s","object":"chat.completion.chunk","created":%d,"model":"`+Model+`",`, s.requestID, s.created)
@@ -85,11 +84,11 @@ func (s *stream) event() []byte {
 	return s.buf[at:]
 }
 
-// token returns the event of one token that is not the last. Where it shows no id, only its four letters differ from the one before.
+// token returns the event of one token that is not the last. If it shows no id, only its four letters differ from the event before.
 func (s *stream) token(n int) []byte {
 	if s.textAt > 0 {
 		s.says.Add(s.buf[:s.textAt], n)
-		size := 4 // three digits would be a size below 4096, two one below 256
+		size := 4 // a size below 256 has two digits, below 4096 three
 		if len(s.buf)-sizeRoom-2 >= 256 {
 			size = 5
 		}
@@ -120,7 +119,6 @@ func (s *stream) shown(dst []byte, id uint32) []byte {
 	return closed(s.engine.numerals.add(append(dst, '['), id))
 }
 
-// finishing returns the event of the last token, with what decode holds.
 func (s *stream) finishing() []byte {
 	s.begin(`"choices":[{"index":0,"delta":{"content":"`)
 	id := uint32(endID)

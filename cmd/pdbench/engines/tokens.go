@@ -5,18 +5,17 @@ import (
 	"strconv"
 )
 
-// The token model. A message is the id of its role, one id for each four bytes of its text, and the id of its end; a prompt for
-// an answer ends with the role of the assistant. An answer is an id for each four bytes of its text, and the id of the end. So the ids
-// of a prompt whose history has an answer in it are those of the prompt that led to that answer, the answer's own, and what was added:
-// a template that is append-only, and text that is tokenised as it was sampled.
+// The token model. A message is the id of its role, one id for each four bytes of its text, and an end id. A prompt for an answer ends with
+// the id of the assistant's role. An answer is one id for each four bytes of its text, and the end id. The next turn's ids are therefore the
+// ids of this turn's prompt and answer, and what was added. It stands for a template that is append-only, and for text that is tokenised as
+// it was sampled.
 const (
 	pieceBytes = 4
 	endID      = 0
-	firstText  = 8       // below are roles
-	textIDs    = 1 << 17 // as many as in the vocabularies of today's models
+	firstText  = 8       // lower ids are roles
+	textIDs    = 1 << 17 // as many as in current vocabularies
 )
 
-// roleID names the role of a message.
 func roleID(role []byte) uint32 {
 	switch string(role) {
 	case "system", "developer":
@@ -29,18 +28,17 @@ func roleID(role []byte) uint32 {
 	return 4
 }
 
-// pieceID is the id of four bytes of text, or of fewer at the end of a text.
+// pieceID returns the id of four bytes of text, or of fewer at its end.
 func pieceID(piece []byte) uint32 {
 	var four [pieceBytes]byte
 	copy(four[:], piece)
 	return firstText + uint32(uint64(binary.LittleEndian.Uint32(four[:]))*0x9E3779B97F4A7C15>>47)
 }
 
-// pieces is how many ids a text has.
 func pieces(text []byte) int { return (len(text) + pieceBytes - 1) / pieceBytes }
 
-// numerals are ids as JSON has them, each with a comma behind, in eight bytes of which the last is its length: a prompt of 8,000
-// tokens is rendered in 40 µs with them, and in 200 with strconv.
+// numerals are ids as JSON text, each with a comma behind it. The last of the eight bytes is the length. A prompt of 8,000 tokens takes 40 µs
+// with them, and 200 µs with strconv.
 type numerals [firstText + textIDs][8]byte
 
 func newNumerals() *numerals {
@@ -52,14 +50,12 @@ func newNumerals() *numerals {
 	return &n
 }
 
-// add appends an id and a comma.
 func (n *numerals) add(list []byte, id uint32) []byte {
 	entry := &n[id]
 	at := len(list)
 	return append(list, entry[:]...)[:at+int(entry[7])]
 }
 
-// text appends the ids of a text.
 func (n *numerals) text(list, text []byte) []byte {
 	for ; len(text) >= pieceBytes; text = text[pieceBytes:] {
 		list = n.add(list, pieceID(text[:pieceBytes]))
@@ -70,7 +66,6 @@ func (n *numerals) text(list, text []byte) []byte {
 	return list
 }
 
-// messages appends the ids of messages.
 func (n *numerals) messages(list []byte, messages []message) []byte {
 	for i := range messages {
 		list = n.add(list, roleID(messages[i].role))
@@ -80,12 +75,12 @@ func (n *numerals) messages(list []byte, messages []message) []byte {
 	return list
 }
 
-// generation ends the list of a prompt where an answer begins.
+// generation ends the list of a prompt with the assistant's role.
 func (n *numerals) generation(list []byte) []byte {
 	return closed(n.add(list, roleID([]byte("assistant"))))
 }
 
-// closed ends a list, without the comma behind its last element.
+// closed replaces the last comma of a list by the closing bracket.
 func closed(list []byte) []byte {
 	if list[len(list)-1] == ',' {
 		list = list[:len(list)-1]
@@ -93,23 +88,22 @@ func closed(list []byte) []byte {
 	return append(list, ']')
 }
 
-// AnswerText tells what an engine answers: the piece of text of each token is a function of the conversation, of how many messages were
-// asked with, and of its place, so that the load generator knows it too.
+// AnswerText tells what an engine answers, so that the load generator knows it too. Each token's text is a function of the conversation, of
+// the number of messages in the prompt, and of the token's place.
 type AnswerText uint64
 
-// AnswerTo is the answer to a prompt of so many messages.
+// AnswerTo returns the answer to a prompt with this number of messages.
 func AnswerTo(conversation uint64, messages int) AnswerText {
 	return AnswerText(scatter(conversation<<12 ^ uint64(messages)))
 }
 
-// Add appends the text of one token: four letters, so that an answer neither begins nor ends with white space, which chat templates
-// may trim.
+// Add appends the text of one token: four letters, so that no answer begins or ends with white space, which chat templates may trim.
 func (a AnswerText) Add(text []byte, place int) []byte {
 	x := scatter(uint64(a) + uint64(place))
 	return append(text, 'a'+byte(x&15), 'a'+byte(x>>4&15), 'a'+byte(x>>8&15), 'a'+byte(x>>12&15))
 }
 
-// Whole appends the text of an answer of so many pieces.
+// Whole appends the text of an answer of n tokens.
 func (a AnswerText) Whole(text []byte, n int) []byte {
 	for i := range n {
 		text = a.Add(text, i)

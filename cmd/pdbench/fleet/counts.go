@@ -2,7 +2,7 @@ package fleet
 
 import "context"
 
-// Counts is what the engines of a fleet have counted.
+// Counts are the counts of a fleet's engines.
 type Counts struct {
 	Prompt, Computed                 int // tokens of turns on prefill
 	HandBacks                        int
@@ -10,7 +10,7 @@ type Counts struct {
 	Misuse, Leased, Preempted        int
 }
 
-// Count asks the engines.
+// Count asks the engines for their counts.
 func (f *Fleet) Count(ctx context.Context) (c Counts, err error) {
 	for _, e := range f.Prefill {
 		s, err := e.Stats(ctx)
@@ -35,18 +35,17 @@ func (f *Fleet) Count(ctx context.Context) (c Counts, err error) {
 	return c, nil
 }
 
-// add adds what is counted of both roles.
 func (c *Counts) add(s Stats) {
 	c.Misuse += s.CorruptReads + s.Poisoned + s.DoubleReads + s.ExpiredReads + s.UnknownReads + s.UnevenHandBacks + s.OtherSalts
 	c.Preempted += s.Preemptions
 }
 
-// Since is what was counted since an earlier count, but for misuse, which counts from the start.
+// Since returns the counts since an earlier count, except misuse, which counts from the start.
 func (c Counts) Since(before Counts) Counts {
 	return Counts{
 		Prompt: c.Prompt - before.Prompt, Computed: c.Computed - before.Computed, HandBacks: c.HandBacks - before.HandBacks,
 		HandBackTokens: c.HandBackTokens - before.HandBackTokens, HandBackComputed: c.HandBackComputed - before.HandBackComputed,
 		Leased: c.Leased - before.Leased, Preempted: c.Preempted - before.Preempted,
-		Misuse: c.Misuse, // of the warm-up, too
+		Misuse: c.Misuse, // including the warm-up
 	}
 }

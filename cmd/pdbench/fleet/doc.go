@@ -1,3 +1,3 @@
-// Package fleet runs simulated engines (carryover sim) and Carryover in front of them, each a process of its own on loopback. What a report
-// says of engines is what these have counted.
+// Package fleet runs simulated engines (carryover sim) and Carryover in front of them, each a process on loopback. Reports about engines use
+// the engines' own counts.
 package fleet

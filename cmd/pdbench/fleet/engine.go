@@ -11,14 +11,13 @@ import (
 	"carryover/cmd/pdbench/process"
 )
 
-// What engines take: one that is not slowed down computes 2,000 prompt tokens a second.
+// The speed of engines: without slowdown an engine computes 2,000 prompt tokens a second.
 const (
 	PrefillPerToken  = 500 * time.Microsecond
 	TransferPerBlock = 200 * time.Microsecond
 	InterToken       = 25 * time.Millisecond
 )
 
-// engineFlags are those that all engines of a fleet have.
 func engineFlags(role string, scale float64) []string {
 	return []string{"sim", "--role", role, "--time-scale", fmt.Sprint(scale), "--prefill-per-token", PrefillPerToken.String(),
 		"--port", "0", "--transfer-per-block", TransferPerBlock.String(), "--inter-token", InterToken.String()}
@@ -29,12 +28,12 @@ type Engine struct {
 	Name string
 	URL  string
 
-	flags   []string // that start it, at any port
+	flags   []string // of its start, at any port
 	process *process.Process
 	http    *http.Client
 }
 
-// Stats is what an engine has counted, as far as reports ask.
+// Stats are the counts of an engine that reports use.
 type Stats struct {
 	PinnedTokens int `json:"pinned_tokens"`
 	Preemptions  int `json:"preemptions"`
@@ -56,7 +55,7 @@ type Stats struct {
 	OtherSalts   int `json:"other_salts"`
 }
 
-// Stats asks the engine what it has counted.
+// Stats asks the engine for its counts.
 func (e *Engine) Stats(ctx context.Context) (s Stats, err error) {
 	return s, e.control(ctx, http.MethodGet, "/_sim/stats", nil, &s)
 }

@@ -6,10 +6,10 @@ import (
 	"io"
 )
 
-// mostShown is how many hand-backs that went wrong are shown of a row.
+// mostShown is how many failed hand-backs a row shows.
 const mostShown = 5
 
-// ShowFaults shows what a proxy's log has of warnings, of hand-backs that are anything but done, and of what is no log.
+// ShowFaults shows the warnings in a proxy's log, hand-backs that did not succeed, and lines that are no log entry.
 func ShowFaults(log []byte, out io.Writer) {
 	wrong := 0
 	for text := range bytes.Lines(log) {
@@ -24,7 +24,7 @@ func ShowFaults(log []byte, out io.Writer) {
 			wrong++
 		}
 		switch {
-		case parsed && line.Message == "turn": // the client knows
+		case parsed && line.Message == "turn": // the client reports failed turns
 		case !parsed, handBack && wrong <= mostShown, !handBack && line.Level != "INFO":
 			_, _ = out.Write(text)
 		}

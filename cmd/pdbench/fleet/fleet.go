@@ -16,14 +16,14 @@ import (
 // Config says what runs.
 type Config struct {
 	Binary string // program of the proxy and of the engines
-	// Secret is the proxy's: where a conversation's affinity leads depends on it, and has to be the same in every run.
+	// Secret is the proxy's secret. The affinity of a conversation depends on it, so it has to be the same in every run.
 	Secret          string
-	Scale           float64    // how much faster than the wall clock the engines' runs
-	Prefill, Decode [][]string // the flags of each engine, besides its role, its port and what all of them have
-	Serve           []string   // those of the proxy, besides its address and its instances
+	Scale           float64    // how much faster than the wall clock the engines' clocks run
+	Prefill, Decode [][]string // flags of each engine besides its role, its port and the common flags
+	Serve           []string   // flags of the proxy besides its address and its instances
 }
 
-// Fleet is the processes of one run.
+// Fleet has the processes of one run.
 type Fleet struct {
 	URL             string // of the proxy
 	Prefill, Decode []*Engine
@@ -34,7 +34,7 @@ type Fleet struct {
 	http   *http.Client
 }
 
-// Start starts the engines, and the proxy when these serve.
+// Start starts the engines, and then the proxy.
 func Start(ctx context.Context, c Config) (*Fleet, error) {
 	folder, err := os.MkdirTemp("", "pdbench-fleet-")
 	if err != nil {
@@ -81,7 +81,7 @@ func (f *Fleet) start(ctx context.Context, c Config) error {
 
 func (f *Fleet) log() string { return filepath.Join(f.folder, "proxy.log") }
 
-// run starts an engine, whose first line tells its address.
+// run starts an engine and reads its address from its first line.
 func (f *Fleet) run(ctx context.Context, e *Engine) (err error) {
 	var line string
 	e.process, err = process.Start(ctx, process.Command{
@@ -99,10 +99,10 @@ func (f *Fleet) run(ctx context.Context, e *Engine) (err error) {
 	return nil
 }
 
-// Engines returns those of both roles.
+// Engines returns the engines of both roles.
 func (f *Fleet) Engines() []*Engine { return slices.Concat(f.Prefill, f.Decode) }
 
-// Stop ends the proxy first, so that it tells all of its turns, and returns its log.
+// Stop ends the proxy first, so that its log has all of its turns, and returns the log.
 func (f *Fleet) Stop() (log []byte, err error) {
 	if f.proxy != nil {
 		f.proxy.Stop()

@@ -13,12 +13,11 @@ import (
 	"carryover/cmd/pdbench/talk"
 )
 
-// options are the flags.
 type options struct {
 	binary        string
-	rows          []string // all if there is none
+	rows          []string // empty means all
 	conversations int
-	over          time.Duration // in which they begin, of engine time
+	over          time.Duration // engine time in which the conversations begin
 	clock         talk.Clock
 	smoke         bool
 }
@@ -42,10 +41,10 @@ func modes() []mode {
 	}
 }
 
-// limit bounds a report.
+// limit bounds the duration of a report.
 const limit = 30 * time.Minute
 
-// Command prints the report that its arguments ask for. The code is that of the program's exit.
+// Command prints the report that its arguments ask for, and returns the exit code.
 func Command(ctx context.Context, args []string, stdout, stderr io.Writer) (int, error) {
 	o := options{}
 	set := flag.NewFlagSet("pdbench handback", flag.ContinueOnError)
@@ -70,7 +69,6 @@ func Command(ctx context.Context, args []string, stdout, stderr io.Writer) (int,
 	return result.ExitOK, nil
 }
 
-// addRow adds a row that is to run.
 func (o *options) addRow(name string) error {
 	if !slices.ContainsFunc(modes(), func(m mode) bool { return m.name == name }) {
 		return fmt.Errorf("there is no row %q", name)
@@ -79,7 +77,7 @@ func (o *options) addRow(name string) error {
 	return nil
 }
 
-// report prints the table and returns what is not as it has to be.
+// report prints the table and returns an error for each bar that does not hold.
 func report(ctx context.Context, o options, out, progress io.Writer) error {
 	rows := map[string]*outcome{}
 	preface(out, o)

@@ -6,7 +6,6 @@ import (
 	"carryover/cmd/pdbench/result"
 )
 
-// The rows.
 const (
 	rowOff       = "off"
 	rowIdle      = "idle"
@@ -16,18 +15,17 @@ const (
 	rowLate      = "idle, 20 min"
 )
 
-// The bars.
 const (
 	leastFall      = 0.90 // of pinned token-seconds, against off
 	leastStreams   = 1.5  // times as many as with off
-	ttftTolerance  = 1.10 // of p95, for what differs from run to run
+	ttftTolerance  = 1.10 // for p95, because runs differ
 	leastAnonymous = 0.80 // of the hits of clients with ids
-	leastRecalled  = 0.95 // of what the turn twenty minutes before has left
+	leastRecalled  = 0.95 // of the KV of the turn twenty minutes before
 	mostLegs       = 1.0  // for each turn
-	mostBusy       = 0.02 // of what prefill computes
+	mostBusy       = 0.02 // of prefill's computing
 )
 
-// judge says which bars hold. What compares rows is left out where one of them has not run.
+// judge returns the bars. It omits comparisons with a row that has not run.
 func judge(rows map[string]*outcome) (bars []result.Bar) {
 	for _, m := range modes() {
 		r := rows[m.name]
@@ -48,7 +46,7 @@ func judge(rows map[string]*outcome) (bars []result.Bar) {
 	return bars
 }
 
-// right says that nothing has gone wrong in a row.
+// right returns the bars on faults of a row.
 func (r *outcome) right() []result.Bar {
 	name, what, failed := r.mode.name, "failed turns", r.turns.Failed()
 	if len(failed) > 0 {
@@ -62,7 +60,6 @@ func (r *outcome) right() []result.Bar {
 	}
 }
 
-// sound says what holds of every row by itself.
 func (r *outcome) sound() []result.Bar {
 	name := r.mode.name
 	return append(r.right(),
@@ -73,7 +70,7 @@ func (r *outcome) sound() []result.Bar {
 	)
 }
 
-// against compares a row with off. Clients without ids are compared in what decode is spared.
+// against compares a row with off. For clients without ids it compares only what decode saves.
 func (r *outcome) against(off *outcome) []result.Bar {
 	name := r.mode.name
 	bars := []result.Bar{

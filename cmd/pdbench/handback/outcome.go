@@ -10,7 +10,6 @@ import (
 	"carryover/cmd/pdbench/talk"
 )
 
-// outcome is what one row showed.
 type outcome struct {
 	mode     mode
 	clock    talk.Clock
@@ -19,8 +18,8 @@ type outcome struct {
 	pinned   float64 // token-seconds of engine time
 	span     time.Duration
 	counted  fleet.Counts
-	late     result.Samples // by which this process woke late, in wall time
-	firsts   *fleet.Counts  // until the first turns of late conversations had ended
+	late     result.Samples // how late this process woke, in wall time
+	firsts   *fleet.Counts  // counts until the first turns of late conversations had ended
 }
 
 func (r *outcome) wrong() (n int) {
@@ -32,7 +31,7 @@ func (r *outcome) wrong() (n int) {
 	return n
 }
 
-// ttft is a percentile of the times to the first token of next turns, of engine time: the smallest that so large a share did not exceed.
+// ttft returns a percentile of the times to the first token of next turns, in engine time.
 func (r *outcome) ttft(share float64) time.Duration {
 	var times result.Samples
 	for _, t := range r.turns {
@@ -43,16 +42,16 @@ func (r *outcome) ttft(share float64) time.Duration {
 	return r.clock.Engine(result.Merge(times).At(share))
 }
 
-// lag is by how much timers of this process were late in 95 of 100 cases, of engine time. Latencies below it say more of the machine
-// than of the engines.
+// lag returns the 95th percentile of how late this process's timers were, in engine time. Lower latencies say more about the machine than
+// about the engines.
 func (r *outcome) lag() time.Duration { return r.clock.Engine(result.Merge(r.late).At(0.95)) }
 
-// hitRate is the share of the prompt tokens of turns that prefill did not compute.
+// hitRate returns the share of the turns' prompt tokens that prefill did not compute.
 func (r *outcome) hitRate() float64 {
 	return 1 - result.Share(r.counted.Computed, r.counted.Prompt)
 }
 
-// streamTokens is how many tokens a stream holds in decode at its end, in the mean.
+// streamTokens returns the mean number of tokens that a stream holds in decode at its end.
 func (r *outcome) streamTokens() float64 {
 	tokens := 0
 	for _, s := range r.turns {
@@ -61,7 +60,7 @@ func (r *outcome) streamTokens() float64 {
 	return result.Share(tokens, len(r.turns))
 }
 
-// streams is how many of these fit beside what is pinned in the mean.
+// streams returns how many such streams fit into decode beside the mean of the pinned tokens.
 func (r *outcome) streams() float64 {
 	pinned := r.pinned / max(r.span.Seconds(), 1)
 	return max(0, float64(r.capacity)-pinned) / max(r.streamTokens(), 1)
@@ -69,15 +68,16 @@ func (r *outcome) streams() float64 {
 
 func (r *outcome) legsPerTurn() float64 { return result.Share(r.counted.HandBacks, len(r.turns)) }
 
-// busyShare is the share of hand-backs in the time for which prefill computes, which is the same for every token.
+// busyShare returns the hand-backs' share of the time that prefill computes. Each token takes the same time.
 func (r *outcome) busyShare() float64 {
 	return result.Share(r.counted.HandBackComputed, r.counted.HandBackComputed+r.counted.Computed)
 }
 
-// blockShare is one block of every prompt, as a share of all prompt tokens.
+// blockShare returns one block of every prompt as a share of all prompt tokens.
 func (r *outcome) blockShare() float64 { return result.Share(len(r.turns)*blockSize, r.counted.Prompt) }
 
-// recalled says of late next turns how much of the turns before prefill did not compute, but for one block of each.
+// recalled returns, for late next turns, the share of the previous turns' tokens that prefill did not compute. One block of each turn does
+// not count.
 func (r *outcome) recalled() float64 {
 	if r.firsts == nil {
 		return 0
@@ -96,7 +96,6 @@ func header(out io.Writer) {
 		"busy", "wrong", "misuse", "failed")
 }
 
-// print prints the row, beside what off has pinned.
 func (r *outcome) print(out io.Writer, off *outcome) {
 	fall := "-"
 	if off != nil && off != r && !r.mode.late {

@@ -9,12 +9,12 @@ import (
 	"carryover/cmd/pdbench/talk"
 )
 
-// Sizes in words. Answers are longer than the 64 tokens that prefill would rather compute than read.
+// Sizes in words. Answers are longer than the 64 tokens that prefill computes rather than reads.
 const (
 	systemWords  = 200
 	shortWords   = 20
 	longWords    = 200
-	answerWords  = 50 // at least, and at most half as many more
+	answerWords  = 50 // at least; at most half as many more
 	turnsEach    = 3
 	usualThink   = 30 * time.Second // the median of a log-normal distribution
 	thinkSpread  = 0.8              // its sigma
@@ -26,11 +26,10 @@ const (
 // answerTokens is more than any answer has.
 const answerTokens = 1000
 
-// systems is how many system prompts the conversations share.
+// systems is the number of system prompts that the conversations share.
 const systems = 4
 
-// plan makes the conversations of a mode, whose beginnings are spread as independent arrivals are. Those of modes without ids are those of
-// the others.
+// plan returns the conversations of a mode. They begin like independent arrivals. Modes with and without ids have the same conversations.
 func plan(o options, m mode) []talk.Conversation {
 	n, over, turns := o.conversations, o.over, turnsEach
 	if m.late {
@@ -67,10 +66,9 @@ func plan(o options, m mode) []talk.Conversation {
 	return list
 }
 
-// lateConversations is how many conversations have turns after twenty minutes.
 func (o options) lateConversations() int { return max(1, o.conversations/4) }
 
-// ask draws a question. Most are short, and some bring a page along.
+// ask draws a question. Most are short; some have a long text with them.
 func ask(draw *rand.Rand) talk.Question {
 	u := draw.Float64()
 	q := talk.Question{Answer: talk.Prose(draw, answerWords+draw.IntN(answerWords/2+1))}

@@ -11,16 +11,15 @@ import (
 	"carryover/cmd/pdbench/talk"
 )
 
-// The engines.
 const (
 	engines       = 4 // of each role
 	blockSize     = 16
 	prefillBlocks = 131072
-	decodeBlocks  = 26             // of one decode engine, for each of the conversations, so that off pins nearly what its budget allows
-	lateClock     = talk.Clock(40) // of rows whose turns come late
+	decodeBlocks  = 26             // of one decode engine, for each conversation, so that off pins nearly its whole budget
+	lateClock     = talk.Clock(40) // of rows with late turns
 )
 
-// What the proxy is told in wall time, and what is engine time in truth.
+// Durations in engine time. The proxy gets them in wall time, except decoderTTL.
 const (
 	decoderTTL    = 480 * time.Second // vLLM's
 	ticketTTL     = 450 * time.Second // the default
@@ -29,7 +28,6 @@ const (
 
 func (o options) blocksOfDecode() int { return max(1024, decodeBlocks*o.conversations) }
 
-// clockOf is the clock of a row.
 func (o options) clockOf(m mode) talk.Clock {
 	if m.late {
 		return lateClock
@@ -37,8 +35,8 @@ func (o options) clockOf(m mode) talk.Clock {
 	return o.clock
 }
 
-// config says what runs for a row. The proxy counts in wall time. It is told nothing of the time for which engines keep blocks but that
-// tickets end as much earlier as they do by default.
+// config returns the processes of a row. The proxy counts in wall time, so its durations are scaled, except --decoder-kv-ttl. Tickets end
+// before the engines' pins by the same engine time as with the defaults.
 func (o options) config(m mode) fleet.Config {
 	clock := o.clockOf(m)
 	scaled := func(d time.Duration) string { return clock.Wall(d).Round(time.Millisecond).String() }
@@ -55,7 +53,7 @@ func (o options) config(m mode) fleet.Config {
 	}
 }
 
-// run holds the conversations of a row through a new fleet, and shows what the proxy's log has of faults.
+// run holds the conversations of a row through a new fleet, and shows the faults in the proxy's log.
 func run(ctx context.Context, o options, m mode, faults io.Writer) (r *outcome, err error) {
 	f, err := fleet.Start(ctx, o.config(m))
 	if err != nil {
@@ -92,7 +90,7 @@ func warmUp(ctx context.Context, f *fleet.Fleet, c *talk.Client, clock talk.Cloc
 	return nil
 }
 
-// hold holds the conversations, and counts what the engines do meanwhile.
+// hold holds the conversations, and counts the engines' work meanwhile.
 func hold(ctx context.Context, o options, m mode, f *fleet.Fleet, c *talk.Client) (*outcome, error) {
 	r := &outcome{mode: m, clock: o.clockOf(m), capacity: engines * o.blocksOfDecode() * blockSize}
 	before, err := f.Count(ctx)
@@ -108,7 +106,7 @@ func hold(ctx context.Context, o options, m mode, f *fleet.Fleet, c *talk.Client
 	if failed := <-sampled; err == nil {
 		err = failed
 	}
-	// What has been asked for last is handed back behind the last turn.
+	// The last requested hand-backs come after the last turn.
 	if err == nil && m.handBack != "off" {
 		err = r.clock.Sleep(ctx, 4*handBackAfter)
 	}
@@ -120,11 +118,11 @@ func hold(ctx context.Context, o options, m mode, f *fleet.Fleet, c *talk.Client
 	return r, err
 }
 
-// sampleEvery is how often decode is asked what is pinned there, in wall time.
+// sampleEvery is how often decode reports its pins, in wall time.
 const sampleEvery = 25 * time.Millisecond
 
-// sample sums up what decode's blocks are pinned for until ctx ends. In the midst of late conversations, when all have begun and no
-// next turn has, it notes what was counted until then.
+// sample sums up decode's pinned tokens until ctx ends. When all late conversations have begun and no next turn has, it notes the counts so
+// far.
 func (r *outcome) sample(ctx context.Context, f *fleet.Fleet, before fleet.Counts) error {
 	timer := time.NewTimer(sampleEvery)
 	defer timer.Stop()
@@ -161,7 +159,7 @@ func (r *outcome) sample(ctx context.Context, f *fleet.Fleet, before fleet.Count
 	}
 }
 
-// unlessEnded is an error of a request that ctx has not broken off.
+// unlessEnded returns nil for a request that the end of ctx broke off.
 func unlessEnded(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return nil

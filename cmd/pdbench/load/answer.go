@@ -18,7 +18,6 @@ type expected struct {
 	hides  bool
 }
 
-// What is wrong with an answer.
 var (
 	errParams  = errors.New("the client can see kv_transfer_params or token ids")
 	errText    = errors.New("the answer is not what the engine has sent")
@@ -28,11 +27,11 @@ var (
 // answer checks the events of one stream as they come, and keeps their text.
 type answer struct {
 	expected
-	text   []byte // as it was delivered
-	params []byte // decode's, where they are shown
-	events int    // but [DONE]
+	text   []byte // as delivered
+	params []byte // decode's, if they are visible
+	events int    // without [DONE]
 	done   bool
-	carry  []byte // the beginning of an event whose end has not come
+	carry  []byte // an incomplete event
 }
 
 func (a *answer) begin(e expected) {
@@ -41,7 +40,7 @@ func (a *answer) begin(e expected) {
 	a.events, a.done = 0, false
 }
 
-// take takes what has arrived in, and returns how many chunks were complete with it: events of a token each.
+// take checks the bytes that have arrived, and returns how many token events they complete.
 func (a *answer) take(part []byte) (chunks int, err error) {
 	if len(a.carry) > 0 {
 		a.carry = append(a.carry, part...)
@@ -85,7 +84,7 @@ func (a *answer) event(event []byte) (token bool, err error) {
 		}
 		return false, a.hidden(data)
 	}
-	n := a.events - 2 // of the token
+	n := a.events - 2 // number of the token
 	at := bytes.Index(data, []byte(`"content":"`))
 	if at < 0 || n >= a.chunks {
 		return false, errText
@@ -113,7 +112,7 @@ func (a *answer) event(event []byte) (token bool, err error) {
 	return true, a.hidden(data)
 }
 
-// hidden says what a client sees that it should not.
+// hidden returns an error if a client sees what it must not see.
 func (a *answer) hidden(data []byte) error {
 	if a.hides && (bytes.Contains(data, []byte("kv_transfer_params")) || bytes.Contains(data, []byte(`token_ids":[`))) {
 		return errParams
@@ -121,7 +120,6 @@ func (a *answer) hidden(data []byte) error {
 	return nil
 }
 
-// whole checks an answer in one piece.
 func (a *answer) whole(body []byte) error {
 	a.text = a.says.Whole(a.text[:0], a.chunks-1)
 	content := append(append([]byte(`"content":"`), a.text...), '"')
@@ -136,7 +134,6 @@ func (a *answer) whole(body []byte) error {
 	return err
 }
 
-// paramsOf returns the kv_transfer_params of an answer in one piece, nil for none.
 func paramsOf(body []byte) ([]byte, error) {
 	var params []byte
 	err := wire.EachMember(body, func(name, value []byte) {
@@ -147,7 +144,7 @@ func paramsOf(body []byte) ([]byte, error) {
 	return params, err
 }
 
-// follow reads a stream to its end. got is told of the chunks of each read.
+// follow reads a stream to its end, and calls got with the number of chunks of each read.
 func (a *answer) follow(w *wire.Reader, got func(chunks int, now time.Time)) error {
 	for {
 		part, err := w.Piece()

@@ -11,7 +11,7 @@ import (
 	"carryover/cmd/pdbench/wire"
 )
 
-// client is one keep-alive connection to what is measured.
+// client is one keep-alive connection to a contender or an engine.
 type client struct {
 	address string
 	conn    net.Conn
@@ -20,13 +20,12 @@ type client struct {
 	unwatch func() bool
 }
 
-// staleAfter is how long a connection may be idle: uvicorn closes it after five seconds.
+// staleAfter is how long a connection may be idle; uvicorn closes it after five seconds.
 const staleAfter = 3 * time.Second
 
-// newClient returns the client of a base URL.
 func newClient(base string) *client { return &client{address: strings.TrimPrefix(base, "http://")} }
 
-// send writes a request, whose answer is awaited for limit, and reads the head of that. The connection breaks when ctx ends.
+// send writes a request and reads the head of its answer, which may take limit. The connection breaks when ctx ends.
 func (c *client) send(ctx context.Context, request []byte, limit time.Duration) (wire.Head, error) {
 	now := time.Now()
 	if c.conn != nil && now.Sub(c.used) > staleAfter {
@@ -65,7 +64,7 @@ func (c *client) dial(ctx context.Context) error {
 	return nil
 }
 
-// ended says that an answer has been read to its end.
+// ended notes that an answer was read to its end.
 func (c *client) ended(h wire.Head) {
 	c.used = time.Now()
 	if h.Closes {
@@ -81,8 +80,8 @@ func (c *client) close() {
 	}
 }
 
-// history is the request of a conversation's next turn: room for a head, and a body that grows with each turn. What is specific to a leg
-// stands behind the messages.
+// history is the request of a conversation's next turn: room for a head, and a body that grows with each turn. The members of a leg follow
+// the messages.
 type history struct {
 	buf      []byte
 	end      int // of the messages
@@ -99,7 +98,7 @@ func (h *history) begin() {
 	h.end, h.messages = len(h.buf), 0
 }
 
-// add begins a message, whose text the caller appends to buf, and closes with said.
+// add begins a message. The caller appends its text to buf, and ends it with said.
 func (h *history) add(role string) {
 	h.buf = h.buf[:h.end]
 	if h.messages > 0 {
@@ -114,7 +113,7 @@ func (h *history) said() {
 	h.end = len(h.buf)
 }
 
-// request returns the request with that tail. It is valid until the history changes.
+// request returns the request with this tail. It is valid until the history changes.
 func (h *history) request(host, id string, tail ...[]byte) []byte {
 	h.buf = append(h.buf[:h.end], ']')
 	for _, part := range tail {

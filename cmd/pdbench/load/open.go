@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// How streams are opened. A round of some first, so that what a contender needs once is not counted with what it needs per stream.
+// How streams are opened. The first round is not measured: it takes what a contender needs once, not for each stream.
 const (
 	openTogether = 64
 	openFirst    = 50
 )
 
-// openAll opens all streams, holds them for the time of the measurement, and leaves them. A stream that has ended by itself, as it
-// should, is a turn; one that is left is nothing.
+// openAll opens all streams, holds them for the time of the measurement, and leaves them. A stream that has ended by itself, correctly,
+// counts as a turn; one that is left does not count.
 func (r *run) openAll(ctx context.Context) error {
 	w := &r.Workload
 	r.openMany(ctx, min(openFirst, w.Conversations), func() {})
@@ -24,13 +24,13 @@ func (r *run) openAll(ctx context.Context) error {
 	began := time.Now()
 	r.openMany(ctx, w.Conversations, func() {
 		r.Held()
-		_ = wait(ctx, w.Time) // its end is seen below
+		_ = wait(ctx, w.Time) // ctx is checked below
 		r.ends(began)
 	})
 	return ctx.Err()
 }
 
-// openMany opens streams, some at a time, calls held when all have had a token, and leaves them then.
+// openMany opens streams, some at a time. When all have had a token, it calls held, and then leaves them.
 func (r *run) openMany(ctx context.Context, n int, held func()) {
 	ctx, leave := context.WithCancel(ctx)
 	defer leave()

@@ -7,17 +7,17 @@ import (
 	"carryover/cmd/pdbench/result"
 )
 
-// Outcome is what one measurement of one contender has shown. Whatever is counted is counted between the end of the warm-up and
-// the end of the measurement; a turn belongs to the moment of its last byte.
+// Outcome is the result of one measurement of one contender. Counts cover the time from the end of the warm-up to the end of the measurement.
+// A turn counts at its last byte.
 type Outcome struct {
 	Wall      time.Duration
-	Turns     int    // answered in full, and as they should be
-	Errors    int    // refused, broken off, or not what the engine has sent
-	Why       string // the first of them, of the warm-up too
-	Chunks    int    // delivered, those of turns that are not finished included
-	Hits      int    // legs with which a conversation's KV reached prefill, as the engines have seen, those of the warm-up too
-	HandOvers int    // legs with a hand-over to decode, likewise
-	Streams   int    // open at once, at most
+	Turns     int    // answered completely and correctly
+	Errors    int    // refused, broken off, or not as the engine sent it
+	Why       string // the first error, also of the warm-up
+	Chunks    int    // delivered chunks, also of unfinished turns
+	Hits      int    // legs with which a conversation's KV reached prefill, as engines count them, the warm-up included
+	HandOvers int    // legs with a hand-over to decode, counted likewise
+	Streams   int    // the most that were open at once
 	FirstByte result.Samples
 	Gaps      result.Samples // between two chunks of one answer, as the client got them
 	Faults    engines.Faults
@@ -28,5 +28,5 @@ type Outcome struct {
 	Held int64         // resident bytes while all streams were open
 }
 
-// PerStream is how much more resident memory there was for each of so many streams while all of them were open, in bytes.
+// PerStream returns how many bytes of resident memory each of the open streams added.
 func (o Outcome) PerStream(streams int) float64 { return float64(o.Held-o.Base) / float64(streams) }

@@ -16,42 +16,41 @@ import (
 type Clients struct {
 	Workload Workload
 	URL      string        // of the contender
-	Direct   *engines.Pair // where not nil, both legs go straight to these
+	Direct   *engines.Pair // if not nil, both legs go straight to these engines
 	Hides    bool          // the contender shows clients neither params nor token ids
 	Begin    func()        // called when the warm-up has ended
-	End      func()        // called when the measurement has
-	Held     func()        // of an open workload, called when all streams are open and have had a chunk
+	End      func()        // called when the measurement has ended
+	Held     func()        // called when all streams of an open workload have had a chunk
 }
 
-// The phases of a run. What happens counts in the second.
+// The phases of a run. Only the second counts.
 const (
 	warming = iota
 	measured
 	over
 )
 
-// run is one run of a load.
 type run struct {
 	*Clients
-	corpus        []byte        // of which messages are made
+	corpus        []byte        // source of the messages' text
 	limit         time.Duration // of a turn
-	base          uint64        // of the numbers of conversations
+	base          uint64        // first number of a conversation
 	conversations atomic.Uint64
 	phase         atomic.Int32
-	streams, most atomic.Int64 // open now, and at once
+	streams, most atomic.Int64 // open now, and at most so far
 	wall          time.Duration
 	totals        []*tally // of all talks
 }
 
-// Limits. A turn may take a minute besides what the pace of its tokens takes, and so may the end of a run.
+// Limits. A turn, and the end of a run, may take a minute besides the time of their tokens.
 const (
 	turnLimit  = time.Minute
 	drainLimit = time.Minute
 	errorPause = 50 * time.Millisecond // before a client tries again
 )
 
-// Run runs the workload and returns what clients have seen. Hits and faults are what engines have seen, CPU time and memory what the
-// system has: they are left to the caller. The error is ctx's, or that there is nothing to measure.
+// Run runs the workload and returns what clients have seen. The caller adds the hits and faults of the engines, and CPU time and memory. The
+// error is ctx's, or says that there is nothing to measure.
 func (l *Clients) Run(ctx context.Context) (Outcome, error) {
 	w := &l.Workload
 	if w.Conversations < 1 || w.Chunks < 2 || w.First < 32 || w.Later[0] < 0 || w.Open && !w.Stream {
@@ -71,7 +70,7 @@ func (l *Clients) Run(ctx context.Context) (Outcome, error) {
 	return r.outcome(), nil
 }
 
-// corpus is text of letters and blanks without anything that JSON escapes, always the same.
+// corpus returns letters and blanks, nothing that JSON escapes, the same text in each run.
 func corpus() []byte {
 	random := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // the same text is wanted
 	text := make([]byte, 256<<10)
@@ -83,7 +82,7 @@ func corpus() []byte {
 	return text
 }
 
-// talkAll runs the conversations through both phases, each a closed loop: a turn begins when the one before has ended.
+// talkAll runs the conversations through both phases, each a closed loop: a turn begins when the previous one has ended.
 func (r *run) talkAll(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -96,13 +95,13 @@ func (r *run) talkAll(ctx context.Context) error {
 		})
 	}
 	err := r.phases(ctx)
-	late := time.AfterFunc(drainLimit, cancel) // breaks off turns that take too long to end
+	late := time.AfterFunc(drainLimit, cancel) // breaks off turns that take too long
 	defer late.Stop()
 	talking.Wait()
 	return err
 }
 
-// phases leads through the warm-up and the measurement.
+// phases runs the warm-up and the measurement.
 func (r *run) phases(ctx context.Context) error {
 	defer r.phase.Store(over)
 	if err := wait(ctx, r.Workload.WarmUp); err != nil {
@@ -135,8 +134,8 @@ func wait(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// converse runs turns until the measurement has ended. The first conversation of each client is cut short, each by another number of
-// turns, so that at any time conversations are of all lengths.
+// converse runs turns until the measurement has ended. The first conversation of each client is shortened by another number of turns, so that
+// conversations have all lengths at any time.
 func (t *talk) converse(ctx context.Context, client int) {
 	w := &t.run.Workload
 	longest := max(1, w.Turns)

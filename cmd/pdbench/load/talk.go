@@ -11,31 +11,29 @@ import (
 	"carryover/cmd/pdbench/wire"
 )
 
-// talk is one conversation after the other, on one connection to what is measured, or two to the engines.
+// talk holds one conversation after the other, on one connection to a contender, or on two to the engines.
 type talk struct {
 	run     *run
-	prefill *client // of the direct way, else nil
+	prefill *client // only on the direct way
 	client  *client
 	conversation
 	answer answer
 	body   []byte // of an answer in one piece
 
 	tally
-	atToken func() // where not nil, called once when a first token has come
+	atToken func() // if not nil, called once at the first token
 }
 
-// conversation is the one that a talk holds.
 type conversation struct {
-	number  uint64 // which the engines know it by
-	id      string // which a contender knows it by, "" if it is not to know
-	left    int    // turns of it
+	number  uint64 // identifies it to the engines
+	id      string // identifies it to a contender, "" for no id
+	left    int    // turns that are left
 	random  *rand.Rand
 	history history
 	tail    []byte
-	ticket  []byte // of the direct way: decode's params
+	ticket  []byte // decode's params, on the direct way
 }
 
-// newTalk returns another of a run's talks.
 func (r *run) newTalk() *talk {
 	t := &talk{run: r, client: newClient(r.URL)}
 	if r.Direct != nil {
@@ -52,7 +50,6 @@ func (t *talk) close() {
 	}
 }
 
-// beginConversation begins another conversation, of so many turns.
 func (t *talk) beginConversation(turns int) {
 	n := t.run.conversations.Add(1)
 	t.number, t.left = t.run.base+n, turns
@@ -60,7 +57,7 @@ func (t *talk) beginConversation(turns int) {
 	if t.prefill == nil && !t.run.Workload.Nameless {
 		t.id = "bench-" + strconv.FormatUint(t.number, 10)
 	}
-	t.random = rand.New(rand.NewPCG(seed, n)) //nolint:gosec // text that is the same in each run is wanted
+	t.random = rand.New(rand.NewPCG(seed, n)) //nolint:gosec // each run has the same text
 	t.ticket = t.ticket[:0]
 	t.history.begin()
 	t.tail = fmt.Appendf(t.tail[:0], `,"max_tokens":%d,"stream":%v`, 4*t.run.Workload.Chunks, t.run.Workload.Stream)
@@ -69,7 +66,7 @@ func (t *talk) beginConversation(turns int) {
 	}
 }
 
-// seed makes all texts the same in each run, but for the number of the conversation.
+// seed makes all texts the same in each run, except the number of the conversation.
 const seed = 14
 
 // ask adds the user's message of the next turn.
@@ -91,7 +88,7 @@ func (t *talk) ask() {
 	t.history.said()
 }
 
-// turn runs one turn, whose latency counts from here.
+// turn runs one turn. Its latency counts from here.
 func (t *talk) turn(ctx context.Context) error {
 	began := time.Now()
 	t.ask()
@@ -112,7 +109,7 @@ func (t *talk) turn(ctx context.Context) error {
 	return nil
 }
 
-// send sends the turn's request, the direct way with a prefill leg before it, and returns the head of the answer.
+// send sends the turn's request and returns the head of the answer. The direct way begins with a prefill leg.
 func (t *talk) send(ctx context.Context) (wire.Head, error) {
 	var params []byte
 	if t.prefill != nil {
@@ -150,7 +147,6 @@ func (t *talk) sendPrefill(ctx context.Context) ([]byte, error) {
 	return paramsOf(t.body)
 }
 
-// read reads the answer.
 func (t *talk) read(began time.Time) error {
 	if !t.run.Workload.Stream {
 		var err error

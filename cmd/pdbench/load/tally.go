@@ -6,14 +6,14 @@ import (
 	"carryover/cmd/pdbench/result"
 )
 
-// tally is what one talk has seen in the measurement. It belongs to the talk's goroutine until that has ended.
+// tally is what one talk has seen in the measurement. The goroutine of the talk owns it until it ends.
 type tally struct {
 	turns, errors, delivered int
 	firstByte, gaps          result.Samples
 	why                      error // the first error, measured or not
 }
 
-// chunks notes chunks that came with one read. last is when the one before them came, zero for none.
+// chunks notes n chunks of one read. last is the time of the previous chunks, zero for none.
 func (t *tally) chunks(n int, now, last time.Time) {
 	t.delivered += n
 	if last.IsZero() {
@@ -28,13 +28,11 @@ func (t *tally) chunks(n int, now, last time.Time) {
 	}
 }
 
-// ended notes a turn.
 func (t *tally) ended(first time.Duration) {
 	t.turns++
 	t.firstByte = append(t.firstByte, first)
 }
 
-// failed notes a turn that went wrong.
 func (t *tally) failed(err error, measuring bool) {
 	if t.why == nil {
 		t.why = err
@@ -53,7 +51,6 @@ func (r *run) opened() {
 	}
 }
 
-// outcome puts together what the talks have seen.
 func (r *run) outcome() Outcome {
 	o := Outcome{Wall: r.wall, Streams: int(r.most.Load())}
 	var first, gaps []result.Samples

@@ -1,2 +1,2 @@
-// Package process starts the programs that are measured, waits until they serve, and reads from /proc what they use.
+// Package process starts the programs that are measured, waits until they serve, and reads their resource use from /proc.
 package process

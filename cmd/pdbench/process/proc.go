@@ -12,17 +12,17 @@ import (
 	"github.com/prometheus/procfs"
 )
 
-// tick is the unit of times in /proc/PID/stat, USER_HZ of every architecture that Go runs on. The kernel rounds down to it what it has
-// counted in nanoseconds, so that a difference of two readings is off by one tick at most, of the sum.
+// tick is the unit of times in /proc/PID/stat, USER_HZ of every architecture that Go runs on. The kernel counts nanoseconds and rounds the
+// sum down to ticks, so the difference of two readings is wrong by one tick at most.
 const tick = 10 * time.Millisecond
 
-// Usage is what a process uses together with all that it has started: nginx works in a child.
+// Usage is the resource use of a process and its descendants; nginx works in a child.
 type Usage struct {
-	CPU            time.Duration // user and system, of children that have ended too
+	CPU            time.Duration // user and system, also of children that have ended
 	Resident, Peak int64
 }
 
-// UsageOf reads what a process and its descendants have used. Pages that they share count once for each.
+// UsageOf reads the use of a process and its descendants. Each of them counts the pages that they share.
 func UsageOf(pid int) (Usage, error) { return usageIn(procfs.DefaultMountPoint, pid) }
 
 func usageIn(root string, pid int) (sum Usage, err error) {
@@ -33,7 +33,7 @@ func usageIn(root string, pid int) (sum Usage, err error) {
 		case m.PID == pid && (err != nil || status.VmRSS == 0):
 			return Usage{}, fmt.Errorf("process %d: %w", pid, cmp.Or(err, errors.New("it has no memory")))
 		case err != nil:
-			continue // it has ended since, and its time is its parent's
+			continue // it has ended, and its time belongs to its parent
 		}
 		sum.CPU += time.Duration(int(m.times.UTime+m.times.STime)+m.times.CUTime+m.times.CSTime) * tick
 		sum.Resident += int64(status.VmRSS)
@@ -42,7 +42,6 @@ func usageIn(root string, pid int) (sum Usage, err error) {
 	return sum, err
 }
 
-// member is a process with its times.
 type member struct {
 	procfs.Proc
 	times procfs.ProcStat
@@ -78,7 +77,7 @@ func family(root string, pid int) (members []member, err error) {
 	return members, nil
 }
 
-// ResetPeak begins VmHWM of a process and its descendants anew (proc_pid_clear_refs(5)).
+// ResetPeak resets VmHWM of a process and its descendants (proc_pid_clear_refs(5)).
 func ResetPeak(pid int) error {
 	of, err := family(procfs.DefaultMountPoint, pid)
 	for _, m := range of {

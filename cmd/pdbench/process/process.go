@@ -18,35 +18,34 @@ import (
 	"time"
 )
 
-// Bounds of starting and stopping.
 const (
 	readyLimit = 20 * time.Second
 	stopLimit  = 5 * time.Second
 	lookAgain  = 10 * time.Millisecond
 )
 
-// Loopback is where everything listens.
+// Loopback is the host of all listeners.
 const Loopback = "127.0.0.1"
 
 // Process is a program that was started for a measurement.
 type Process struct {
 	PID   int
-	Stop  func()        // ends it and returns when it has ended
-	ended chan struct{} // closed when it has
+	Stop  func()        // ends it, and returns when it has ended
+	ended chan struct{} // closed when it has ended
 }
 
-// Command is what is to be started. What a process writes goes to a file, as with any service; only its first line may be wanted.
+// Command says what to start. The output goes to a file, as with any service.
 type Command struct {
 	Name, Log string
 	Binary    string
 	Arguments []string
-	Variables []string // of the environment, besides PATH and HOME: proxies and memory limits of the shell concern nobody here
-	FirstLine *string  // where its first line of output goes, instead of the log
-	// Ready succeeds when the process serves; nil for one that does so at once.
+	Variables []string // environment besides PATH and HOME; proxies and memory limits of the shell have no effect
+	FirstLine *string  // destination of the first line of output, instead of the log
+	// Ready succeeds when the process serves; nil means at once.
 	Ready func(context.Context) error
 }
 
-// Start starts a process, which ends with ctx at the latest, and waits until it serves.
+// Start starts a process and waits until it serves. The process ends with ctx at the latest.
 func Start(ctx context.Context, c Command) (*Process, error) {
 	log, err := os.OpenFile(c.Log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
@@ -81,7 +80,7 @@ func Start(ctx context.Context, c Command) (*Process, error) {
 	}
 	go func() { // ends with the process, which ends with ctx
 		defer close(p.ended)
-		_ = cmd.Wait() // how it ends is its own affair: what counts is whether it answers
+		_ = cmd.Wait() // its exit status does not matter: what counts is whether it answers
 	}()
 	if err == nil && c.Ready != nil {
 		err = p.ready(ctx, c.Ready)
@@ -93,7 +92,7 @@ func Start(ctx context.Context, c Command) (*Process, error) {
 	return p, nil
 }
 
-// ready waits until try succeeds. A process that ends before fails at once.
+// ready waits until try succeeds. It fails at once if the process ends.
 func (p *Process) ready(ctx context.Context, try func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, readyLimit)
 	defer cancel()
@@ -114,7 +113,7 @@ func (p *Process) ready(ctx context.Context, try func(context.Context) error) er
 	}
 }
 
-// lastLines returns the end of a log, for an error.
+// lastLines returns the end of a log for an error text.
 func lastLines(log string) string {
 	text, err := os.ReadFile(log)
 	if err != nil || len(text) == 0 {
@@ -124,7 +123,7 @@ func lastLines(log string) string {
 	return "; the end of " + filepath.Base(log) + ":\n" + strings.TrimSpace(string(text))
 }
 
-// Listens returns a try that succeeds when somebody accepts connections at address.
+// Listens returns a try that succeeds when address accepts connections.
 func Listens(address string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
@@ -135,7 +134,7 @@ func Listens(address string) func(context.Context) error {
 	}
 }
 
-// Answers returns a try that succeeds when a GET of url is answered 200, on a connection of its own, so that none is left behind.
+// Answers returns a try that succeeds when a GET of url gets 200. It leaves no connection open.
 func Answers(url string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
@@ -153,12 +152,11 @@ func Answers(url string) func(context.Context) error {
 	}
 }
 
-// FreeAddress returns an address on loopback at which nobody listens, and its port. The system gives its clients ports from 32,768 on, so
-// these are lower: between this and the start only another program that chooses its own ports may take one. Then the start fails, and is no
-// figure.
+// FreeAddress returns a free address on loopback, and its port. The system gives clients ports from 32,768 on, so these ports are lower. Only
+// another program that chooses its own ports may take one before the start. Then the start fails, and there is no figure.
 func FreeAddress(ctx context.Context) (address, port string, err error) {
 	for range 100 {
-		port = strconv.Itoa(10_000 + rand.IntN(20_000)) //nolint:gosec // any will do
+		port = strconv.Itoa(10_000 + rand.IntN(20_000)) //nolint:gosec // any port will do
 		address = net.JoinHostPort(Loopback, port)
 		var listener net.Listener
 		if listener, err = (&net.ListenConfig{}).Listen(ctx, "tcp", address); err == nil {

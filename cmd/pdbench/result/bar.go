@@ -5,11 +5,11 @@ import (
 	"fmt"
 )
 
-// Bar is what a row of a report has to hold, and what was found.
+// Bar is a limit for a value of a report's row, and the value.
 type Bar struct {
 	Row, What string
 	Got, Want float64
-	Most      bool // Want is the most, else the least
+	Most      bool // Want is the most, otherwise the least
 }
 
 // Least is a bar that holds from want on.
@@ -22,7 +22,7 @@ func Most(row, what string, got, want float64) Bar {
 	return Bar{Row: row, What: what, Got: got, Want: want, Most: true}
 }
 
-// Holds reports whether it does.
+// Holds reports whether the value is within the limit.
 func (b Bar) Holds() bool {
 	if b.Most {
 		return b.Got <= b.Want
@@ -30,7 +30,7 @@ func (b Bar) Holds() bool {
 	return b.Got >= b.Want
 }
 
-// String is a line for people.
+// String returns one line for people.
 func (b Bar) String() string {
 	verdict, bound := "FAILS", "at least"
 	if b.Holds() {
@@ -42,7 +42,7 @@ func (b Bar) String() string {
 	return fmt.Sprintf("%s  %s: %s is %.4g, %s %.4g", verdict, b.Row, b.What, b.Got, bound, b.Want)
 }
 
-// Failing joins the bars that do not hold, nil for none.
+// Failing joins the bars that do not hold into an error, nil for none.
 func Failing(bars []Bar) error {
 	var errs []error
 	for _, b := range bars {
@@ -53,5 +53,5 @@ func Failing(bars []Bar) error {
 	return errors.Join(errs...)
 }
 
-// Share is a part of a whole, 0 of nothing.
+// Share returns a part of a whole, 0 for an empty whole.
 func Share(part, whole int) float64 { return float64(part) / float64(max(whole, 1)) }

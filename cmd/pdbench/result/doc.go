@@ -1,2 +1,2 @@
-// Package result is what measurements have in common: samples and their percentiles, bars, exit codes.
+// Package result has what measurements share: samples and their percentiles, bars, and exit codes.
 package result

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// ask sends one streaming turn of a conversation, "" for none, whose answer has so many tokens at most, and reads it whole. A stream that does
-// not end with [DONE], or that has an error event, has failed.
+// ask sends one streaming turn of a conversation, "" for none, with at most this number of tokens in the answer, and reads the whole answer.
+// A stream without [DONE], or with an error event, has failed.
 func (c *Client) ask(ctx context.Context, id string, messages []message, most int) (turn Turn, answer message) {
 	members := map[string]any{
 		"model": "sim", "messages": messages, "stream": true, "max_tokens": most, "temperature": 0,
@@ -41,7 +41,7 @@ func (c *Client) ask(ctx context.Context, id string, messages []message, most in
 	defer resp.Body.Close()
 	turn.Reuse = resp.Header.Get("X-KV-Reuse")
 	if resp.StatusCode != http.StatusOK {
-		text, _ := io.ReadAll(io.LimitReader(resp.Body, 1024)) // what there is of it
+		text, _ := io.ReadAll(io.LimitReader(resp.Body, 1024)) // as much as there is
 		turn.Err = fmt.Errorf("status %d: %s", resp.StatusCode, text)
 		return turn, message{}
 	}
@@ -49,7 +49,7 @@ func (c *Client) ask(ctx context.Context, id string, messages []message, most in
 	return turn, answer
 }
 
-// event is what is read of a chunk.
+// event has the members of a chunk that a client reads.
 type event struct {
 	Choices []struct {
 		Delta message `json:"delta"`
@@ -61,7 +61,6 @@ type event struct {
 	Error json.RawMessage `json:"error"`
 }
 
-// read reads the stream of a turn that has begun, and returns its message.
 func (t *Turn) read(from io.Reader) (message, error) {
 	answer := message{Role: "assistant"}
 	var text strings.Builder

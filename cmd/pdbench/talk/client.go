@@ -17,15 +17,15 @@ type Client struct {
 	http  *http.Client
 }
 
-// NewClient returns a client of the proxy at a base URL whose answers have so many tokens at most.
+// NewClient returns a client of the proxy at a base URL. most is the most tokens of an answer.
 func NewClient(base string, clock Clock, most int) *Client {
 	return &Client{clock: clock, most: most, base: base, http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 1 << 12}}}
 }
 
-// Close closes its idle connections.
+// Close closes the idle connections.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
-// Hold holds all conversations, each when it begins and until its end or its first failure. The error is ctx's.
+// Hold holds all conversations, each from its begin to its end or its first failure. The error is ctx's.
 func (c *Client) Hold(ctx context.Context, list []Conversation) (Record, error) {
 	var mu sync.Mutex // guards record
 	var record Record
@@ -43,7 +43,6 @@ func (c *Client) Hold(ctx context.Context, list []Conversation) (Record, error) 
 	return record, err
 }
 
-// message is one of a conversation.
 type message struct {
 	Role    string `json:"role"`
 	Content string `json:"content"`
@@ -73,7 +72,7 @@ func (c *Client) hold(ctx context.Context, talk Conversation) (turns Record) {
 	return turns
 }
 
-// How short the conversations of a warm-up are.
+// Sizes of the conversations of a warm-up.
 const (
 	warmClients       = 8
 	warmConversations = 12 // of each client
@@ -81,8 +80,8 @@ const (
 	warmTokens        = 4 // of an answer
 )
 
-// WarmUp has short conversations until the proxy knows its engines: /tokenize is believed after it has agreed once with each prefill
-// instance, and the first ticket between two instances is a trial that others wait out.
+// WarmUp holds short conversations until the proxy knows its engines. The proxy trusts /tokenize after it has agreed once with each prefill
+// instance. The first ticket between two instances is a trial, for which other turns wait.
 func (c *Client) WarmUp(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	for n := range warmClients {

@@ -5,18 +5,18 @@ import (
 	"time"
 )
 
-// Clock is that of simulated engines: how much faster than the wall clock it runs.
+// Clock is how much faster than the wall clock simulated engines' clocks run.
 type Clock float64
 
-// Wall is how long so much engine time takes.
+// Wall converts engine time to wall time.
 func (c Clock) Wall(d time.Duration) time.Duration { return time.Duration(float64(d) / float64(c)) }
 
-// Engine is how much engine time passes meanwhile.
+// Engine converts wall time to engine time.
 func (c Clock) Engine(wall time.Duration) time.Duration {
 	return time.Duration(float64(wall) * float64(c))
 }
 
-// Sleep passes engine time. The error is ctx's.
+// Sleep waits for an engine time. The error is ctx's.
 func (c Clock) Sleep(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(c.Wall(d))
 	defer timer.Stop()

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Conversation is what one client is going to say, and when.
+// Conversation is what one client says, and when.
 type Conversation struct {
 	ID     string // "" for a client that names none
 	System string
@@ -14,14 +14,14 @@ type Conversation struct {
 	Turns  []Question
 }
 
-// Question is one message of the user.
+// Question is a message of the user.
 type Question struct {
 	Text   string
-	Answer string        // which it orders, "" for any
-	Think  time.Duration // engine time since the answer before, 0 for the first
+	Answer string        // the answer that it orders, "" for any
+	Think  time.Duration // engine time after the previous answer, 0 for the first
 }
 
-// Prose returns a sentence of so many words.
+// Prose returns a sentence with this number of words.
 func Prose(draw *rand.Rand, words int) string {
 	known := strings.Fields(vocabulary)
 	list := make([]string, words)

@@ -7,7 +7,7 @@ import (
 	"carryover/cmd/pdbench/result"
 )
 
-// Turn is one turn as its client saw it.
+// Turn is a turn as its client saw it.
 type Turn struct {
 	Next   bool // not the first of its conversation
 	Began  time.Time
@@ -16,14 +16,14 @@ type Turn struct {
 	Prompt int           // tokens, as the engine counts them
 	Answer int
 	Before int  // tokens of the turn before, prompt and answer
-	Wrong  bool // another answer than was ordered
+	Wrong  bool // the answer is not the ordered one
 	Err    error
 }
 
-// Record is the turns of many conversations.
+// Record has the turns of many conversations.
 type Record []Turn
 
-// Hits is the share of answered next turns whose answer says that something was reused.
+// Hits returns the share of answered next turns that reused KV, as their answers say.
 func (r Record) Hits() float64 {
 	hits, of := 0, 0
 	for _, t := range r {
@@ -38,7 +38,7 @@ func (r Record) Hits() float64 {
 	return result.Share(hits, of)
 }
 
-// Failed returns the turns that their clients did not get.
+// Failed returns the turns that failed.
 func (r Record) Failed() (failed Record) {
 	for _, t := range r {
 		if t.Err != nil {

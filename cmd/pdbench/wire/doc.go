@@ -1,3 +1,3 @@
-// Package wire reads HTTP/1.1 messages and the members of JSON objects, as bytes and with what the benchmark tool needs of either and no
-// more: its engines and its load generator must cost next to nothing beside the program that is measured.
+// Package wire reads HTTP/1.1 messages and the members of JSON objects as bytes, only as far as the benchmark tool needs. The engines and the
+// load generator must cost next to nothing beside the measured program.
 package wire

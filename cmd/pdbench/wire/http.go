@@ -8,9 +8,9 @@ import (
 	"net/http/httputil"
 )
 
-// Bounds of what either side of a connection believes.
+// Limits for messages of a peer.
 const (
-	wireBuffer = 4 << 10  // what a connection reads at once; its head must fit
+	wireBuffer = 4 << 10  // most bytes of one read; a head must fit
 	maxBody    = 64 << 20 // of a message
 )
 
@@ -19,21 +19,21 @@ var (
 	errFraming = errors.New("the body of the message breaks HTTP")
 )
 
-// Reader reads HTTP/1.1 messages off a connection, with what the benchmark tool needs of HTTP and no more. A head takes no memory.
+// Reader reads HTTP/1.1 messages from a connection, as far as the benchmark tool needs. Heads need no allocation.
 type Reader struct {
 	in     *bufio.Reader
-	left   int       // bytes of the body that are to come, where its length is known
+	left   int       // bytes of the body that are still to come, if its length is known
 	chunks io.Reader // a chunked body, nil for any other
 	part   [1 << 10]byte
 }
 
-// NewReader returns a reader of a connection.
+// NewReader returns a reader for a connection.
 func NewReader(from io.Reader) *Reader { return &Reader{in: bufio.NewReaderSize(from, wireBuffer)} }
 
-// Reset begins to read another connection, with the same memory.
+// Reset changes to another connection and keeps the memory.
 func (w *Reader) Reset(from io.Reader) { w.in.Reset(from) }
 
-// Head is the beginning of a message. What it holds is valid until the next read.
+// Head is the first line and the headers of a message. Its slices are valid until the next read.
 type Head struct {
 	Line      []byte // the first line, without its end
 	RequestID []byte
@@ -59,7 +59,7 @@ func (w *Reader) Head() (Head, error) {
 	}
 }
 
-// parse reads a head, whose lines all end with CRLF.
+// parse reads a head whose lines all end with CRLF.
 func (w *Reader) parse(text []byte) (h Head, err error) {
 	line, rest, _ := bytes.Cut(text, []byte("\r\n"))
 	h.Line = line
@@ -101,8 +101,7 @@ func isName(name []byte, want string) bool {
 	return len(name) == len(want) && bytes.EqualFold(name, []byte(want))
 }
 
-// Piece returns what has arrived of the body, at least a byte, and waits for it if there is none. It is valid until the next read.
-// The error is io.EOF behind the body's end.
+// Piece waits for bytes of the body and returns them, valid until the next read. After the body the error is io.EOF.
 func (w *Reader) Piece() ([]byte, error) {
 	if w.chunks == nil {
 		n, err := w.in.Read(w.part[:min(w.left, len(w.part))])
@@ -114,7 +113,7 @@ func (w *Reader) Piece() ([]byte, error) {
 	}
 	n, err := w.chunks.Read(w.part[:])
 	if n > 0 {
-		return w.part[:n], nil // an error comes again
+		return w.part[:n], nil // the next call returns the error again
 	}
 	for errors.Is(err, io.EOF) { // trailers
 		line, failed := w.in.ReadSlice('\n')
@@ -129,7 +128,7 @@ func (w *Reader) Piece() ([]byte, error) {
 	return nil, err
 }
 
-// Body appends the whole body to dst. What is not in the buffer yet of a body whose length is known goes past it.
+// Body appends the whole body to dst. If the length is known, bytes that are not yet in the buffer go directly into dst.
 func (w *Reader) Body(dst []byte) ([]byte, error) {
 	if w.chunks == nil {
 		n, at := w.left, len(dst)
@@ -155,7 +154,7 @@ func (w *Reader) Body(dst []byte) ([]byte, error) {
 	}
 }
 
-// unexpected makes an end of the connection inside of a message one.
+// unexpected turns io.EOF inside a message into io.ErrUnexpectedEOF.
 func unexpected(err error) error {
 	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF

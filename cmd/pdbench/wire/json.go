@@ -7,12 +7,12 @@ import (
 
 var errJSON = errors.New("the body is no JSON of the kind that this program reads")
 
-// maxNesting bounds the depth of what is skipped.
+// maxNesting bounds the depth of skipped values.
 const maxNesting = 64
 
-// EachMember calls see for each member of the object that text begins with, in order: names and values are slices of text, strings
-// with their quotes and escapes. It reads over what it does not have to understand with byte searches: to take in a request of 256 KB, digests
-// included, takes 0.1 ms and no memory. encoding/json takes 5 ms.
+// EachMember calls see for each member of the object at the beginning of text, in order. Names and values are slices of text; strings keep
+// their quotes and escapes. Byte searches skip what need not be understood: a request of 256 KB, digests included, takes 0.1 ms and no
+// memory, but 5 ms with encoding/json.
 func EachMember(text []byte, see func(name, value []byte)) error {
 	at := blank(text, 0)
 	if at == len(text) || text[at] != '{' {
@@ -42,7 +42,7 @@ func EachMember(text []byte, see func(name, value []byte)) error {
 	}
 }
 
-// EachElement calls see for each element of the array that text is.
+// EachElement calls see for each element of the array text.
 func EachElement(text []byte, see func(value []byte) error) error {
 	if len(text) == 0 || text[0] != '[' {
 		return errJSON
@@ -66,8 +66,8 @@ func EachElement(text []byte, see func(value []byte) error) error {
 	}
 }
 
-// behind returns where the next member or element begins that stands behind the one that ends at at. more is false at the closing bracket,
-// and where there is neither a comma nor that.
+// behind returns where the member or element begins that follows the one that ended at at. more is false at the closing bracket. Anything but
+// a comma or that bracket is an error.
 func behind(text []byte, at int, closing byte) (next int, more bool, err error) {
 	at = blank(text, at)
 	switch {
@@ -79,7 +79,7 @@ func behind(text []byte, at int, closing byte) (next int, more bool, err error) 
 	return blank(text, at+1), true, nil
 }
 
-// blank returns the first place from at on that is not white space.
+// blank returns the first place from at on without white space.
 func blank(text []byte, at int) int {
 	for at < len(text) && (text[at] == ' ' || text[at] == '\n' || text[at] == '\t' || text[at] == '\r') {
 		at++
@@ -108,7 +108,7 @@ func skipString(text []byte, at int) (int, error) {
 	}
 }
 
-// SkipValue returns the place behind the value that begins at at. Numbers and words are not checked.
+// SkipValue returns the place behind the value that begins at at. It does not check numbers and words.
 func SkipValue(text []byte, at int) (int, error) {
 	if at >= len(text) {
 		return 0, errJSON
@@ -129,7 +129,6 @@ func SkipValue(text []byte, at int) (int, error) {
 	return end, nil
 }
 
-// isPlain says whether a byte may be part of a number or a word.
 func isPlain(c byte) bool {
 	return c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c == '-' || c == '+' || c == '.' || c == 'E'
 }
@@ -145,7 +144,7 @@ func skipNested(text []byte, at int) (int, error) {
 			}
 			at = end - 1
 		case '[':
-			if end := flat(text[at:]); end > 0 { // a list of ids, which is most of what has brackets
+			if end := flat(text[at:]); end > 0 { // a list of ids; most values with brackets are such lists
 				at += end - 1
 				if depth == 0 {
 					return at + 1, nil
@@ -168,10 +167,11 @@ func skipNested(text []byte, at int) (int, error) {
 	return 0, errJSON
 }
 
-// flat returns the length of the array that text begins with if it begins with a number and nothing in it is nested or a string, else 0.
+// flat returns the length of the array at the beginning of text, or 0. The array must begin with a number, and have no nested value and no
+// string.
 func flat(text []byte) int {
 	if at := blank(text, 1); at < len(text) && (text[at] < '0' || text[at] > '9') {
-		return 0 // not worth a search, which may go through the whole of a prompt
+		return 0 // not worth a search through a whole prompt
 	}
 	end := bytes.IndexByte(text, ']')
 	if end < 0 {
@@ -184,7 +184,7 @@ func flat(text []byte) int {
 	return end + 1
 }
 
-// Unquoted returns what is between the quotes of a string, nil if the value is none. Escapes stay.
+// Unquoted returns the text between the quotes of a string, nil for other values. Escapes stay.
 func Unquoted(value []byte) []byte {
 	if len(value) < 2 || value[0] != '"' {
 		return nil
@@ -192,7 +192,7 @@ func Unquoted(value []byte) []byte {
 	return value[1 : len(value)-1]
 }
 
-// Number reads a whole number that is not negative, -1 for anything else.
+// Number reads a non-negative integer, and returns -1 for anything else.
 func Number(value []byte) int {
 	if len(value) == 0 || len(value) > 18 {
 		return -1

@@ -2,10 +2,9 @@ package api
 
 import "encoding/json"
 
-// The bodies of answers, in the key order of vLLM 0.32 and 0.33. A member that both versions always write is null here if it has no value;
-// a member that one version leaves out has omitempty. testdata/exchanges checks both.
+// The bodies of answers, in the key order of vLLM 0.32 and 0.33. A member without a value is null if both versions write it. A member that
+// one version omits has omitempty. testdata/exchanges checks both.
 
-// answer is a chat or text completion in one piece.
 type answer struct {
 	ID                string          `json:"id"`
 	Object            string          `json:"object"`
@@ -15,7 +14,7 @@ type answer struct {
 	ServiceTier       any             `json:"service_tier"`
 	SystemFingerprint string          `json:"system_fingerprint"`
 	Usage             usage           `json:"usage"`
-	PromptLogprobs    json.RawMessage `json:"prompt_logprobs,omitempty"` // of chat, as the next two
+	PromptLogprobs    json.RawMessage `json:"prompt_logprobs,omitempty"` // of chat, like the next two
 	PromptTokenIDs    json.RawMessage `json:"prompt_token_ids,omitempty"`
 	PromptText        json.RawMessage `json:"prompt_text,omitempty"`
 	KVTransferParams  json.RawMessage `json:"kv_transfer_params"`
@@ -31,7 +30,7 @@ type wholeChoice struct {
 	FinishReason   string          `json:"finish_reason"`
 	StopReason     any             `json:"stop_reason"`
 	TokenIDs       []int32         `json:"token_ids"`
-	PromptLogprobs json.RawMessage `json:"prompt_logprobs,omitempty"` // of a text completion, as the next
+	PromptLogprobs json.RawMessage `json:"prompt_logprobs,omitempty"` // of a text completion, like the next
 	PromptTokenIDs json.RawMessage `json:"prompt_token_ids,omitempty"`
 	RoutedExperts  any             `json:"routed_experts"`
 	// WeightVersions is null without return_weight_versions, which no request here sets.
@@ -49,7 +48,6 @@ type chatMessage struct {
 	Reasoning    *string    `json:"reasoning"`
 }
 
-// chunk is one event of a stream.
 type chunk struct {
 	ID                string          `json:"id"`
 	Object            string          `json:"object"`
@@ -63,7 +61,7 @@ type chunk struct {
 	KVTransferParams  json.RawMessage `json:"kv_transfer_params,omitempty"`
 }
 
-// chunkChoice is a choice's part of an event. A text completion has a text and the ids of its prompt, chat a delta.
+// chunkChoice is a choice's part of an event. A text completion has text and the ids of its prompt, chat has a delta.
 type chunkChoice struct {
 	Index          int             `json:"index"`
 	Delta          *delta          `json:"delta,omitempty"`
@@ -97,7 +95,7 @@ type promptDetails struct {
 	MultimodalTokens   any  `json:"multimodal_tokens"`
 }
 
-// usageDelta is the usage in a stream; it omits members that are null.
+// usageDelta is the usage in a stream, without null members.
 type usageDelta struct {
 	PromptTokens     int                 `json:"prompt_tokens"`
 	TotalTokens      int                 `json:"total_tokens"`

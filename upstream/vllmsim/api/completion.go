@@ -13,20 +13,20 @@ import (
 	"carryover/upstream/vllmsim/wire"
 )
 
-// completion is one HTTP request for an answer on its way through an engine.
+// completion is one HTTP request for an answer, inside an engine.
 type completion struct {
 	endpoints *Endpoints
 	engine    *engine.Engine
 	request   *request.Completion
 	chat      bool
-	id        string // the id that the client sees
-	inside    string // suffix that the engine's ids have behind the id
+	id        string // for the client
+	inside    string // suffix of the ids inside the engine
 	created   int64
 	prompts   [][]int32
 	choices   []*choice
 	fault     *fault.Active
-	given     bool // the ids of the prompt came with the request
-	thoughts  int  // tokens that belong to a thought and have text
+	given     bool // the prompt came as ids
+	thoughts  int  // tokens of thoughts with text
 }
 
 // choice is one sequence: one of n for a prompt, or one prompt of a list.
@@ -37,8 +37,8 @@ type choice struct {
 	run        *engine.Run
 	out        *output
 	ids        []int32
-	said       []int32 // ids that the answer reports for the last of ids
-	told       []int32 // ids that the answer reports for all of ids
+	said       []int32 // ids that the answer reports for the last id
+	told       []int32 // ids that the answer reports for all ids
 	logprobs   []tokenLogprob
 	finish     string // empty while the sequence is not finished
 	stopReason any
@@ -62,7 +62,7 @@ func (s *Endpoints) serveAnswer(w http.ResponseWriter, req *http.Request, f *fau
 	return c.serve(w, req, c.respond, c.stream)
 }
 
-// serve takes a request through an engine. whole answers it in one piece, stream in events.
+// serve runs a request. whole answers in one piece, stream in events.
 func (c *completion) serve(w http.ResponseWriter, req *http.Request, whole, stream func(context.Context, http.ResponseWriter) error) error {
 	e, err := c.endpoints.engineFor(req)
 	if err != nil {
@@ -83,7 +83,6 @@ func (c *completion) serve(w http.ResponseWriter, req *http.Request, whole, stre
 	return whole(ctx, w)
 }
 
-// prepare renders the prompts and lays out the choices.
 func (c *completion) prepare() error {
 	s, r := c.endpoints, c.request
 	if err := s.checkModel(r.Model); err != nil {
@@ -102,7 +101,7 @@ func (c *completion) prepare() error {
 	}
 	params := r.Params
 	if r.BeamSearch {
-		params = nil // the beam search path has no KV transfer
+		params = nil // beam search has no KV transfer
 	}
 	c.given = chat.forwarded
 	computed, handsBack := c.prompts, !c.chat && r.HandsBack(wire.PathCompletions)
@@ -130,8 +129,7 @@ func (c *completion) prepare() error {
 	return nil
 }
 
-// engineID returns the id of one child inside the engine. It ends in random digits, so that equal request ids cannot collide
-// (#27987).
+// engineID returns the id of one child inside the engine. Random digits at the end keep equal request ids from colliding (#27987).
 func (c *completion) engineID(prompt, child int) string {
 	id := c.id
 	if !c.chat {
@@ -143,7 +141,7 @@ func (c *completion) engineID(prompt, child int) string {
 	return id + c.inside + "-" + wire.RandomHex(4)
 }
 
-// advance samples one token of ch, and first starts its run if that has not begun.
+// advance samples one token of ch. The first call starts its run.
 func (c *completion) advance(ctx context.Context, ch *choice) (piece, error) {
 	if ch.run == nil {
 		run, err := c.engine.Start(ctx, ch.engineReq)
@@ -170,7 +168,7 @@ func (c *completion) advance(ctx context.Context, ch *choice) (piece, error) {
 	}
 	switch {
 	case p.stop != nil:
-		// The detokenizer ends the answer here. If the engine has not finished the sequence itself, it gets an abort.
+		// The detokenizer ends the answer. If the engine has not finished the sequence, it gets an abort.
 		ch.finish, ch.stopReason = "stop", *p.stop
 		if s.Finish == "" {
 			ch.run.Abort()
@@ -184,7 +182,6 @@ func (c *completion) advance(ctx context.Context, ch *choice) (piece, error) {
 	return p, nil
 }
 
-// abandon ends the runs that are still under way after an error or after the client has gone.
 func (c *completion) abandon(ctx context.Context) {
 	cause := context.Cause(ctx)
 	if cause == nil {
@@ -197,7 +194,6 @@ func (c *completion) abandon(ctx context.Context) {
 	}
 }
 
-// respond runs all choices to their end and answers in one piece.
 func (c *completion) respond(ctx context.Context, w http.ResponseWriter) error {
 	if err := c.finish(ctx); err != nil {
 		return err
@@ -205,7 +201,6 @@ func (c *completion) respond(ctx context.Context, w http.ResponseWriter) error {
 	return wire.WriteJSON(w, http.StatusOK, c.answer())
 }
 
-// finish runs all choices to their end.
 func (c *completion) finish(ctx context.Context) error {
 	for _, ch := range c.choices {
 		for ch.finish == "" {
@@ -217,8 +212,8 @@ func (c *completion) finish(ctx context.Context) error {
 	return nil
 }
 
-// failure returns the error that the client of a failed run gets: a 500 if the engine has reported one, and errConnectionGone if the
-// request was cancelled or the process is gone.
+// failure returns the client's error for a failed run: a 500 if the engine reported an error, and wire.ErrConnectionGone if the request was
+// cancelled or the process is gone.
 func failure(err error) error {
 	if errors.Is(err, engine.ErrLoadFailed) || errors.Is(err, engine.ErrEngineDead) {
 		return wire.InternalError()

@@ -11,8 +11,8 @@ import (
 	"carryover/upstream/vllmsim/wire"
 )
 
-// kvParams returns the params of the answer as a whole: those of the last child of n > 1, or of the first prompt of a list.
-// The blocks of the others stay pinned until their deadline (vllm#43509).
+// kvParams returns the params of the whole answer: from the last child of n > 1, or from the first prompt of a list. The blocks of the others
+// stay pinned until their deadline (vllm#43509).
 func (c *completion) kvParams() *engine.ParamsOut {
 	if len(c.prompts) > 1 {
 		return c.choices[0].params
@@ -20,8 +20,6 @@ func (c *completion) kvParams() *engine.ParamsOut {
 	return c.choices[len(c.choices)-1].params
 }
 
-// answeredParams returns the params that the client gets, with the ids of the output
-// if an engine plug-in adds them.
 func (c *completion) answeredParams() *engine.ParamsOut {
 	p := c.kvParams()
 	if p == nil || p.Other != nil || !c.endpoints.config().OutputTokenIDs {
@@ -52,7 +50,6 @@ func (c *completion) continuous(ch *choice) usage {
 	return c.counted(usage{PromptTokens: len(ch.prompt), CompletionTokens: len(ch.ids)})
 }
 
-// counted returns u with its total.
 func (c *completion) counted(u usage) usage {
 	if c.fault.Is(fault.OtherUsage) {
 		u.PromptTokens++
@@ -61,8 +58,8 @@ func (c *completion) counted(u usage) usage {
 	return u
 }
 
-// promptDetails reports cached tokens as 0.32 does: prefill's own number if a leg forwards it, otherwise what this engine found in
-// its prefix cache and read from others. Text completions leave created_cache_tokens null.
+// promptDetails reports cached tokens as 0.32 does: prefill's own number if a leg forwards it, otherwise what this engine found in its prefix
+// cache and read from others. Text completions leave created_cache_tokens null.
 func (c *completion) promptDetails() *promptDetails {
 	d := &promptDetails{}
 	created := 0
@@ -84,7 +81,6 @@ func (c *completion) promptDetails() *promptDetails {
 	return d
 }
 
-// params returns the kv_transfer_params of the answer.
 func (c *completion) params() json.RawMessage {
 	f, p := c.fault, c.answeredParams()
 	switch {
@@ -95,14 +91,13 @@ func (c *completion) params() json.RawMessage {
 	case p == nil:
 		return wire.Null
 	case f.Is(fault.NullParams):
-		c.engine.Unpin(p.RemoteRequestID) // does nothing for a connector that pins under another id
+		c.engine.Unpin(p.RemoteRequestID) // no effect for connectors that pin under another id
 		return wire.Null
 	default:
 		return wire.RawJSON(p.Object())
 	}
 }
 
-// answer returns the answer in one piece.
 func (c *completion) answer() answer {
 	cfg := c.endpoints.config()
 	a := answer{
@@ -131,7 +126,6 @@ func (c *completion) answer() answer {
 	return a
 }
 
-// message returns the whole message of a choice.
 func (ch *choice) message(r *request.Completion) *chatMessage {
 	m := &chatMessage{Role: "assistant", ToolCalls: ch.out.calls}
 	content := ch.out.content.String()
@@ -150,7 +144,6 @@ func (ch *choice) message(r *request.Completion) *chatMessage {
 	return m
 }
 
-// idEcho returns the ids of a prompt as the answer repeats them.
 func (c *completion) idEcho(prompt []int32) json.RawMessage {
 	if !c.request.ReturnTokenIDs || c.fault.Is(fault.NoIDEcho) {
 		return wire.Null

@@ -14,21 +14,21 @@ import (
 	"carryover/upstream/vllmsim/wire"
 )
 
-// Endpoints answers the endpoints that clients use: answers of each API, the ids of a prompt, models.
+// Endpoints answers the endpoints of clients: answers of each API, the ids of a prompt, models.
 type Endpoints struct {
 	config  func() *config.Config
-	engines func() []*engine.Engine // of every rank, as they are now
+	engines func() []*engine.Engine // current engine of every rank
 	tok     *bpe.Tokenizer
 	holds   *engine.Holds
-	turn    atomic.Int64 // counts requests that name no rank; they go to each rank in turn
+	turn    atomic.Int64 // counts requests without a rank, which go to each rank in turn
 }
 
-// New returns the endpoints of an instance. Hand-backs stop at the points of holds.
+// New returns the endpoints of an instance. holds stops hand-backs.
 func New(cfg func() *config.Config, engines func() []*engine.Engine, tok *bpe.Tokenizer, holds *engine.Holds) *Endpoints {
 	return &Endpoints{config: cfg, engines: engines, tok: tok, holds: holds}
 }
 
-// Serve answers a request if it is for an endpoint of this type, and reports whether it is.
+// Serve answers a request for one of its endpoints. done is false for any other request.
 func (s *Endpoints) Serve(w http.ResponseWriter, req *http.Request, f *fault.Active) (done bool, err error) {
 	switch req.Method + " " + req.URL.Path {
 	case "POST " + wire.PathChat, "POST " + wire.PathCompletions, "POST " + wire.PathMessages, "POST " + wire.PathResponses:
@@ -47,7 +47,7 @@ func (s *Endpoints) Serve(w http.ResponseWriter, req *http.Request, f *fault.Act
 	return true, err
 }
 
-// engineFor picks the data-parallel rank: the one that the request names, or each in turn. A rank that is not a number is ignored.
+// engineFor returns the data-parallel rank that the request names, or each rank in turn. It ignores a rank that is not a number.
 func (s *Endpoints) engineFor(req *http.Request) (*engine.Engine, error) {
 	engines := s.engines()
 	rank, err := strconv.Atoi(req.Header.Get("X-Data-Parallel-Rank"))
@@ -60,7 +60,6 @@ func (s *Endpoints) engineFor(req *http.Request) (*engine.Engine, error) {
 	return engines[rank], nil
 }
 
-// readRequest parses a JSON body.
 func readRequest(req *http.Request) (*request.Completion, error) {
 	body, err := wire.ReadJSON(req)
 	if err != nil {
@@ -69,13 +68,13 @@ func readRequest(req *http.Request) (*request.Completion, error) {
 	return request.Parse(body)
 }
 
-// read reads a request of any API, at its path or one below it. asked is what the Responses API was asked, nil for the others.
+// read reads a request of any API, at its path or one below it. asked is the body of a Responses request, nil for the others.
 func (s *Endpoints) read(req *http.Request) (c *completion, asked *request.Responses, err error) {
 	c = &completion{endpoints: s, chat: true}
 	switch path := req.URL.Path; {
 	case strings.HasPrefix(path, wire.PathResponses):
 		if asked, c.request, err = s.readTurn(req); err == nil {
-			c.id, c.inside = asked.RequestID, "_0" // inside the engine a request is one turn of a conversation, the first
+			c.id, c.inside = asked.RequestID, "_0" // inside the engine a request is the first turn of a conversation
 		}
 		return c, asked, err
 	case strings.HasPrefix(path, wire.PathMessages):
@@ -99,7 +98,7 @@ func (s *Endpoints) read(req *http.Request) (c *completion, asked *request.Respo
 	return c, nil, nil
 }
 
-// requestID returns the id of a completion for the client: from the header, from the body, or a random one.
+// requestID returns the client's id of a completion: from the header, from the body, or random.
 func requestID(req *http.Request, r *request.Completion) string {
 	if id := req.Header.Get("X-Request-Id"); id != "" {
 		return id

@@ -29,7 +29,7 @@ type textLogprobList struct {
 	TopLogprobs   []map[string]float64 `json:"top_logprobs"`
 }
 
-// logprob invents numbers for id and its alternatives: the sampled token is the likeliest.
+// logprob invents numbers for id and its alternatives. The sampled token is the likeliest.
 func logprob(t *bpe.Tokenizer, id int32, alternatives int) tokenLogprob {
 	l := tokenLogprob{TopLogprobs: []topLogprob{}, Logprob: -float64(id%97+1) / 128}
 	l.Token, l.Bytes = tokenText(t, id)
@@ -48,7 +48,7 @@ func tokenText(t *bpe.Tokenizer, id int32) (text string, bytes []int) {
 	return strings.ToValidUTF8(t.Bytes[id], "\uFFFD"), bytes
 }
 
-// logprobs writes a list, in a text completion with the place of each token in its text.
+// logprobs returns a list of tokens. In a text completion it has the place of each token in its text.
 func (c *completion) logprobs(list []tokenLogprob, offset int) json.RawMessage {
 	if c.request.Alternatives < 0 {
 		return wire.Null

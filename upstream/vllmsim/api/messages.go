@@ -9,11 +9,11 @@ import (
 	"carryover/upstream/vllmsim/wire"
 )
 
-// The Anthropic Messages API as vLLM 0.32 and 0.33 have it (vllm/entrypoints/anthropic): a request is translated to one of chat
-// (request/messages.go), takes chat's way through the engine, and what comes out is translated back, in one
-// piece (here) or in events (messages_stream.go).
+// The Anthropic Messages API as vLLM 0.32 and 0.33 have it (vllm/entrypoints/anthropic). A request becomes a chat request
+// (request/messages.go), and the answer is translated back, in one piece (here) or in events (messages_stream.go). Errors have vLLM's
+// statuses, but most messages of body validation are not vLLM's. Thinking changes only reasoning_effort.
 
-// messageAnswer is a whole answer. vLLM leaves members out that are null (model_dump(exclude_none=True), anthropic/api_router.py).
+// messageAnswer is a whole answer. vLLM omits null members (model_dump(exclude_none=True), anthropic/api_router.py).
 type messageAnswer struct {
 	ID               string          `json:"id"`
 	Type             string          `json:"type"`
@@ -26,7 +26,7 @@ type messageAnswer struct {
 	KVTransferParams json.RawMessage `json:"kv_transfer_params,omitempty"`
 }
 
-// contentBlock is one block of an answer: text, thinking or tool_use.
+// contentBlock is a block of an answer: text, thinking or tool_use.
 type contentBlock struct {
 	Type      string          `json:"type"`
 	Text      *string         `json:"text,omitempty"`
@@ -37,7 +37,7 @@ type contentBlock struct {
 	Signature string          `json:"signature,omitempty"`
 }
 
-// messageUsage splits the prompt in three, which add up to its length. Without --enable-prompt-tokens-details there is only the first.
+// messageUsage splits the length of the prompt in three parts. Without --enable-prompt-tokens-details there is only the first.
 type messageUsage struct {
 	InputTokens   int  `json:"input_tokens"`
 	OutputTokens  int  `json:"output_tokens"`
@@ -45,17 +45,16 @@ type messageUsage struct {
 	CacheRead     *int `json:"cache_read_input_tokens,omitempty"`
 }
 
-// messageTurn is one request of this API on its way through the engine.
 type messageTurn struct{ *completion }
 
-// respond answers at the end. What fails is a 500, in the shape of wire.ErrorAnswer.
+// respond answers in one piece. A failure is a 500 in the shape of wire.ErrorAnswer.
 func (t *messageTurn) respond(ctx context.Context, w http.ResponseWriter) error {
 	if err := t.finish(ctx); err != nil {
 		return err
 	}
 	ch, params := t.choices[0], t.params()
 	if string(params) == "null" {
-		params = nil // left out, as every null
+		params = nil // omitted, like every null
 	}
 	a := messageAnswer{
 		ID: t.id, Type: "message", Role: "assistant", Content: ch.blocks(), Model: t.endpoints.config().Answered(t.request.Model),
@@ -65,7 +64,7 @@ func (t *messageTurn) respond(ctx context.Context, w http.ResponseWriter) error 
 	return wire.WriteJSON(w, http.StatusOK, a)
 }
 
-// blocks are the content of a whole answer. There is always one, be its text empty, since strict clients look at the first.
+// blocks returns the content of a whole answer. It has at least one block, even an empty one, because strict clients look at the first.
 func (ch *choice) blocks() []contentBlock {
 	var blocks []contentBlock
 	if thought := ch.out.reasoning.String(); thought != "" {
@@ -81,8 +80,8 @@ func (ch *choice) blocks() []contentBlock {
 	return blocks
 }
 
-// messageStop is this API's name for how the answer ended, and the stop sequence that ended it, if one did. Since 0.33 a complete call comes
-// before a stop sequence (_to_anthropic_stop_reason, read).
+// messageStop returns this API's name for how the answer ended, and the stop sequence that ended it, if any. Since 0.33 a complete call takes
+// precedence over a stop sequence (_to_anthropic_stop_reason, read).
 func (t *messageTurn) messageStop(ch *choice) (reason string, sequence *string) {
 	if stop, ok := ch.stopReason.(string); ok {
 		if len(ch.out.calls) > 0 && t.endpoints.config().Since033() {
@@ -110,7 +109,7 @@ func (t *messageTurn) messageUsage() messageUsage {
 	return m
 }
 
-// serveCount renders a request and says how long it is. It needs no max_tokens and knows no kv_transfer_params
+// serveCount answers with the length of the rendered request. It needs no max_tokens and knows no kv_transfer_params
 // (AnthropicCountTokensRequest, anthropic/protocol.py).
 func (s *Endpoints) serveCount(w http.ResponseWriter, req *http.Request) error {
 	c, _, err := s.read(req)

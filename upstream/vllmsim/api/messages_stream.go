@@ -10,8 +10,8 @@ import (
 	"carryover/upstream/vllmsim/wire"
 )
 
-// stream answers with the events of this API. As in vLLM, each is the translation of an event of a chat stream
-// (message_stream_converter, anthropic/serving.py), and the first comes with the engine's first output, even if that is an error.
+// stream answers with the events of this API. As in vLLM, each translates an event of a chat stream (message_stream_converter,
+// anthropic/serving.py). The first comes with the engine's first output, even if that is an error.
 func (t *messageTurn) stream(ctx context.Context, w http.ResponseWriter) error {
 	s := newMessageStream(w, func() string { return wire.RandomHex(16) })
 	ch := t.choices[0]
@@ -42,7 +42,7 @@ func (t *messageTurn) stream(ctx context.Context, w http.ResponseWriter) error {
 	return s.Err
 }
 
-// opening returns the message of message_start; its input_tokens count the whole prompt.
+// opening returns the message of message_start. Its input_tokens count the whole prompt.
 func (t *messageTurn) opening() openingMessage {
 	m := openingMessage{ID: t.id, Type: "message", Role: "assistant", Content: []contentBlock{}, Model: t.endpoints.config().Answered(t.request.Model)}
 	if !t.fault.Is(fault.NoUsage) {
@@ -51,7 +51,7 @@ func (t *messageTurn) opening() openingMessage {
 	return m
 }
 
-// openingMessage includes the members that are null until the end.
+// openingMessage includes members that are null until the end.
 type openingMessage struct {
 	ID           string         `json:"id"`
 	Type         string         `json:"type"`
@@ -63,7 +63,7 @@ type openingMessage struct {
 	Usage        messageUsage   `json:"usage"`
 }
 
-// messageEvent is the data of an event; which members it has depends on its type.
+// messageEvent is the data of an event. Its type decides which members it has.
 type messageEvent struct {
 	Type             string          `json:"type"`
 	Message          *openingMessage `json:"message,omitempty"`
@@ -74,7 +74,6 @@ type messageEvent struct {
 	Index            *int            `json:"index,omitempty"`
 }
 
-// contentDelta is an addition to a block.
 type contentDelta struct {
 	Type        string  `json:"type"`
 	Text        *string `json:"text,omitempty"`
@@ -88,7 +87,7 @@ type stopDelta struct {
 	StopSequence *string `json:"stop_sequence"`
 }
 
-// messageStream writes events. At most one block is open: that of the last text, thought or call.
+// messageStream writes events. At most one block is open, for the last text, thought or call.
 type messageStream struct {
 	*wire.Events
 
@@ -120,7 +119,7 @@ func (s *messageStream) piece(p piece) {
 		return
 	}
 	if p.call.ID != "" {
-		s.leave() // another call has a block of its own
+		s.leave() // each call has its own block
 		s.enter(contentBlock{Type: "tool_use", ID: p.call.ID, Name: p.call.Function.Name, Input: json.RawMessage("{}")})
 	}
 	if p.call.Function.Arguments != "" {
@@ -156,14 +155,13 @@ func (s *messageStream) delta(d contentDelta) {
 	s.send(messageEvent{Type: "content_block_delta", Delta: d, Index: &s.index})
 }
 
-// end writes message_delta and what follows it.
 func (s *messageStream) end(delta messageEvent) {
 	s.leave()
 	s.send(delta)
 	s.send(messageEvent{Type: "message_stop"})
 }
 
-// fail ends a stream with an error event; no message_stop follows.
+// fail ends a stream with an error event, without message_stop.
 func (s *messageStream) fail(e wire.MessageError) { s.Write("error", e) }
 
 func (s *messageStream) send(e messageEvent) { s.Write(e.Type, e) }

@@ -23,7 +23,7 @@ func weights(c *config.Config, model string) uint64 {
 	return kv.Mix(c.Seed ^ h.Sum64())
 }
 
-// checkModel refuses models that are not served. The message follows recording 15; no recording shows how it joins several names.
+// checkModel refuses models that are not served. The message follows recording 15. No recording shows how it joins several names.
 func (s *Endpoints) checkModel(model string) error {
 	cfg := s.config()
 	if model == "" || slices.Contains(cfg.Served(), model) || slices.Contains(cfg.Adapters, model) {
@@ -33,12 +33,11 @@ func (s *Endpoints) checkModel(model string) error {
 		Message: "The model `" + model + "` does not exist. Valid aliases: " + strings.Join(cfg.Served(), ", ") + "."}
 }
 
-// modelCard is an element of the list of models.
 const modelCard = `{"id":%s,"object":"model","created":%d,"owned_by":"vllm","root":%s,"parent":%s,"max_model_len":%s,"permission":[{"id":"modelperm-%s",` +
 	`"object":"model_permission","created":%[2]d,"allow_create_engine":false,"allow_sampling":true,"allow_logprobs":true,"allow_search_indices":false,` +
 	`"allow_view":true,"allow_fine_tuning":false,"organization":"*","group":null,"is_blocking":false}]}`
 
-// models lists the served names and behind them the adapters, as show_available_models does.
+// models lists the served names and then the adapters, as show_available_models does.
 func (s *Endpoints) models() any {
 	cfg, data := s.config(), []json.RawMessage{}
 	card := func(id, root string, parent, longest any) {

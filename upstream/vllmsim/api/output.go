@@ -8,8 +8,8 @@ import (
 	"carryover/upstream/vllmsim/request"
 )
 
-// output turns the sampled tokens of one choice into what the client sees: text up to a stop string, reasoning, tool
-// calls. It does the work of vLLM's detokenizer, reasoning parser and tool parser.
+// output turns the sampled tokens of one choice into what the client sees: text up to a stop string, reasoning, tool calls. It does the work
+// of vLLM's detokenizer, reasoning parser and tool parser.
 type output struct {
 	stopText
 	detok    bpe.Detokenizer
@@ -26,13 +26,12 @@ type output struct {
 	calls     []toolCall
 }
 
-// stopText is the text of a choice up to a stop string.
 type stopText struct {
 	stops       []string
-	hold        int // bytes that are held back because a stop string may begin in them
+	hold        int // bytes held back because a stop string may begin there
 	includeStop bool
-	text        string // all text so far; stop strings are searched in it
-	shown       int    // how much of text has been given out
+	text        string // all text so far; searched for stop strings
+	shown       int    // length of the text that has been returned
 }
 
 type outputMode int
@@ -43,7 +42,7 @@ const (
 	modeToolCall
 )
 
-// piece is the output of one token. Silent pieces are events only for clients that asked for token ids.
+// piece is the output of one token. Only clients that asked for token ids get events for silent pieces.
 type piece struct {
 	content, reasoning *string
 	call               *toolCallDelta
@@ -64,8 +63,7 @@ func newOutput(tok *bpe.Tokenizer, r *request.Completion, withhold bool) *output
 	return o
 }
 
-// push adds a token. last says that the engine ends with this token; hidden says that its text is not shown, as with
-// stop_token_ids.
+// push adds a token. last means that the engine ends with it. hidden means that its text is not shown, as with stop_token_ids.
 func (o *output) push(id int32, last, hidden bool) piece {
 	o.tokens++
 	switch {
@@ -84,7 +82,7 @@ func (o *output) push(id int32, last, hidden bool) piece {
 	return o.give(o.visible(last), last)
 }
 
-// findStop looks for the stop string that ends first in the new text, cuts the text there, and returns it.
+// findStop looks in the new text for the stop string that ends first, cuts the text there, and returns it.
 func (o *stopText) findStop(from int) (string, bool) {
 	found, end := "", len(o.text)+1
 	for _, stop := range o.stops {
@@ -120,7 +118,7 @@ func (o *stopText) visible(all bool) string {
 	return text
 }
 
-// give adds text to the part of the answer that belongs to the current mode.
+// give adds text to the part of the answer for the current mode.
 func (o *output) give(text string, last bool) piece {
 	text = o.pending + text
 	o.pending = ""
@@ -146,8 +144,7 @@ func (p piece) heard() piece {
 	return p
 }
 
-// wholeText returns the text of an answer in one piece. If the limit cut a call off, the tool parser finds no call, and what was sampled of
-// it stays text.
+// wholeText returns the text of an answer in one piece. If the limit cut off a call, the tool parser finds no call, and its tokens stay text.
 func (o *output) wholeText() string {
 	text := o.content.String()
 	if o.mode == modeToolCall {
@@ -156,7 +153,7 @@ func (o *output) wholeText() string {
 	return text
 }
 
-// marker switches the mode; text that was held back belongs to the mode that ends.
+// marker switches the mode. Text that was held back belongs to the old mode.
 func (o *output) marker(id int32) piece {
 	p := o.give(o.visible(true), true)
 	if p.content != nil && *p.content == "" {
@@ -178,8 +175,7 @@ func (o *output) marker(id int32) piece {
 	return p
 }
 
-// finishReason returns the finish reason in the answer. A call turns the engine's "stop" into "tool_calls" unless the client
-// named the tool.
+// finishReason returns the finish reason of the answer. A call turns the engine's "stop" into "tool_calls" unless the client named the tool.
 func (o *output) finishReason(engine string, named bool) string {
 	if engine == "stop" && len(o.calls) > 0 && !named {
 		return "tool_calls"

@@ -10,14 +10,13 @@ import (
 	"carryover/upstream/vllmsim/wire"
 )
 
-// input is the prompt of the model.
 type input struct {
 	ids       []int32
 	media     []uint64 // by position, see template/media.go; nil for text alone
 	forwarded bool     // the ids came with the request
 }
 
-// chatPrompt returns the prompt of a chat request: the forwarded ids, or the result of template and tokenizer.
+// chatPrompt returns the prompt of a chat request: the forwarded ids, or the rendered and encoded conversation.
 func (s *Endpoints) chatPrompt(r *request.Completion) (input, error) {
 	c := r.Conversation(true)
 	if s.config().PromptTokenIDs && !r.Echo && c.OnlyText() {
@@ -81,7 +80,7 @@ func (s *Endpoints) checkVocabulary(ids []int32) error {
 	return nil
 }
 
-// outputLimit returns how many tokens may be generated for prompt. It refuses a prompt that leaves no space for output.
+// outputLimit returns the request's limit of output tokens, or all that prompt leaves of max_model_len. It refuses a prompt that leaves less.
 func (s *Endpoints) outputLimit(r *request.Completion, prompt []int32) (int, error) {
 	asked, name := r.Limit()
 	if most := s.config().MaxModelLen; asked > most { // TokenizeParams, renderers/params.py
@@ -98,7 +97,6 @@ func (s *Endpoints) outputLimit(r *request.Completion, prompt []int32) (int, err
 	return asked, nil
 }
 
-// tokenizeAnswer is the answer of /tokenize.
 type tokenizeAnswer struct {
 	Count       int     `json:"count"`
 	MaxModelLen int     `json:"max_model_len"`

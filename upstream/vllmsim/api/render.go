@@ -8,9 +8,9 @@ import (
 	"carryover/upstream/vllmsim/wire"
 )
 
-// rendered is what the render endpoints answer, in the key order of testdata/exchanges/vllm-0.32-agents 01: the request as the token endpoint
-// takes it. Its sampling_params omit values that are msgspec's default itself, such as small integers and null. That of /v1/responses was not
-// recorded; the same code of vLLM writes it.
+// rendered is the answer of the render endpoints, in the key order of testdata/exchanges/vllm-0.32-agents 01: the request as the token
+// endpoint takes it. Its sampling_params omit a value that is the same Python object as msgspec's default, such as a small integer or null.
+// The answer for /v1/responses was not recorded; the same code of vLLM writes it.
 const rendered = `{"request_id":%s,"token_ids":%s,"token_offsets":null,"features":null,"content_parts":null,"sampling_params":{` +
 	`"presence_penalty":0.0,"frequency_penalty":0.0,"repetition_penalty":1.0,"temperature":%s,"top_p":1.0,"min_p":0.0,"stop":%s,"stop_token_ids":[],%s` +
 	`"skip_special_tokens":false,"output_kind":2,"skip_clone":true,"bad_words":[],"skip_reading_prefix_cache":false},"model":%s,"reasoning_ended":false,` +
@@ -20,8 +20,8 @@ const rendered = `{"request_id":%s,"token_ids":%s,"token_offsets":null,"features
 // defaultMaxTokens is the max_tokens of SamplingParams.
 const defaultMaxTokens = 16
 
-// serveRender answers with the ids that an answer would use: for /v1/completions with a list, for the other APIs with an object. The endpoints
-// exist only with --enable-scale-out.
+// serveRender answers with the ids of a prompt: a list for /v1/completions, an object for the other APIs. The endpoints need
+// --enable-scale-out.
 func (s *Endpoints) serveRender(w http.ResponseWriter, req *http.Request) error {
 	if !s.config().Render {
 		return &wire.Error{Status: http.StatusForbidden, Kind: "PermissionDeniedError",

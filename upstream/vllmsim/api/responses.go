@@ -11,25 +11,25 @@ import (
 	"carryover/upstream/vllmsim/wire"
 )
 
-// The Responses API as vLLM 0.32 and 0.33 have it (vllm/entrypoints/openai/responses), without its store. A request becomes chat messages
-// (request/responses.go) and takes chat's way through the engine. The output becomes items, in one piece (here) or
-// in events (responses_stream.go). Recorded cases match byte for byte (testdata/exchanges/vllm-0.32-agents 08 to 13). No recording has a
-// message in a stream, a thought before a message, or an empty answer: these follow vLLM's source.
+// The Responses API as vLLM 0.32 and 0.33 have it (vllm/entrypoints/openai/responses), without its store: previous_response_id is never
+// known, and background is refused. A request becomes chat messages (request/responses.go), and the output becomes items, in one piece (here)
+// or in events (responses_stream.go). The event that ends a stream has the whole response, so params need no plug-in. Structured output and
+// logprobs have no effect.
+// Recorded cases match byte for byte (testdata/exchanges/vllm-0.32-agents 08 to 13). No recording has a message in a stream, a thought before
+// a message, or an empty answer: these follow vLLM's source.
 
-// Values of status.
 const (
 	statusCompleted  = "completed"
 	statusIncomplete = "incomplete"
 )
 
-// responseTurn is one request of this API on its way through the engine.
 type responseTurn struct {
 	*completion
 
 	asked *request.Responses
 }
 
-// readTurn reads a request of this API, and refuses requests that need the store.
+// readTurn refuses requests that need the store.
 func (s *Endpoints) readTurn(req *http.Request) (*request.Responses, *request.Completion, error) {
 	asked, err := request.ReadResponses(req)
 	if err != nil {
@@ -45,7 +45,6 @@ func (s *Endpoints) readTurn(req *http.Request) (*request.Responses, *request.Co
 	return asked, r, err
 }
 
-// respond answers at the end.
 func (t *responseTurn) respond(ctx context.Context, w http.ResponseWriter) error {
 	if err := t.finish(ctx); err != nil {
 		return err
@@ -53,8 +52,8 @@ func (t *responseTurn) respond(ctx context.Context, w http.ResponseWriter) error
 	return wire.WriteJSON(w, http.StatusOK, t.completed(t.items()))
 }
 
-// items returns the output of a whole answer (build_response_output_items, responses/utils.py). An answer without text has no items. If the
-// limit has cut the answer, the last item is incomplete, except a thought, which has no status.
+// items returns the output of a whole answer (build_response_output_items, responses/utils.py), no items for an answer without text. If the
+// limit cut the answer, the last item is incomplete, except a thought, which has no status.
 func (t *responseTurn) items() []any {
 	items, out := []any{}, t.choices[0].out
 	if thought := out.reasoning.String(); thought != "" && t.request.Reasons() {
@@ -79,7 +78,7 @@ func (t *responseTurn) items() []any {
 
 func itemID(kind string) string { return kind + "_" + wire.RandomHex(8) }
 
-// started returns the response as in the first two events. Members that are known only at the end are null.
+// started returns the response of the first two events. Members that are known only at the end are null.
 func (t *responseTurn) started() responseObject {
 	a := t.asked
 	o := responseObject{
@@ -103,7 +102,7 @@ func orNull(raw json.RawMessage) json.RawMessage {
 	return raw
 }
 
-// endStatus returns the status of the last item of an answer. Up to 0.32, an item that the limit has cut counts as complete.
+// endStatus returns the status of the last item of an answer. Up to 0.32, an item that the limit cut counts as complete.
 func (t *responseTurn) endStatus() string {
 	if t.choices[0].finish == "length" && t.endpoints.config().Since033() {
 		return statusIncomplete
@@ -111,7 +110,7 @@ func (t *responseTurn) endStatus() string {
 	return statusCompleted
 }
 
-// completed returns the response at the end, also if the limit has cut the answer.
+// completed returns the response at the end, even if the limit cut the answer.
 func (t *responseTurn) completed(items []any) responseObject {
 	o, ch := t.started(), t.choices[0]
 	o.Output, o.Status = items, statusCompleted

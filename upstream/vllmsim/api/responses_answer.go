@@ -7,8 +7,7 @@ import (
 	"carryover/upstream/vllmsim/request"
 )
 
-// responseObject is a response, in an answer and in events, in the key order of testdata/exchanges/vllm-0.32-agents 08
-// and vllm-0.33.
+// responseObject is a response, in an answer and in events, in the key order of testdata/exchanges/vllm-0.32-agents 08 and vllm-0.33.
 type responseObject struct {
 	ID                 string             `json:"id"`
 	CreatedAt          int64              `json:"created_at"`
@@ -54,7 +53,7 @@ type incompleteDetails struct {
 
 const rawMessageType = "raw_message_tokens"
 
-// rawMessage is what enable_response_messages adds about the prompt and about the answer.
+// rawMessage is what enable_response_messages adds about the prompt and the answer.
 type rawMessage struct {
 	Message string  `json:"message"`
 	Tokens  []int32 `json:"tokens"`
@@ -113,7 +112,6 @@ func newMessagePart(text string) messagePart {
 	return messagePart{Annotations: []struct{}{}, Text: text, Type: "output_text"}
 }
 
-// callItem is a tool call.
 type callItem struct {
 	Arguments string    `json:"arguments"`
 	CallID    string    `json:"call_id"`
@@ -126,7 +124,7 @@ type callItem struct {
 	Status    string    `json:"status"`
 }
 
-// responseUsage has zeros where chat omits details because --enable-prompt-tokens-details is off.
+// responseUsage has zeros where chat omits details without --enable-prompt-tokens-details.
 func responseUsage(u usage, thoughts int) json.RawMessage {
 	cached, created := 0, 0
 	if d := u.PromptDetails; d != nil {

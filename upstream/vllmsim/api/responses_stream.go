@@ -9,8 +9,8 @@ import (
 	"carryover/upstream/vllmsim/wire"
 )
 
-// stream answers with the events of this API. Two of them come before the engine has done anything. A failure after them has no event: vLLM
-// cannot serialise its own error there, and the connection is cut (testdata/exchanges/vllm-0.32-agents 11).
+// stream answers with the events of this API. Two of them come before the engine has done anything. A later failure has no event: vLLM cannot
+// serialise its own error there and cuts the connection (testdata/exchanges/vllm-0.32-agents 11).
 func (t *responseTurn) stream(ctx context.Context, w http.ResponseWriter) error {
 	s := newResponseStream(w, itemID)
 	s.begin(t.started())
@@ -35,7 +35,7 @@ func (t *responseTurn) stream(ctx context.Context, w http.ResponseWriter) error 
 	return s.Err
 }
 
-// responseEvent is the data of an event; which members it has depends on its type.
+// responseEvent is the data of an event. Its type decides which members it has.
 type responseEvent struct {
 	Arguments    *string         `json:"arguments,omitempty"`
 	ContentIndex *int            `json:"content_index,omitempty"`
@@ -52,17 +52,16 @@ type responseEvent struct {
 	Name         string          `json:"name,omitempty"`
 }
 
-// responseStream writes events. At most one item is open: that of the last text, thought or call.
+// responseStream writes events. At most one item is open, for the last text, thought or call.
 type responseStream struct {
 	*wire.Events
 
 	newID    func(kind string) string
 	sequence int
-	items    []any // items that are complete
+	items    []any // complete items
 	item     *openItem
 }
 
-// openItem is an item that is being written.
 type openItem struct {
 	kind string // rs, msg or fc, the prefix of its id
 	id   string
@@ -107,7 +106,7 @@ const (
 	kindCall      = "fc"
 )
 
-// add writes text to the open item. If none of this kind is open, it begins one.
+// add writes text to the open item, and begins an item if none of this kind is open.
 func (s *responseStream) add(kind, text string, delta responseEvent) {
 	if s.item == nil || s.item.kind != kind {
 		s.start(kind)
@@ -117,7 +116,6 @@ func (s *responseStream) add(kind, text string, delta responseEvent) {
 	s.sendOf(delta)
 }
 
-// start begins an item of text.
 func (s *responseStream) start(kind string) {
 	s.end(statusCompleted)
 	s.item = &openItem{kind: kind, id: s.newID(kind)}
@@ -134,7 +132,7 @@ func (s *responseStream) start(kind string) {
 	s.sendOf(responseEvent{Type: "response.content_part.added", ContentIndex: new(int), Part: part})
 }
 
-// startCall begins a call; another call is an item of its own.
+// startCall begins a call. Each call is an item of its own.
 func (s *responseStream) startCall(call *toolCallDelta) {
 	s.end(statusCompleted)
 	s.item = &openItem{kind: kindCall, id: s.newID(kindCall)}
@@ -142,7 +140,7 @@ func (s *responseStream) startCall(call *toolCallDelta) {
 	s.sendItem("response.output_item.added", s.item.call)
 }
 
-// end ends the open item with a status: completed if another one follows.
+// end ends the open item with a status, completed if another item follows.
 func (s *responseStream) end(done string) {
 	if s.item == nil {
 		return
@@ -166,14 +164,13 @@ func (s *responseStream) end(done string) {
 	s.items, s.item = append(s.items, item), nil
 }
 
-// endText writes the ends of a text and of its part.
 func (s *responseStream) endText(e responseEvent, part any) {
 	e.ContentIndex = new(int)
 	s.sendOf(e)
 	s.sendOf(responseEvent{Type: "response.content_part.done", ContentIndex: new(int), Part: part})
 }
 
-// fail writes OpenAI's error event. vLLM 0.32 does not manage to send it, and no engine that does was observed.
+// fail writes OpenAI's error event. vLLM 0.32 fails to send it, and no engine that does was observed.
 func (s *responseStream) fail(e *wire.Error) {
 	body := e.Body().Error
 	s.Write("error", responseError{Type: "error", Code: e.Kind, Message: body.Message, Param: body.Param, Sequence: s.sequence})
@@ -187,20 +184,17 @@ type responseError struct {
 	Sequence int     `json:"sequence_number"`
 }
 
-// sendItem writes an event that has an item.
 func (s *responseStream) sendItem(name string, item any) {
 	index := len(s.items)
 	s.send(responseEvent{Type: name, Item: item, OutputIndex: &index})
 }
 
-// sendOf writes an event that names the open item.
 func (s *responseStream) sendOf(e responseEvent) {
 	index := len(s.items)
 	e.ItemID, e.OutputIndex = s.item.id, &index
 	s.send(e)
 }
 
-// send writes the next event.
 func (s *responseStream) send(e responseEvent) {
 	e.Sequence = s.sequence
 	s.sequence++

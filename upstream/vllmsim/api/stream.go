@@ -12,8 +12,7 @@ import (
 	"carryover/upstream/vllmsim/wire"
 )
 
-// stream answers with server-sent events. It sends the status before the engine has done anything, so any later failure is an
-// error event.
+// stream answers with server-sent events. It sends the status before the engine has done anything, so a later failure is an error event.
 func (c *completion) stream(ctx context.Context, w http.ResponseWriter) error {
 	s := &eventStream{Events: wire.NewEvents(w), completion: c}
 	if err := s.events(ctx); err != nil {
@@ -22,7 +21,6 @@ func (c *completion) stream(ctx context.Context, w http.ResponseWriter) error {
 	return s.Done()
 }
 
-// eventStream writes the events of one answer.
 type eventStream struct {
 	*wire.Events
 	*completion
@@ -60,7 +58,6 @@ func (s *eventStream) events(ctx context.Context) error {
 	return s.Err
 }
 
-// streamed samples one token for a stream.
 func (c *completion) streamed(ctx context.Context, ch *choice) (piece, error) {
 	p, err := c.advance(ctx, ch)
 	if err == nil && c.fault.Is(fault.ErrorEvent) {
@@ -72,7 +69,6 @@ func (c *completion) streamed(ctx context.Context, ch *choice) (piece, error) {
 	return p, err
 }
 
-// roles writes the first chunk of every choice.
 func (s *eventStream) roles() {
 	for _, ch := range s.choices {
 		empty := ""
@@ -87,8 +83,8 @@ func (s *eventStream) roles() {
 
 // token writes the event of one token, if it has one.
 func (s *eventStream) token(ch *choice, p piece) {
-	// A chat token without text is an event only with logprobs or ids; text completions have no parser and always send
-	// one (chat_completion/serving.py, completion/serving.py, 0.32).
+	// A chat token without text is an event only with logprobs or ids. Text completions have no parser and always send an event
+	// (chat_completion/serving.py, completion/serving.py, 0.32).
 	if p.silent && ch.finish == "" && s.chat && s.request.Alternatives < 0 && !s.request.ReturnTokenIDs {
 		return
 	}
@@ -142,7 +138,7 @@ func (s *eventStream) choice(ch *choice, p piece) chunkChoice {
 	return out
 }
 
-// tail writes the events behind the last finish chunk: usage, and params that have a chunk of their own.
+// tail writes the events behind the last finish chunk: usage, and params with a chunk of their own.
 func (s *eventStream) tail() {
 	params := s.streamParams()
 	if s.includeUsage() && !s.fault.Is(fault.NoUsage) {
@@ -164,7 +160,7 @@ func (s *eventStream) includeUsage() bool {
 	return s.request.StreamOptions != nil && s.request.StreamOptions.IncludeUsage
 }
 
-// paramsPlace returns the event of this stream that carries its params.
+// paramsPlace returns which event of this stream carries the params.
 func (s *eventStream) paramsPlace() string {
 	place := s.endpoints.config().Params
 	if place == config.ParamsUsage && !s.includeUsage() {
@@ -173,7 +169,6 @@ func (s *eventStream) paramsPlace() string {
 	return place
 }
 
-// streamParams are the params of a stream, nil for none.
 func (c *completion) streamParams() json.RawMessage {
 	if c.kvParams() == nil && !c.fault.Is(fault.BadParams) {
 		return nil
@@ -181,7 +176,7 @@ func (c *completion) streamParams() json.RawMessage {
 	return c.params()
 }
 
-// chunk returns an event of ch with its choices; both are nil for an event about all choices.
+// chunk returns an event of ch with its choices. Both are nil for an event about all choices.
 func (s *eventStream) chunk(ch *choice, choices ...chunkChoice) *chunk {
 	e := &chunk{ID: s.id, Object: "chat.completion.chunk", Created: s.created, Model: s.endpoints.config().Answered(s.request.Model), Choices: choices}
 	if !s.chat {

@@ -7,7 +7,7 @@ import (
 	"carryover/upstream/vllmsim/wire"
 )
 
-// StreamError answers with a stream that has nothing but an internal error, in the shape of the API at path.
+// StreamError answers with a stream of one internal error, in the shape of the API at path.
 func StreamError(w http.ResponseWriter, path string, c *config.Config) error {
 	e, s := wire.InternalError(), wire.NewEvents(w)
 	switch path {

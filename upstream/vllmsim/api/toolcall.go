@@ -8,7 +8,6 @@ import (
 	"carryover/upstream/vllmsim/wire"
 )
 
-// toolCall is a call in a complete answer.
 type toolCall struct {
 	ID       string       `json:"id"`
 	Type     string       `json:"type"`
@@ -20,7 +19,7 @@ type toolFunction struct {
 	Arguments string `json:"arguments"`
 }
 
-// toolCallDelta is a part of a call in a stream: the first has the name, the others have slices of the arguments.
+// toolCallDelta is a part of a call in a stream. The first has the name, the others have parts of the arguments.
 type toolCallDelta struct {
 	ID       string            `json:"id,omitempty"`
 	Type     string            `json:"type,omitempty"`
@@ -33,7 +32,7 @@ type toolFunctionDelta struct {
 	Arguments string `json:"arguments,omitempty"`
 }
 
-// callParser reads {"name": "f", "arguments": {...}} as it is sampled.
+// callParser reads {"name": "f", "arguments": {...}} while it is sampled.
 type callParser struct {
 	index int
 	id    string
@@ -65,7 +64,7 @@ func (c *callParser) push(text string) *toolCallDelta {
 	return delta
 }
 
-// split finds name and arguments in what has been sampled; done says that the arguments are complete.
+// split finds name and arguments in the sampled text. done means that the arguments are complete.
 func (c *callParser) split() (name, arguments string, done bool) {
 	_, rest, ok := strings.Cut(c.text, callNameMark)
 	if !ok {
@@ -83,7 +82,7 @@ func (c *callParser) split() (name, arguments string, done bool) {
 	return name, rest[:end], done
 }
 
-// finish returns the call if it is well-formed.
+// finish returns the call; ok is false if it is malformed.
 func (c *callParser) finish() (toolCall, bool) {
 	name, arguments, done := c.split()
 	text, err := template.PythonJSON([]byte(arguments))
@@ -96,7 +95,7 @@ func (c *callParser) finish() (toolCall, bool) {
 	return toolCall{ID: c.id, Type: "function", Function: toolFunction{Name: name, Arguments: text}}, true
 }
 
-// jsonEnd returns where the value at the start of s ends, or the length of s while it has not ended.
+// jsonEnd returns where the value at the start of s ends, or the length of s if it has not ended.
 func jsonEnd(s string) (end int, done bool) {
 	dec := json.NewDecoder(strings.NewReader(s))
 	if dec.Decode(new(json.RawMessage)) != nil {
@@ -105,7 +104,6 @@ func jsonEnd(s string) (end int, done bool) {
 	return int(dec.InputOffset()), true
 }
 
-// namedTool reports whether tool_choice names a function.
 func namedTool(choice json.RawMessage) bool {
 	return len(choice) > 0 && choice[0] == '{'
 }

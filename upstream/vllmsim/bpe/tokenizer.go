@@ -1,5 +1,5 @@
 // Package bpe is the tokenizer of the one model that simulated instances serve: a byte-level BPE with ChatML's special tokens, and the
-// detokenizer that vLLM puts behind the sampler.
+// detokenizer that vLLM runs after the sampler.
 package bpe
 
 import (
@@ -9,8 +9,8 @@ import (
 	"sync"
 )
 
-// Token ids: the special tokens first, then the 256 bytes, then one id per merge in the order of training.
-// The size is that of the tiny model behind testdata/exchanges, so that its recorded ids are valid here too.
+// Token ids: the special tokens first, then the 256 bytes, then one id per merge in the order of training. The vocabulary is as large as the
+// tiny model's behind testdata/exchanges, so its recorded ids are valid here too.
 const (
 	tokenEndOfText int32 = iota
 	ImStart
@@ -35,8 +35,8 @@ const wordCacheSize = 8192
 //go:embed vocabulary.txt
 var vocabulary string
 
-// Tokenizer is a byte-level BPE: every text has ids, and ids that no encoding would choose still have a text.
-// As with real models, Encode(Decode(ids)) may therefore differ from ids.
+// Tokenizer is a byte-level BPE. Every text has ids, and ids that no encoding would choose still have a text. As with real models,
+// Encode(Decode(ids)) may therefore differ from ids.
 type Tokenizer struct {
 	Bytes   []string         // id to the bytes it stands for
 	Halves  [][2]int32       // id to the pair it was merged from; zero for bytes and special tokens
@@ -71,7 +71,7 @@ func newTokenizer(merges string) *Tokenizer {
 	return t
 }
 
-// id reads an id of the vocabulary. Every instance reads thousands when it starts; with fmt.Sscanf that took a third of the time of short
+// id reads an id of the vocabulary. Every instance reads thousands at its start; with fmt.Sscanf that took a third of the time of short
 // tests.
 func id(text string) int32 {
 	n, _ := strconv.ParseInt(text, 10, 32)
@@ -91,7 +91,7 @@ func pairKey(left, right int32) uint64 { return uint64(uint32(left))<<32 | uint6
 // Size returns the number of ids.
 func (t *Tokenizer) Size() int { return len(t.Bytes) }
 
-// Encode returns the ids of s, special tokens included, as Hugging Face tokenizers do with a rendered prompt.
+// Encode returns the ids of s, with special tokens, as Hugging Face tokenizers encode a rendered prompt.
 func (t *Tokenizer) Encode(s string) []int32 {
 	ids := make([]int32, 0, len(s)/3+1)
 	for s != "" {
@@ -150,7 +150,7 @@ func (t *Tokenizer) encodeWord(word string) []int32 {
 	return ids
 }
 
-// mergeAll repeats the merge that was learned earliest among the possible ones, everywhere, until none is possible.
+// mergeAll repeats the possible merge that was learned earliest, everywhere, until none is possible.
 func (t *Tokenizer) mergeAll(word string) []int32 {
 	ids := make([]int32, len(word))
 	for i := range len(word) {
@@ -184,7 +184,7 @@ func mergePair(ids []int32, pair [2]int32, id int32) []int32 {
 	return out
 }
 
-// Decode returns the bytes that ids stand for, special tokens as their text.
+// Decode returns the bytes of ids. Special tokens become their text.
 func (t *Tokenizer) Decode(ids []int32) string {
 	var b strings.Builder
 	for _, id := range ids {
@@ -198,5 +198,5 @@ func (t *Tokenizer) Decode(ids []int32) string {
 // Valid reports whether the vocabulary has the id.
 func (t *Tokenizer) Valid(id int32) bool { return id >= 0 && int(id) < len(t.Bytes) }
 
-// IsSpecial reports whether the id is a special token's.
+// IsSpecial reports whether the id is a special token.
 func IsSpecial(id int32) bool { return id < firstByteToken }

@@ -1,6 +1,6 @@
 package bpe
 
-// CallMark is how a call begins.
+// CallMark begins a call.
 const CallMark = "<tool_call>"
 
 // CallText returns a call in the Hermes format, which Qwen and others sample.

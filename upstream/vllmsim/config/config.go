@@ -1,5 +1,4 @@
-// Package config holds the settings of a simulated instance: of its engine, its API, its connector and the release of vLLM that it follows.
-// It knows nothing of what they do.
+// Package config holds the settings of a simulated instance: its engine, its API, its connector and the release of vLLM that it follows.
 package config
 
 import (
@@ -37,25 +36,25 @@ const (
 	TemplateTrim           = "trim"
 )
 
-// Config describes one simulated vLLM instance. Begin with DefaultConfig. Start replaces zero numbers, strings and durations by
-// their defaults; it can't do so for booleans, because false has a meaning.
+// Config describes one simulated vLLM instance. Begin with DefaultConfig. Start replaces zero numbers, strings and durations by their
+// defaults. It cannot do so for booleans, because false has a meaning.
 type Config struct {
-	// Role is "prefill", "decode" or "both". It is a label for /_sim/stats only: as in vLLM, the request decides.
+	// Role is "prefill", "decode" or "both", a label for /_sim/stats only. As in vLLM, the request decides.
 	Role string `json:"role"`
 	// Connector is the KV connector, "nixl" by default.
 	Connector string `json:"connector"`
-	// Model is the served model name, "sim" by default, or the first of Models. Answers contain this name.
+	// Model is the served model name that answers contain: the first of Models, or "sim" by default.
 	Model string `json:"model"`
-	// Models are the served names of the one model if it has several (--served-model-name).
+	// Models are the served names of the one model (--served-model-name).
 	Models []string `json:"models"`
 	// Adapters are the names of LoRA modules. Each answers under its own name and has its own KV.
 	Adapters []string `json:"adapters"`
 	// ModelPath is the model that the engine was started with, root in the list of models; "model" by default.
 	ModelPath string `json:"model_path"`
-	// Version is the version of vLLM, VLLM033 by default. The differences between VLLM033 and VLLM032 follow from it (release.go), and so
-	// do the version that the instance reports and the handshake.
+	// Version is the version of vLLM, VLLM033 by default. The differences between VLLM033 and VLLM032 (release.go), the reported version and
+	// the handshake follow from it.
 	Version string `json:"version"`
-	// EngineID is engine_id of --kv-transfer-config; every incarnation then has it. By default each incarnation draws a random one.
+	// EngineID is engine_id of --kv-transfer-config, the same for every incarnation. By default each incarnation draws one.
 	EngineID string `json:"engine_id"`
 	// BlockSize is the number of tokens in a block, 16 by default.
 	BlockSize int `json:"block_size"`
@@ -63,40 +62,39 @@ type Config struct {
 	Blocks int `json:"blocks"`
 	// MaxModelLen is 131072 by default and never more than the blocks can hold.
 	MaxModelLen int `json:"max_model_len"`
-	// MaxNumSeqs is --max-num-seqs: how many requests run at once; the others wait. 256 by default, as vLLM's server has on
-	// most GPUs (EngineArgs.get_batch_defaults, vllm/engine/arg_utils.py; 1024 with 70 GiB of memory or more).
+	// MaxNumSeqs is --max-num-seqs: how many requests run at once. The default is 256, as in vLLM's server on most GPUs
+	// (EngineArgs.get_batch_defaults, vllm/engine/arg_utils.py; 1024 with 70 GiB of memory or more).
 	MaxNumSeqs int `json:"max_num_seqs"`
 	// NoPrefixCaching is --no-enable-prefix-caching.
 	NoPrefixCaching bool `json:"no_prefix_caching"`
-	// Bidirectional is bidirectional_kv_xfer: decode answers with params, prefill reads decode's blocks.
+	// Bidirectional is bidirectional_kv_xfer: decode answers with params, and prefill reads decode's blocks.
 	Bidirectional bool `json:"bidirectional"`
-	// RecomputeThreshold is kv_recompute_threshold, 64 by default: if fewer tokens are missing, prefill computes them itself.
+	// RecomputeThreshold is kv_recompute_threshold, 64 by default: prefill computes fewer missing tokens itself.
 	RecomputeThreshold int `json:"recompute_threshold"`
 	// LoadFailurePolicy is kv_load_failure_policy. With "recompute" a request whose load fails never gets an answer, as in 0.32.
 	LoadFailurePolicy string `json:"load_failure_policy"`
-	// Lease is kv_lease_duration, the lease of prefill's blocks, 30 s by default.
+	// Lease is kv_lease_duration, which limits the pins of prefill's blocks, 30 s by default.
 	Lease time.Duration `json:"lease"`
 	// KVTTL is decoder_kv_blocks_ttl, 480 s by default.
 	KVTTL time.Duration `json:"kv_ttl"`
-	// TimeScale is how much faster than the wall clock every engine clock runs, 1 by default.
+	// TimeScale is how much faster than the wall clock all engine clocks run, 1 by default.
 	TimeScale float64 `json:"time_scale"`
-	// Params says which event of a stream carries the params. "usage" means the finish chunk in a stream without include_usage.
-	// The default is "finish", as in stock vLLM since 0.33. Stock 0.32 is "never". The other places are those of an engine
-	// plug-in.
+	// Params says which event of a stream carries the params. "usage" means the finish chunk in a stream without include_usage. The default
+	// is "finish", as in stock vLLM since 0.33. Stock 0.32 is "never". Engine plug-ins use the other places.
 	Params string `json:"params"`
 	// OutputTokenIDs adds output_token_ids to the params of an answer, as an engine plug-in can.
 	OutputTokenIDs bool `json:"output_token_ids"`
-	// MessageParams adds the params to the message_delta of a stream of the Messages API, as an engine plug-in can. Stock vLLM has them only
-	// in whole answers. Params has no effect on this API.
+	// MessageParams adds the params to the message_delta of a Messages stream, as an engine plug-in can. Stock vLLM has them only in whole
+	// answers. Params has no effect on this API.
 	MessageParams bool `json:"message_params"`
-	// MergeSystem stands for a template that takes a system message only at the beginning. In requests of the Messages API, vLLM then moves
-	// all system messages into that first one.
+	// MergeSystem stands for a template that takes a system message only at the beginning. vLLM then moves all system messages of a Messages
+	// request into the first one.
 	MergeSystem bool `json:"merge_system"`
-	// Sampling is "canonical" (output re-tokenises to the sampled ids) or "noncanonical" (it never does).
+	// Sampling is "canonical" (the output's text encodes to the sampled ids) or "noncanonical" (it never does).
 	Sampling string `json:"sampling"`
 	// Template is the chat template; see template.go.
 	Template string `json:"template"`
-	// PromptTokenIDs says whether the engine supports kv_transfer_params.prompt_token_ids; otherwise it ignores them.
+	// PromptTokenIDs makes the engine use kv_transfer_params.prompt_token_ids; otherwise it ignores them.
 	PromptTokenIDs bool `json:"prompt_token_ids"`
 	// PromptTokensDetails is --enable-prompt-tokens-details.
 	PromptTokensDetails bool `json:"prompt_tokens_details"`
@@ -104,17 +102,17 @@ type Config struct {
 	RequestIDHeaders bool `json:"request_id_headers"`
 	// Render is --enable-scale-out.
 	Render bool `json:"render"`
-	// EmptyDeltas withholds the text of some tokens until the next token, as a tool or reasoning parser does. With
-	// return_token_ids each such token is an event with an empty delta; without it there is no event.
+	// EmptyDeltas withholds the text of some tokens until the next token, like a tool or reasoning parser. With return_token_ids each such
+	// token is an event with an empty delta; otherwise it has no event.
 	EmptyDeltas bool `json:"empty_deltas"`
-	// StepAhead simulates async scheduling: the engine has a step under way when a request ends. The token sampled last then
-	// has KV too, if a block has space for it, and remote_num_tokens counts it.
+	// StepAhead simulates async scheduling: a step is under way when a request ends. The last sampled token then has KV too, if a block has
+	// space for it, and remote_num_tokens counts it.
 	StepAhead bool `json:"step_ahead"`
-	// HideStart leaves process_start_time_seconds out of /metrics, as --api-server-count above 1 does.
+	// HideStart omits process_start_time_seconds from /metrics, as --api-server-count above 1 does.
 	HideStart bool `json:"hide_start"`
 	// APIKey is --api-key.
 	APIKey string `json:"api_key"`
-	// Timing is how long the engine takes; zero is as fast as possible.
+	// Timing is how long work takes; zero is as fast as possible.
 	Timing Timing `json:"timing"`
 	// Slowness multiplies the times of Timing, 1 by default.
 	Slowness float64 `json:"slowness"`
@@ -130,7 +128,7 @@ type Config struct {
 	Mooncake Mooncake `json:"mooncake"`
 	// KVEvents is --kv-events-config.
 	KVEvents KVEvents `json:"kv_events"`
-	// Seed stands for the weights: instances with equal seeds are the same model.
+	// Seed stands for the weights: equal seeds are equal models.
 	Seed uint64 `json:"seed"`
 }
 

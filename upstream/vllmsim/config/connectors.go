@@ -4,8 +4,8 @@ import "time"
 
 // KVEvents is --kv-events-config with the publisher "zmq".
 type KVEvents struct {
-	// Port is the port at which the first rank publishes events; the other ranks have the ports behind it. -1 means a free port for each, 0
-	// no events.
+	// Port is the port at which the first rank publishes events; the other ranks use the next ports. -1 means a free port for each rank, 0 no
+	// events.
 	Port int `json:"port"`
 	// ReplayPort is the port at which old events are replayed, with the same values as Port.
 	ReplayPort int    `json:"replay_port"`
@@ -14,10 +14,10 @@ type KVEvents struct {
 
 // Mooncake is the configuration of ConnectorMooncake.
 type Mooncake struct {
-	// AbortTimeout is VLLM_MOONCAKE_ABORT_REQUEST_TIMEOUT, 480 s by default: how long decode waits for KV, and how long prefill keeps
-	// it for decode.
+	// AbortTimeout is VLLM_MOONCAKE_ABORT_REQUEST_TIMEOUT, 480 s by default: how long decode waits for KV, and how long prefill keeps KV for
+	// decode.
 	AbortTimeout time.Duration `json:"abort_timeout"`
-	// BootstrapPort is VLLM_MOONCAKE_BOOTSTRAP_PORT of all instances except decode's; 0 takes a free port.
+	// BootstrapPort is VLLM_MOONCAKE_BOOTSTRAP_PORT of all instances except decode; 0 takes a free port.
 	BootstrapPort int `json:"bootstrap_port"`
 }
 

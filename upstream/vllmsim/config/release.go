@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// The modelled releases, as values of Config.Version. Any other version answers like the nearest modelled one below it, or like 0.32 if
-// there is none, and refuses the handshake with both.
+// The modelled releases, as values of Config.Version. Any other version answers like the nearest modelled one below it, or like 0.32 if there
+// is none, and refuses the handshake with both.
 const (
 	VLLM032 = "0.32.0"
 	VLLM033 = "0.33.0"
@@ -23,7 +23,7 @@ func Release(name string) (string, error) {
 	return "", fmt.Errorf("vLLM %q: must be 0.32 or 0.33", name)
 }
 
-// Since033 reports whether answers are those of vLLM 0.33 or later. testdata/exchanges/vllm-0.33 shows the differences from 0.32.
+// Since033 reports whether the instance answers like vLLM 0.33 or later. testdata/exchanges/vllm-0.33 shows the differences from 0.32.
 // Differences that comments call read were not measured; they follow the files of the 0.33.0 wheel.
 func (c *Config) Since033() bool {
 	major, rest, _ := strings.Cut(c.Version, ".")

@@ -1,5 +1,5 @@
-// Package connector has the engine's side of vLLM's KV connectors: how each brings KV of other engines into the blocks of a request, and what
-// a finished request leaves for others.
+// Package connector has the engine side of vLLM's KV connectors: how each loads KV of other engines into the blocks of a request, and what a
+// finished request leaves for others.
 package connector
 
 import (
@@ -7,7 +7,7 @@ import (
 	"carryover/upstream/vllmsim/engine"
 )
 
-// New returns the connector that is configured.
+// New returns the configured connector.
 func New(e *engine.Engine) engine.Connector {
 	switch e.Cfg.Connector {
 	case config.ConnectorLMCache:

@@ -10,9 +10,10 @@ import (
 	"carryover/upstream/vllmsim/engine"
 )
 
-// lmcache is LMCacheConnectorV1 with enable_pd (LMCache 0.5.6, vllm_v1_adapter.py, pd_backend.py, pd_backend_async.py). A sender
-// pushes the KV of each prompt to the receiver that the request names, chunk by chunk under a hash of the tokens, and announces it to a
-// proxy over ZeroMQ. The receiver looks up each prompt by these hashes, without any params.
+// lmcache is LMCacheConnectorV1 with enable_pd (LMCache 0.5.6, vllm_v1_adapter.py, pd_backend.py, pd_backend_async.py). A sender pushes the
+// KV of each prompt to the receiver that the request names, in chunks under a hash of the tokens. It announces the KV to a proxy over ZeroMQ.
+// The receiver looks up each prompt by these hashes, without any params. A stuck sender stays stuck until it is restarted; only its silence
+// was measured. A sender whose receiver has no space still answers, however much KV waits to be sent.
 type lmcache struct {
 	engine.Idle
 	cfg   *config.LMCache
@@ -22,7 +23,7 @@ type lmcache struct {
 	links     *engine.Peers
 	notifiers []*notifier // one for each rank that saves
 
-	receivers sync.Map    // engine ids by the address of the init port; each is learnt once
+	receivers sync.Map    // engine ids by the address of the init port; each is learned once
 	stuck     atomic.Bool // the engine answers nothing any more
 }
 
@@ -45,8 +46,8 @@ func (l *lmcache) Stop() { l.links.Close() }
 
 func (l *lmcache) Gauges(s *engine.Stats) { s.ChunksHeld = l.found.count() }
 
-// Arrive ends a sender in mode "async" if a request has no spec; in "sync" the request is answered (both measured). A spec that
-// lacks a member ends the sender in both modes (derived).
+// Arrive decides about the spec. In mode "async" a request without a spec ends a sender; in "sync" it is answered (both measured). A spec
+// that lacks a member ends a sender in both modes (derived).
 func (l *lmcache) Arrive(r *engine.Run) error {
 	if !l.sends() {
 		return nil
@@ -63,7 +64,7 @@ func (l *lmcache) Arrive(r *engine.Run) error {
 	return nil
 }
 
-// Fetch makes a receiver look up a prompt except its last token (skip_last_n_tokens 1). It does not read what its own prefix cache holds.
+// Fetch makes a receiver look up the prompt without its last token (skip_last_n_tokens 1). It skips what its own prefix cache holds.
 func (l *lmcache) Fetch(ctx context.Context, r *engine.Run) error {
 	prompt := r.Req.Prompt
 	if l.sends() {
@@ -76,9 +77,9 @@ func (l *lmcache) Fetch(ctx context.Context, r *engine.Run) error {
 	return nil
 }
 
-// Prompted makes a sender push the KV of the prompt. Its ranks connect to a receiver within the engine's step, when they first meet its
-// address. If nobody listens there, the engine answers nothing any more, while /health stays 200 (measured). In mode "sync" the transfer
-// is part of the step too, and a receiver that was killed stops the engine (measured); in "async" the answer comes, and nothing else.
+// Prompted makes a sender push the KV of the prompt. Its ranks connect to a new receiver within the engine's step. If nobody listens there,
+// the engine answers nothing any more, while /health stays 200 (measured). In mode "sync" the transfer is part of the step too, and a killed
+// receiver stops the engine (measured). In "async" the answer comes, but no announcement.
 func (l *lmcache) Prompted(ctx context.Context, r *engine.Run) error {
 	spec, ok := r.Remote.(disaggSpec)
 	if !ok {
@@ -108,7 +109,7 @@ func (l *lmcache) Prompted(ctx context.Context, r *engine.Run) error {
 	return context.Cause(ctx)
 }
 
-// Finish answers with the first token if the request asks for it. No blocks stay pinned. The caller holds e.mu.
+// Finish answers with the first token if the request asks for it. No blocks stay pinned. The caller holds e.Mu.
 func (l *lmcache) Finish(r *engine.Run) *engine.ParamsOut {
 	l.Engine.Free(r.Blocks)
 	if spec, ok := r.Remote.(disaggSpec); ok && spec.FirstToken {
@@ -117,8 +118,8 @@ func (l *lmcache) Finish(r *engine.Run) *engine.ParamsOut {
 	return nil
 }
 
-// Drop ends a sender if a request that asked for its first token is aborted before that token: request_finished
-// (vllm_v1_adapter.py) looks the token up without a check. A stuck sender takes no aborts. Both are measured. The caller holds e.mu.
+// Drop ends a sender if a request that asked for its first token is aborted before that token: request_finished (vllm_v1_adapter.py) looks it
+// up without a check. A stuck sender takes no aborts. Both are measured. The caller holds e.Mu.
 func (l *lmcache) Drop(r *engine.Run, _ error) {
 	spec, ok := r.Remote.(disaggSpec)
 	if ok && spec.FirstToken && len(r.Output) == 0 && l.Engine.Ctx.Err() == nil && !l.stuck.Load() {

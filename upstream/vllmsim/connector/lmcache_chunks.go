@@ -13,7 +13,7 @@ type chunkKey struct {
 	end  int // tokens up to the end of the chunk
 }
 
-// chunkKeys cuts tokens into chunks of size tokens. With partial, it keeps a shorter last chunk.
+// chunkKeys cuts tokens into chunks of size tokens. With partial, the last chunk may be shorter.
 func chunkKeys(seed uint64, tokens []int32, size int, partial bool) []chunkKey {
 	var keys []chunkKey
 	hash := kv.Mix(seed ^ kv.MixA)
@@ -26,15 +26,14 @@ func chunkKeys(seed uint64, tokens []int32, size int, partial bool) []chunkKey {
 	return keys
 }
 
-// kvChunk is KV that a sender pushes. A lookup finds it from its allocation on, before its bytes are there (pd_backend.py: "the request will
-// not be seen until the proxy receives the ack").
+// kvChunk is KV that a sender pushes. A lookup finds it as soon as it is allocated, before its bytes are there (pd_backend.py: "the request
+// will not be seen until the proxy receives the ack").
 type kvChunk struct {
 	content []uint64 // nil until all shares have landed
-	landed  uint64   // bits of the sender's ranks whose share has landed
-	offers  int      // hand-overs that offered the chunk and were not taken yet
+	landed  uint64   // a bit for each rank of the sender whose share has landed
+	offers  int      // hand-overs whose offer was not taken yet
 }
 
-// chunks are the chunks of a receiver.
 type chunks struct {
 	mu   sync.Mutex // guards held
 	held map[uint64]*kvChunk
@@ -48,7 +47,8 @@ func (c *chunks) count() int {
 	return len(c.held)
 }
 
-// allocate makes space for the shares that a rank is going to push, of which a receiver has enough. The first rank of a hand-over adds an offer. A chunk that is still held is offered once more (already_sent_indexes).
+// allocate makes space for the shares that a rank is going to push; a receiver always has enough. The first rank of a hand-over adds an
+// offer. A chunk that is still held is offered once more (already_sent_indexes).
 func (c *chunks) allocate(keys []uint64, rank int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -62,7 +62,6 @@ func (c *chunks) allocate(keys []uint64, rank int) {
 	}
 }
 
-// land stores the share of a rank; ranks is the number of ranks.
 func (c *chunks) land(keys []uint64, content [][]uint64, rank, ranks int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -95,7 +94,7 @@ func (c *chunks) drop(key uint64) {
 	}
 }
 
-// take returns the content of the longest prefix of keys that is held, and whether all of it had landed. For a chunk that had not, the content
+// take returns the content of the longest prefix of keys that is held. landed means that all of it had arrived; for other chunks the content
 // is what the memory held before. Chunks that end beyond the first local tokens are read and then removed, unless they were offered more than
 // once (remove_after_retrieve). All other chunks stay: nothing else ends them (measured).
 func (c *chunks) take(keys []chunkKey, local int) (content []uint64, landed bool) {

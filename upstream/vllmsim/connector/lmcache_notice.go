@@ -9,20 +9,20 @@ import (
 	"carryover/upstream/vllmsim/engine"
 )
 
-// packed returns a map in MessagePack, in the form in which msgspec writes tagged structs: its first key is "type".
+// packed returns a map in MessagePack, as msgspec writes tagged structs: its first key is "type".
 func packed(members ...any) []byte {
 	b := msgp.AppendMapHeader(nil, uint32(len(members)/2))
 	for _, m := range members {
 		if n, ok := m.(int); ok {
 			m = uint(n) // in its shortest form
 		}
-		b, _ = msgp.AppendIntf(b, m) // it knows the types of all members
+		b, _ = msgp.AppendIntf(b, m) // the library knows the types of all members
 	}
 	return b
 }
 
-// Notification returns the one frame by which a rank announces that the KV of a request has arrived. All ranks send the same frame, except
-// with StoragePDStatus. Only the shape of that one is known: no release that was examined sends it.
+// Notification returns the frame by which a rank announces that the KV of a request has arrived. All ranks send the same frame, except with
+// StoragePDStatus. Only the shape of the latter is known: no examined release sends it.
 func Notification(tag, id string, rank int, state string) []byte {
 	if tag != config.TagStoragePDStatus {
 		return packed("type", tag, "req_id", id)
@@ -32,7 +32,7 @@ func Notification(tag, id string, rank int, state string) []byte {
 		"error_stage", nil, "error_text", nil, "ack_endpoint", nil)
 }
 
-// NoNotifications returns frames that reach a proxy's port and announce nothing, although some of them name the request.
+// NoNotifications returns frames that reach a proxy's port and announce nothing, although some name the request.
 func NoNotifications(id string) [][]byte {
 	return [][]byte{
 		{},
@@ -49,7 +49,6 @@ func NoNotifications(id string) [][]byte {
 	}
 }
 
-// proxyAddress returns the current address for notifications, "" for none.
 func (l *lmcache) proxyAddress() string {
 	c := &l.Engine.Live.Load().LMCache
 	if c.ProxyPort == 0 {

@@ -9,7 +9,7 @@ import (
 	"carryover/upstream/vllmsim/kv"
 )
 
-// disaggSpec is kv_transfer_params.disagg_spec: where a sender pushes the KV of a request, and the id under which it announces it.
+// disaggSpec is kv_transfer_params.disagg_spec: where a sender pushes the KV of a request, and the id of the announcement.
 type disaggSpec struct {
 	ReqID      string
 	Host       string
@@ -23,8 +23,8 @@ var (
 	errBadSpec = errors.New("disagg_spec lacks a member, or one has another type")
 )
 
-// disagg reads the members that a sender takes from params. The scheduler looks members up without a check (update_state_after_alloc), so a
-// missing one ends the engine. One of another type does so too (derived, not measured).
+// disagg reads a sender's members of params. The scheduler looks members up without a check (update_state_after_alloc), so a missing one ends
+// the engine. A member of another type does so too (derived, not measured).
 func disagg(p *engine.ParamsIn) (disaggSpec, error) {
 	var s disaggSpec
 	if p == nil || len(p.Members["disagg_spec"]) == 0 {
@@ -45,7 +45,7 @@ func disagg(p *engine.ParamsIn) (disaggSpec, error) {
 	return s, nil
 }
 
-// tags hashes the members that become part of the keys of a request's chunks; their order does not matter (CacheEngineKey, utils.py).
+// tags hashes the members that are part of the keys of a request's chunks, in any order (CacheEngineKey, utils.py).
 func tags(p *engine.ParamsIn) (hash uint64) {
 	if p == nil {
 		return 0

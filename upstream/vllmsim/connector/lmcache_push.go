@@ -9,18 +9,17 @@ import (
 	"carryover/upstream/vllmsim/fault"
 )
 
-// handover is the KV of one prompt under way.
 type handover struct {
 	spec    disaggSpec
 	ranks   int // ranks that save and have ports in the spec
 	keys    []uint64
 	content [][]uint64
-	takes   time.Duration // time for all shares together, in engine time
+	takes   time.Duration // engine time for all shares together
 	fault   *fault.Active
 }
 
-// newHandover copies the KV of a prompt. It sends the whole prompt, even what the receiver already has, and the last chunk even if it is
-// not full (save_unfull_chunk).
+// newHandover copies the KV of a prompt: all of it, even what the receiver already has, and a last chunk that is not full
+// (save_unfull_chunk).
 func (l *lmcache) newHandover(r *engine.Run, spec disaggSpec) *handover {
 	prompt := r.Req.Prompt
 	h := &handover{spec: spec, fault: r.Req.Fault}
@@ -34,8 +33,8 @@ func (l *lmcache) newHandover(r *engine.Run, spec disaggSpec) *handover {
 	return h
 }
 
-// introduce learns once which process a receiver is. A process that is restarted at the same address is another one, and the sender never
-// learns it (measured: the sender keeps its peers by the spelling of host and init port for its life).
+// introduce learns once which process a receiver is. The sender never notices that another process was started at the same address (measured:
+// it keeps its peers by the spelling of host and init port for its life).
 func (l *lmcache) introduce(h *handover, rank int) error {
 	at := engine.PeerAddress(h.spec.Host, h.spec.InitPorts[rank])
 	if _, known := l.receivers.Load(at); known {
@@ -55,7 +54,6 @@ func (l *lmcache) ask(h *handover, p engine.PushRequest) error {
 	return err
 }
 
-// allocate makes the receiver allocate space for the shares of all ranks.
 func (l *lmcache) allocate(h *handover) bool {
 	for rank := range h.ranks {
 		if l.ask(h, engine.PushRequest{Op: engine.PushAllocate, Rank: rank, Ranks: l.cfg.Savers(), Keys: h.keys}) != nil {
@@ -66,8 +64,8 @@ func (l *lmcache) allocate(h *handover) bool {
 	return true
 }
 
-// deliver writes and announces the share of each rank of a hand-over that is counted in Pushing. It returns false if the receiver has gone
-// or the engine ends.
+// deliver writes and announces the share of each rank. The hand-over counts in Pushing. It returns false if the receiver has gone or the
+// engine ends.
 func (l *lmcache) deliver(h *handover) bool {
 	e := l.Engine
 	defer e.Count(&e.Stats.Pushing, -1)
@@ -99,7 +97,7 @@ func (l *lmcache) deliver(h *handover) bool {
 	return true
 }
 
-// announce tells the proxy about a share that has landed, or does what the fault of the request says.
+// announce notifies the proxy of a share that has landed, unless the request's fault says otherwise.
 func (l *lmcache) announce(ctx context.Context, h *handover, rank int) {
 	var frames [][]byte
 	frame := Notification(l.cfg.Tag, h.spec.ReqID, rank, "READY")

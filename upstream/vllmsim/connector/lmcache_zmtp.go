@@ -11,16 +11,15 @@ import (
 )
 
 const (
-	// highWater is libzmq's SNDHWM: how many messages wait while no peer is connected, before push blocks.
+	// highWater is libzmq's SNDHWM: how many messages wait without a connected peer before push blocks.
 	highWater = 1000
 	// redial is libzmq's RECONNECT_IVL, in wall time.
 	redial = 100 * time.Millisecond
-	// handshakeTimeout bounds a handshake with a peer that is not a ZeroMQ socket, in wall time (HANDSHAKE_IVL is 30 s).
+	// handshakeTimeout bounds a handshake with a peer that is no ZeroMQ socket, in wall time (HANDSHAKE_IVL is 30 s).
 	handshakeTimeout = 5 * time.Second
 )
 
-// notifier is a PUSH socket that connects. It keeps messages that it cannot send and
-// delivers them to the next peer that listens.
+// notifier is a PUSH socket that connects. It keeps unsent messages for the next peer that listens.
 type notifier struct {
 	address func() string // "" while there is nobody to notify
 	queue   chan []byte
@@ -40,7 +39,6 @@ func (n *notifier) push(ctx context.Context, message []byte) bool {
 	}
 }
 
-// run delivers until ctx ends.
 func (n *notifier) run(ctx context.Context) {
 	var unsent []byte // taken from the queue but not written
 	for ctx.Err() == nil {
@@ -75,7 +73,7 @@ func (n *notifier) connect(ctx context.Context) (*zmtp.Peer, error) {
 	return peer, conn.SetDeadline(time.Time{})
 }
 
-// deliver writes messages until the connection or ctx ends, and returns a message that may not have arrived.
+// deliver writes messages until the connection or ctx ends. It returns a message that may not have arrived.
 func (n *notifier) deliver(ctx context.Context, peer *zmtp.Peer, unsent []byte) []byte {
 	gone := make(chan struct{})
 	go func() {

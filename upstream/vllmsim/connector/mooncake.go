@@ -8,8 +8,8 @@ import (
 	"carryover/upstream/vllmsim/engine"
 )
 
-// mooncake is MooncakeConnector (mooncake_connector.py, 0.32; times and cases were measured over TCP). The transfer_id that both legs
-// carry identifies its KV. Its answers have no kv_transfer_params.
+// mooncake is MooncakeConnector (mooncake_connector.py, 0.32; times and cases were measured over TCP). The transfer_id of both legs
+// identifies the KV. Answers have no kv_transfer_params.
 type mooncake struct {
 	engine.Idle
 	// The engine's mutex guards what follows.
@@ -21,18 +21,18 @@ func newMooncake(e *engine.Engine) *mooncake {
 	return &mooncake{Idle: engine.Idle{Engine: e}, finished: make(chan struct{}), known: make(map[string]string)}
 }
 
-// pulls reports whether a decode leg has the keys that a transfer needs. As in vLLM, their values don't matter.
+// pulls reports whether a decode leg has the keys of a transfer. As in vLLM, their values do not matter.
 func pulls(p *engine.ParamsIn) bool {
 	return p.Has("remote_engine_id") && p.Has("remote_bootstrap_addr") && p.Has("transfer_id")
 }
 
-// Fetch makes prefill push the KV of all tokens that the own prefix cache lacks, and waits for it.
+// Fetch makes prefill push the KV that the own prefix cache lacks, and waits for it.
 func (m *mooncake) Fetch(ctx context.Context, r *engine.Run) error {
 	e, p := m.Engine, r.Req.Params
 	if !p.Decodes() {
 		return nil
 	}
-	r.Remote = m // from here on drop does not notify prefill, whatever happens to the request
+	r.Remote = m // from now on Drop does not notify prefill, whatever happens to the request
 	if !pulls(p) {
 		return m.never(ctx, r)
 	}
@@ -48,7 +48,7 @@ func (m *mooncake) Fetch(ctx context.Context, r *engine.Run) error {
 	select {
 	case <-t.ended:
 	default:
-		// The scheduler never frees blocks that are still being written to, even if the client has gone.
+		// The scheduler never frees blocks while the transfer writes to them, even if the client has gone.
 		t.orphans, r.Blocks = r.Blocks, nil
 	}
 	e.Mu.Unlock()
@@ -65,8 +65,8 @@ func (m *mooncake) Fetch(ctx context.Context, r *engine.Run) error {
 	return err
 }
 
-// never handles a decode leg that lacks one of the keys: no transfer begins, and the leg waits for one. If its client then disconnects and
-// it has a transfer_id, the engine dies of a KeyError (measured without remote_engine_id; remote_bootstrap_addr is read beside it).
+// never handles a decode leg without one of the keys: no transfer begins, and the leg waits for one. If its client disconnects and it has a
+// transfer_id, the engine dies of a KeyError (measured without remote_engine_id; remote_bootstrap_addr is read beside it).
 func (m *mooncake) never(ctx context.Context, r *engine.Run) error {
 	err := r.Park(ctx)
 	if r.Req.Params.Truthy("transfer_id") && m.Engine.Ctx.Err() == nil {
@@ -75,7 +75,7 @@ func (m *mooncake) never(ctx context.Context, r *engine.Run) error {
 	return err
 }
 
-// Finish keeps the KV of a prefill leg that its length has ended (request_finished: FINISHED_LENGTH_CAPPED). The caller holds e.mu.
+// Finish keeps the KV of a prefill leg that ended by its length (request_finished: FINISHED_LENGTH_CAPPED). The caller holds e.Mu.
 func (m *mooncake) Finish(r *engine.Run) *engine.ParamsOut {
 	e, id := m.Engine, r.Req.Params.Text("transfer_id")
 	if !r.Req.Params.Prefills() || id == "" || !r.Capped {
@@ -92,7 +92,7 @@ func (m *mooncake) Finish(r *engine.Run) *engine.ParamsOut {
 	return nil
 }
 
-// Drop makes a decode leg that ends before it was scheduled tell prefill that it wants no KV (request_finished). The caller holds e.mu.
+// Drop makes a decode leg that ends before it was scheduled tell prefill that it needs no KV (request_finished). The caller holds e.Mu.
 func (m *mooncake) Drop(r *engine.Run, cause error) {
 	if r.Remote == nil && !errors.Is(cause, engine.ErrEngineDead) {
 		m.Rejected(r.Req.Params)

@@ -24,16 +24,15 @@ const (
 	mooncakeDead        = time.Minute            // until it fails, beyond the time limit, if its engine was known and is gone
 )
 
-// mooncakeTransfer is KV under way to a decode leg.
 type mooncakeTransfer struct {
-	blocks   []int32 // blocks to be filled; without any, the transfer only frees prefill's
+	blocks   []int32 // blocks to fill; without any, the transfer only frees prefill's
 	perBlock time.Duration
 	ended    chan struct{}
 	err      error   // read after ended
-	orphans  []int32 // blocks of a request that has ended before; the engine's mutex guards them
+	orphans  []int32 // blocks of a request that ended before the transfer; the engine's mutex guards them
 }
 
-// load runs a transfer to its end. The end of the engine ends it too.
+// load runs a transfer until it or the engine ends.
 func (m *mooncake) load(p *engine.ParamsIn, t *mooncakeTransfer) {
 	e := m.Engine
 	content, err := m.pull(e.Ctx, p, t)
@@ -62,7 +61,7 @@ func (m *mooncake) pull(ctx context.Context, p *engine.ParamsIn, t *mooncakeTran
 		}
 	}
 	reply, err := m.ask(ctx, addr, engine.SideRequest{Op: opMooncake, EngineID: id, RequestID: p.Text("transfer_id"), Blocks: t.blocks})
-	if err != nil { // a process that is gone had this address
+	if err != nil { // the address belonged to a process that is gone
 		return nil, errors.Join(err, e.Clock.Wait(ctx, e.Cfg.Mooncake.AbortTimeout+mooncakeDead-(e.Clock.Now()-began)))
 	}
 	if reply.Err != "" {
@@ -78,7 +77,6 @@ func (m *mooncake) worker(engineID string) string {
 	return m.known[engineID]
 }
 
-// query asks a bootstrap server for its engines.
 func (m *mooncake) query(ctx context.Context, bootstrap string) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, bootstrap+"/query", nil)
 	if err != nil {
@@ -102,7 +100,7 @@ func (m *mooncake) query(ctx context.Context, bootstrap string) error {
 	return nil
 }
 
-// ask sends one request to a worker and waits for the answer, which comes together with the KV.
+// ask sends one request to a worker and waits for the answer, which comes with the KV.
 func (m *mooncake) ask(ctx context.Context, addr string, req engine.SideRequest) (reply engine.SideReply, err error) {
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "tcp", addr)
@@ -123,7 +121,7 @@ func (m *mooncake) ask(ctx context.Context, addr string, req engine.SideRequest)
 	return reply, nil
 }
 
-// Answer waits for the KV of a transfer, up to the time limit. Once a decode leg has got it, another leg of the same transfer waits in
+// Answer waits for the KV of a transfer, up to the time limit. After one decode leg has got it, another leg of the same transfer waits in
 // vain.
 func (m *mooncake) Answer(req engine.SideRequest) (engine.SideReply, bool) {
 	if req.Op != opMooncake {
@@ -151,8 +149,8 @@ func (m *mooncake) Answer(req engine.SideRequest) (engine.SideReply, bool) {
 	}
 }
 
-// send gives away the last blocks of a transfer, as many as decode has blocks for, and compares nothing else (_build_transfer_params).
-// sent is false while the transfer has no KV; the channel finished is closed when there may be some.
+// send gives away the last blocks of a transfer, one for each of decode's blocks, and compares nothing else (_build_transfer_params). sent is
+// false while the transfer has no KV; finished closes when there may be some.
 func (m *mooncake) send(req engine.SideRequest) (reply engine.SideReply, sent bool, finished <-chan struct{}) {
 	e := m.Engine
 	e.Mu.Lock()
@@ -164,7 +162,7 @@ func (m *mooncake) send(req engine.SideRequest) (reply engine.SideReply, sent bo
 	}
 	more := len(p.Blocks) - len(req.Blocks)
 	if more < 0 {
-		return engine.SideReply{Err: "P num blocks less than D"}, true, nil // they stay in place until the time limit
+		return engine.SideReply{Err: "P num blocks less than D"}, true, nil // prefill's blocks stay until the time limit
 	}
 	for _, id := range p.Blocks[more:] {
 		reply.Content = append(reply.Content, e.Pool.Slots(id)...)

@@ -17,10 +17,9 @@ func newNIXL(e *engine.Engine) *nixl {
 	return &nixl{Idle: engine.Idle{Engine: e}, peersKnown: map[string]peerRegistration{}}
 }
 
-// nixlRun is the connector's knowledge of a request.
 type nixlRun struct {
 	ticket ticket // blocks of another engine, the zero value for none
-	unread bool   // the request should have read the blocks and has not
+	unread bool   // the request has not read the blocks yet, but should
 }
 
 func nixlOf(r *engine.Run) *nixlRun {
@@ -48,7 +47,7 @@ func (n *nixl) Beat(ctx context.Context, r *engine.Run) {
 	}
 }
 
-// Fetch decides as get_num_new_matched_tokens does (nixl/pull_scheduler.py, 0.32), and reads remote blocks if there are any.
+// Fetch decides like get_num_new_matched_tokens (nixl/pull_scheduler.py, 0.32), and reads remote blocks if there are any.
 func (n *nixl) Fetch(ctx context.Context, r *engine.Run) error {
 	e, p, prompt, remote := r.Engine, r.Req.Params, len(r.Req.Prompt), nixlOf(r).ticket
 	switch {
@@ -70,7 +69,7 @@ func (n *nixl) Fetch(ctx context.Context, r *engine.Run) error {
 		return nil
 	case count <= 0 || count < e.Cfg.RecomputeThreshold:
 		side := done(remote)
-		if r.Req.HandsBack { // its ids and its salt also matter for KV that is computed instead
+		if r.Req.HandsBack { // its ids and salt also matter for KV that is computed instead
 			introduce(r, &side, remote)
 		}
 		n.notifyLater(side, remote)
@@ -80,8 +79,8 @@ func (n *nixl) Fetch(ctx context.Context, r *engine.Run) error {
 	}
 }
 
-// Finish does as request_finished does (nixl/base_scheduler.py, 0.32): a request with params leaves its blocks
-// pinned and says where they are. The caller holds e.mu.
+// Finish does what request_finished does (nixl/base_scheduler.py, 0.32): a request with params leaves its blocks pinned, and its answer says
+// where they are. The caller holds e.Mu.
 func (n *nixl) Finish(r *engine.Run) *engine.ParamsOut {
 	e := n.Engine
 	prefills := r.Req.Params.Prefills()
@@ -120,15 +119,15 @@ func (n *nixl) Finish(r *engine.Run) *engine.ParamsOut {
 	return out
 }
 
-// Drop tells the owner of remote blocks if a decode leg never read them; the owner then frees them.
+// Drop notifies the owner of remote blocks that a decode leg never read, so that the owner frees them.
 func (n *nixl) Drop(r *engine.Run, cause error) {
 	if known := nixlOf(r); known != nil && known.unread && !errors.Is(cause, engine.ErrLoadFailed) {
 		n.notifyLater(done(known.ticket), known.ticket)
 	}
 }
 
-// Rejected tells the owner of a decode leg's blocks that the request was refused before it reached the engine
-// (#41269: a pre-aborted request is submitted so that prefill may free its blocks).
+// Rejected notifies the owner of a decode leg's blocks that the request was refused before it reached the engine (#41269: a pre-aborted
+// request is submitted so that prefill may free its blocks).
 func (n *nixl) Rejected(p *engine.ParamsIn) {
 	if !p.Decodes() || !p.Complete() {
 		return

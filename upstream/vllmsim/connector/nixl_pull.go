@@ -12,9 +12,8 @@ import (
 
 // load reads the KV of count tokens behind the locally cached ones.
 //
-// As _apply_prefix_caching does, it takes the last n remote blocks, n being the number of local blocks to fill. These are the right
-// ones only if the remote list ends where the local one does. If there are fewer remote than local blocks, an assertion fails and the
-// engine ends.
+// Like _apply_prefix_caching, it takes the last n remote blocks for n local blocks to fill. These are the right ones only if the remote list
+// ends where the local one does. If there are fewer remote than local blocks, an assertion fails and the engine ends.
 func (n *nixl) load(ctx context.Context, r *engine.Run, remote ticket, count int) error {
 	e, size := r.Engine, r.Engine.Cfg.BlockSize
 	first, end := r.Local/size, engine.CeilDiv(r.Local+count, size)
@@ -31,7 +30,7 @@ func (n *nixl) load(ctx context.Context, r *engine.Run, remote ticket, count int
 	})
 	if err != nil {
 		e.Count(&e.Stats.LoadFailures, 1)
-		// ctx ends some time after the engine's ctx.
+		// ctx ends some time after e.Ctx.
 		for _, ended := range []context.Context{ctx, e.Ctx} {
 			if cause := context.Cause(ended); cause != nil {
 				return cause
@@ -53,7 +52,7 @@ func (n *nixl) load(ctx context.Context, r *engine.Run, remote ticket, count int
 	return err
 }
 
-// pull copies remote blocks and tells their owner. Only the end of the engine ends it early.
+// pull copies remote blocks and notifies their owner. Only the end of the engine ends it early.
 func (n *nixl) pull(ctx context.Context, r *engine.Run, remote ticket, blocks []int32) ([]uint64, error) {
 	e, perBlock := r.Engine, r.Timing().TransferPerBlock
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -98,19 +97,18 @@ func (n *nixl) pull(ctx context.Context, r *engine.Run, remote ticket, blocks []
 	return data.Content, nil
 }
 
-// prolong sends a heartbeat to the owner of remote blocks.
 func (n *nixl) prolong(ctx context.Context, remote ticket) {
 	// A lost heartbeat only means that the lease ends earlier.
 	_, _ = n.Engine.Peers.Call(ctx, engine.PeerAddress(remote.host, remote.port),
 		engine.SideRequest{Op: engine.OpHeartbeat, EngineID: remote.engineID, RequestID: remote.requestID})
 }
 
-// done returns the notification that the blocks of t are not needed any more.
+// done returns the notification that the blocks of t are no longer needed.
 func done(t ticket) engine.SideRequest {
 	return engine.SideRequest{Op: engine.OpDone, EngineID: t.engineID, RequestID: t.requestID}
 }
 
-// notify sends the notification side to the owner of t. It counts a failure and ignores it otherwise.
+// notify sends a notification to the owner of t. It counts failures and otherwise ignores them.
 func (n *nixl) notify(ctx context.Context, side engine.SideRequest, t ticket) {
 	reply, err := n.Engine.Peers.Call(ctx, engine.PeerAddress(t.host, t.port), side)
 	if err != nil {
@@ -119,14 +117,13 @@ func (n *nixl) notify(ctx context.Context, side engine.SideRequest, t ticket) {
 	n.heed(reply.Verdict)
 }
 
-// notifyLater is notify without waiting: a piggybacked release costs its leg no time even if the owner is gone (measured on
-// 0.32).
+// notifyLater is notify without a wait: a release with a leg takes no time of the leg, even if the owner is gone (measured on 0.32).
 func (n *nixl) notifyLater(side engine.SideRequest, t ticket) {
 	n.Engine.Async.Spawn(func() { n.notify(n.Engine.Ctx, side, t) })
 }
 
-// introduce adds to a request to the owner of blocks who reads them, so that the simulator can compare; vLLM sends and compares none of
-// it. The members are flat, because gob learns every struct anew with each connection, and a busy test has many connections.
+// introduce adds the reader to a request, so that the simulated owner can compare; vLLM sends and compares none of it. The members are flat,
+// because gob learns every struct again with each connection, and a busy test has many.
 func introduce(r *engine.Run, side *engine.SideRequest, remote ticket) {
 	side.Known, side.Salt, side.Alone = true, r.Req.Owner(), r.Req.Alone()
 	if r.Req.HandsBack {
@@ -134,7 +131,6 @@ func introduce(r *engine.Run, side *engine.SideRequest, remote ticket) {
 	}
 }
 
-// heed counts the verdict of the blocks' owner.
 func (n *nixl) heed(v engine.Verdict) {
 	e := n.Engine
 	if v&engine.VerdictUneven != 0 {

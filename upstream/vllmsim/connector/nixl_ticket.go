@@ -8,7 +8,7 @@ import (
 	"carryover/upstream/vllmsim/engine"
 )
 
-// ticket is everything that a read of another engine's blocks needs.
+// ticket has everything that a read of another engine's blocks needs.
 type ticket struct {
 	engineID, requestID string
 	host                string
@@ -34,7 +34,7 @@ func ticketOf(p *engine.ParamsIn) (ticket, error) {
 	var expiry *float64
 	p.Read("remote_blocks_expiry_time", &expiry)
 	if expiry != nil {
-		// At least 1 ns, so that a given expiry of 0 differs from a missing one.
+		// At least 1 ns, so that an expiry of 0 differs from a missing one.
 		t.expiry = max(1, time.Duration(*expiry*float64(time.Second)))
 	}
 	var groups [][]int32
@@ -45,13 +45,12 @@ func ticketOf(p *engine.ParamsIn) (ticket, error) {
 	return t, nil
 }
 
-// peerRegistration is a reader's knowledge of the memory of another engine.
 type peerRegistration struct {
 	asked  int // the highest generation in a ticket so far
-	loaded int // the registration that the last handshake reported
+	loaded int // registration that the last handshake reported
 }
 
-// registrationOf returns the registration with which e reads the blocks of t. told is the owner's current one.
+// registrationOf returns the registration with which the reader reads the blocks of t. told is the owner's current one.
 func (n *nixl) registrationOf(t ticket, told int) int {
 	e := n.Engine
 	if !e.Cfg.Since033() {

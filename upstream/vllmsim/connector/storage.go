@@ -12,8 +12,8 @@ import (
 	"carryover/upstream/vllmsim/engine"
 )
 
-// storage loads the whole chunks of each prompt that are in the folder and saves those that are missing. Requests carry no params, and
-// both roles do the same. The engine computes chunks that cannot be read.
+// storage loads the whole chunks of each prompt from a folder, and saves missing ones there. Requests carry no params, and both roles do the
+// same. The engine computes chunks that cannot be read.
 type storage struct{ engine.Idle }
 
 func (s *storage) keys(r *engine.Run) []chunkKey {
@@ -48,7 +48,7 @@ func (s *storage) Prompted(ctx context.Context, r *engine.Run) error {
 	for _, key := range s.keys(r) {
 		part := content[from:key.end]
 		from = key.end
-		if _, err := os.Stat(s.path(key)); err != nil && s.save(key, part) == nil { // others compute a chunk that is not saved
+		if _, err := os.Stat(s.path(key)); err != nil && s.save(key, part) == nil { // other instances compute a chunk that is not saved
 			s.Engine.Count(&s.Engine.Stats.ChunksPushed, 1)
 		}
 	}
@@ -65,6 +65,6 @@ func (s *storage) save(key chunkKey, part []uint64) error {
 	if err = errors.Join(err, file.Close()); err == nil {
 		err = os.Rename(file.Name(), s.path(key))
 	}
-	_ = os.Remove(file.Name()) // which has another name now
+	_ = os.Remove(file.Name()) // the rename has removed this name
 	return err
 }

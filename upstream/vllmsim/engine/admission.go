@@ -9,19 +9,19 @@ import (
 	"carryover/upstream/vllmsim/kv"
 )
 
-// Request is what the HTTP side asks of the engine core, without any HTTP.
+// Request is a request to the engine core, without any HTTP.
 type Request struct {
 	ID       string // with vLLM's random suffix; becomes remote_request_id
 	Prompt   []int32
-	Computed []int32  // the ids that the engine computes; they equal prompt unless FaultOtherIDs changes them
-	Media    []uint64 // by position: a hash of the media at a token, see package template; nil for text alone
+	Computed []int32  // the ids that the engine computes; they equal prompt unless the fault OtherIDs changes them
+	Media    []uint64 // hash of the media at each position, see package template; nil for text alone
 	Salt     string
 	Adapter  string // "" for none
 	Params   *ParamsIn
-	Sibling  bool   // a later sequence of its HTTP request; one goroutine runs them all, so it must not wait for the first one's place
+	Sibling  bool   // a later sequence of its HTTP request; one goroutine runs all of them, so it must not wait for the first one's place
 	Seed     uint64 // stands for the weights; an adapter changes it
 
-	// Which tokens it gets.
+	// Which tokens the answer has.
 	MaxTokens int
 	MinTokens int
 	StopIDs   []int32
@@ -32,17 +32,16 @@ type Request struct {
 	HandsBack bool
 	Releases  bool
 
-	// How it is made to differ from one to a real engine.
+	// What a real engine does not have.
 	Fault    *fault.Active
 	Holds    *Holds  // points at which hand-backs stop
 	Slowness float64 // factor of the time that the engine takes
 }
 
-// tenant returns the cache_salt of the request.
 func (r *Request) tenant() string { return strings.TrimPrefix(r.Salt, r.Adapter+"\x00") }
 
-// Owner returns the part of the cache_salt that tells one tenant's KV from another's: the text behind the first ~. A proxy may put
-// a salt of its own before the tenant's, to keep requests away from KV that an engine cached earlier.
+// Owner returns the part of the cache_salt that separates tenants: the text behind the first ~. A proxy may put a salt of its own before it,
+// to keep requests away from KV that an engine cached earlier.
 func (r *Request) Owner() string {
 	salt := r.tenant()
 	if _, own, found := strings.Cut(salt, "~"); found {
@@ -51,14 +50,14 @@ func (r *Request) Owner() string {
 	return salt
 }
 
-// Alone reports whether nothing comes of what the request reads: it has one token, and a salt of its own before the tenant's, so that no
-// other request finds its KV. A proxy has such a request take blocks that may be free by now.
+// Alone reports whether no other request uses what this one reads: it has one token, and a salt of its own before the tenant's. A proxy lets
+// such a request take blocks that may already be free.
 func (r *Request) Alone() bool { return r.MaxTokens == 1 && strings.Contains(r.tenant(), "~") }
 
-// Start runs a request up to the point where its first token can be sampled: blocks, remote KV, prompt.
-// The error is a cause of ctx, ErrLoadFailed or ErrEngineDead.
+// Start runs a request until its first token can be sampled: blocks, remote KV, prompt. The error is a cause of ctx, ErrLoadFailed or
+// ErrEngineDead.
 func (e *Engine) Start(ctx context.Context, req *Request) (*Run, error) {
-	// ctx ends some time after the engine's ctx. A request must not use that delay on an engine that is already dead.
+	// ctx ends some time after e.Ctx. Meanwhile no request may use a dead engine.
 	if err := errors.Join(context.Cause(e.Ctx), context.Cause(ctx)); err != nil {
 		return nil, err
 	}
@@ -77,7 +76,6 @@ func (e *Engine) Start(ctx context.Context, req *Request) (*Run, error) {
 	return r, nil
 }
 
-// admit gets blocks for r and fills them with the KV of the prompt.
 func (r *Run) admit(ctx context.Context) error {
 	e, req := r.Engine, r.Req
 	if err := e.Connector.Arrive(r); err != nil {
@@ -91,7 +89,7 @@ func (r *Run) admit(ctx context.Context) error {
 		return err
 	}
 	size := e.Cfg.BlockSize
-	// The last prompt token is always computed, because sampling needs its output.
+	// The last prompt token is always computed: sampling needs its output.
 	usable := r.hashes[:(len(req.Prompt)-1)/size]
 	hits, err := r.LetIn(ctx, Need{total: CeilDiv(len(req.Prompt), size), hashes: usable}, beat)
 	if err != nil {
@@ -112,5 +110,5 @@ func (r *Run) admit(ctx context.Context) error {
 	return r.Hold(ctx, HandBackComputed)
 }
 
-// CeilDiv returns a divided by b, rounded up.
+// CeilDiv returns a / b, rounded up.
 func CeilDiv(a, b int) int { return (a + b - 1) / b }

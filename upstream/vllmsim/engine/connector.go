@@ -4,34 +4,34 @@ import (
 	"context"
 )
 
-// Connector is the engine side of a KV connector. It brings the KV of a prompt that the engine's own prefix cache lacks, and decides what a
+// Connector is the engine side of a KV connector. It loads the KV of a prompt that the engine's own prefix cache lacks, and decides what a
 // finished request leaves for other engines. It belongs to one engine.
 type Connector interface {
-	// arrive sees a request before the request waits for anything. An error ends the request.
+	// Arrive sees a request before the request waits for anything. An error ends the request.
 	Arrive(r *Run) error
-	// beat is called every sixth of a lease while the request waits.
+	// Beat is called every sixth of a lease while the request waits.
 	Beat(ctx context.Context, r *Run)
-	// fetch brings KV that others hold into r.blocks, behind the r.local tokens of the own prefix cache, and records the number of tokens
-	// in r.external.
+	// Fetch loads KV from others into r.Blocks, behind the r.Local tokens of the own prefix cache, and sets r.External to the number of
+	// tokens.
 	Fetch(ctx context.Context, r *Run) error
-	// prompted is called when the KV of the prompt is complete, before the first token is sampled.
+	// Prompted is called when the KV of the prompt is complete, before the first token is sampled.
 	Prompted(ctx context.Context, r *Run) error
-	// finish pins or frees r.blocks at the end of a request, whose last token is sampled, and returns the answer's
-	// kv_transfer_params, nil for null. The caller holds e.mu.
+	// Finish pins or frees r.Blocks after the last token of a request, and returns the answer's kv_transfer_params, nil for null. The caller
+	// holds e.Mu.
 	Finish(r *Run) *ParamsOut
-	// drop is called for a request that ends without an answer, before its blocks are freed. The caller holds e.mu.
+	// Drop is called for a request that ends without an answer, before its blocks are freed. The caller holds e.Mu.
 	Drop(r *Run, cause error)
-	// rejected is called for a request that was refused before it reached the engine.
+	// Rejected is called for a request that was refused before it reached the engine.
 	Rejected(p *ParamsIn)
-	// answer performs a side-channel request of another kind than NIXL's. ok is false if the connector does not know the request.
+	// Answer performs a side-channel request that is not NIXL's. ok is false if the connector does not know the request.
 	Answer(req SideRequest) (reply SideReply, ok bool)
-	// gauges sets the counts of what the connector holds now. The caller holds e.mu.
+	// Gauges sets the counts of what the connector holds now. The caller holds e.Mu.
 	Gauges(s *Stats)
-	// stop ends everything that the connector has started. The engine's ctx has ended.
+	// Stop ends everything that the connector has started. The engine's ctx has ended.
 	Stop()
 }
 
-// Idle is a connector that does nothing. Other connectors embed it for the methods that they do not need.
+// Idle is a connector that does nothing. Other connectors embed it.
 type Idle struct{ Engine *Engine }
 
 // Arrive does nothing.

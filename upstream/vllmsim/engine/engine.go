@@ -1,5 +1,5 @@
-// Package engine simulates the core of a vLLM engine: it schedules requests, computes and caches their KV, pins blocks for other engines,
-// and answers these over a side channel. It knows no HTTP, and of connectors only their interface.
+// Package engine simulates the core of a vLLM engine. It schedules requests, computes and caches their KV, pins blocks for other engines, and
+// answers these over a side channel. It knows no HTTP, and connectors only by their interface.
 package engine
 
 import (
@@ -19,8 +19,8 @@ import (
 	"carryover/upstream/vllmsim/kvevents"
 )
 
-// Engine is one incarnation of one vLLM engine core: its identity, its KV memory, and the blocks that it pins for others.
-// Requests run in the goroutine of their HTTP handler.
+// Engine is one incarnation of a vLLM engine core: its identity, its KV memory, and the blocks that it pins for others. Requests run in the
+// goroutines of their HTTP handlers.
 type Engine struct {
 	ID        string
 	Rank      int
@@ -34,7 +34,7 @@ type Engine struct {
 	Connector Connector
 	tok       *bpe.Tokenizer
 
-	// ctx ends when the engine restarts, dies or is closed; its cause says which.
+	// Ctx ends when the engine restarts, dies or is closed; its cause says which.
 	Ctx    context.Context //nolint:containedctx // the engine is what ends, and its requests must see why
 	cancel context.CancelCauseFunc
 	Async  Gate // notifications that no request waits for
@@ -43,10 +43,10 @@ type Engine struct {
 	Pool    *kv.Pool
 	Pins    pins
 	Stats   Stats
-	waiting line // requests that wait to be let in
-	// registered counts how often the KV memory was registered with the transfer library: once at the beginning, and after each sleep.
+	waiting line // requests that wait for a place or for blocks
+	// registered counts how often the transfer library registered the KV memory: at the start, and after each sleep.
 	registered int
-	running    int       // requests that were let in, without those that read KV of another instance
+	running    int       // requests with a place; those that read KV of another instance have none
 	prompts    line      // prompts that wait to be computed; the first one is being computed
 	computed   time.Time // when the last prompt was done
 }
@@ -59,7 +59,7 @@ var (
 	ErrAborted    = errors.New("request aborted")
 )
 
-// New starts an incarnation. connect returns its connector.
+// New starts an incarnation. connect makes its connector.
 func New(live *atomic.Pointer[config.Config], rank, sidePort int, tok *bpe.Tokenizer, c *Clock, connect func(*Engine) Connector) *Engine {
 	cfg := *live.Load()
 	e := &Engine{
@@ -84,24 +84,24 @@ func (e *Engine) Stop(cause error) {
 	e.Peers.Close()
 }
 
-// Die does what a failed assertion inside an engine step does: every request fails, /health answers 503, nothing recovers.
+// Die simulates a failed assertion inside an engine step: every request fails, /health answers 503, nothing recovers.
 func (e *Engine) Die() {
 	e.Mu.Lock()
 	defer e.Mu.Unlock()
 	e.DieInStep()
 }
 
-// DieInStep is die for a caller that holds e.mu.
+// DieInStep is Die for a caller that holds e.Mu.
 func (e *Engine) DieInStep() {
 	e.Stats.Deaths++
 	e.Stats.Dead = 1
 	e.cancel(ErrEngineDead)
 }
 
-// Dead reports whether an exception in a step has ended the engine.
+// Dead reports whether a failed step has ended the engine.
 func (e *Engine) Dead() bool { return errors.Is(context.Cause(e.Ctx), ErrEngineDead) }
 
-// Snapshot returns the counters and the current state.
+// Snapshot returns the counts and the current state.
 func (e *Engine) Snapshot() Stats {
 	e.Mu.Lock()
 	defer e.Mu.Unlock()
@@ -119,7 +119,7 @@ func (e *Engine) Snapshot() Stats {
 	return s
 }
 
-// Wait passes engine time for a request and calls beat, a heartbeat to the owner of its remote blocks, every lease/6.
+// Wait passes engine time for a request. Every lease/6 it calls beat, a heartbeat to the owner of the request's remote blocks.
 func (e *Engine) Wait(ctx context.Context, d time.Duration, beat func()) error {
 	for step := e.Cfg.Lease / 6; d > step; d -= step {
 		if err := e.Clock.Wait(ctx, step); err != nil {

@@ -2,15 +2,15 @@ package engine
 
 import "sync"
 
-// Gate counts what is under way and lets its owner end it: after Close nothing new may enter, and everything that was inside has
-// left. A WaitGroup alone would not do, because it does not allow an Add that races with Wait, and a late request causes that.
+// Gate counts activities and lets its owner end them: after Close nothing enters, and everything has left. A WaitGroup alone would not do: it
+// does not allow an Add that races with Wait, which a late request causes.
 type Gate struct {
 	mu     sync.Mutex // guards closed
 	closed bool
 	inside sync.WaitGroup
 }
 
-// Enter returns false if the gate is closed; otherwise the caller must call Leave later.
+// Enter returns false if the gate is closed. Otherwise the caller must call Leave.
 func (g *Gate) Enter() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -23,7 +23,7 @@ func (g *Gate) Enter() bool {
 // Leave undoes Enter.
 func (g *Gate) Leave() { g.inside.Done() }
 
-// Spawn runs f in a goroutine that Close waits for. After Close it does nothing.
+// Spawn runs f in a goroutine for which Close waits. After Close it does nothing.
 func (g *Gate) Spawn(f func()) {
 	if g.Enter() {
 		go func() {
@@ -33,7 +33,7 @@ func (g *Gate) Spawn(f func()) {
 	}
 }
 
-// Close closes the gate and returns when no goroutine is inside. It may be called more than once.
+// Close closes the gate and returns when nothing is inside. It may be called more than once.
 func (g *Gate) Close() {
 	g.mu.Lock()
 	g.closed = true

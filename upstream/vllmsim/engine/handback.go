@@ -7,13 +7,14 @@ import (
 	"time"
 )
 
-// A hand-back is a prefill leg that no turn waits for: prefill reads the KV that decode holds of a turn into its own prefix cache, and
-// decode's blocks become free. vLLM has no such concept. Measured on 0.32 with a text completion of the ids that a ticket covers, which
-// streams and whose client disconnects at the first event: decode's blocks are free after 0.02 to 0.15 s, prefill's after 0.05 to 0.5 s. A
-// request that ends by itself, as with max_tokens 1, keeps prefill's blocks for its lease, even if its client has gone.
+// A hand-back is a prefill leg that no turn waits for: prefill reads the KV of a turn from decode into its own prefix cache, and decode's
+// blocks become free. vLLM has no such concept; request/params.go recognises it. Measured on 0.32 with a text completion of a ticket's ids,
+// which streams and whose client disconnects at the first event: decode's blocks are free after 0.02 to 0.15 s, prefill's after 0.05 to 0.5
+// s. Whole blocks of what was read and computed stay in the prefix cache. A request that ends by itself, as with max_tokens 1, keeps
+// prefill's blocks for its lease, even if its client has gone.
 
-// handBackPace is the least wall time between two tokens of a hand-back, or of a release that streams. The engine learns in wall time
-// that the client has gone; an engine whose tokens take no time would have ended the request by itself before.
+// handBackPace is the least wall time between two tokens of a hand-back, or of a release that streams. The engine learns in wall time that
+// the client has gone. If tokens took no time, the request would end by itself first.
 const handBackPace = 20 * time.Millisecond
 
 // Verdict is what the owner of blocks finds wrong with a reader.
@@ -25,13 +26,13 @@ const (
 	VerdictOtherSalt
 )
 
-// judge compares a reader with the pin that it reads, if the pin still exists. The caller holds e.mu.
+// judge compares a reader with the pin that it reads, if the pin still exists. The caller holds e.Mu.
 func (e *Engine) judge(side SideRequest) (v Verdict) {
 	p, ok := e.Pins.Held[side.RequestID]
 	if !side.Known || !ok {
 		return 0
 	}
-	if !side.Alone && side.Salt != p.Salt { // nobody finds what one alone reads
+	if !side.Alone && side.Salt != p.Salt { // no other request finds what it reads
 		v |= VerdictOtherSalt
 	}
 	if side.Sizes != nil && !slices.Equal(side.Sizes, []int32{int32(p.Tokens), int32(p.Tokens), int32(len(p.Blocks))}) {
@@ -40,17 +41,17 @@ func (e *Engine) judge(side SideRequest) (v Verdict) {
 	return v
 }
 
-// HandBackPoint is a point in the course of a hand-back at which HoldHandBacks stops it.
+// HandBackPoint is a point at which HoldHandBacks stops a hand-back.
 type HandBackPoint string
 
 // The points, in their order.
 const (
-	// HandBackQueued is before the request has blocks. If its client disconnects, decode is not told and keeps its pin.
+	// HandBackQueued is before the request has blocks. If its client disconnects, decode is not notified and keeps its pin.
 	HandBackQueued HandBackPoint = "queued"
-	// HandBackRead is after the KV was copied and before decode, whose pin lasts, is told. It makes no difference if the client disconnects.
+	// HandBackRead is after the KV was copied and before decode is notified; its pin still exists. A client that disconnects changes nothing.
 	HandBackRead HandBackPoint = "read"
-	// HandBackComputed is after decode was told and the prompt is in prefill's prefix cache, before a token is sampled or an event
-	// sent. If the client disconnects, prefill's blocks become free.
+	// HandBackComputed is after decode was notified and the prompt is in prefill's prefix cache, before the first token or event. If the
+	// client disconnects, prefill's blocks become free.
 	HandBackComputed HandBackPoint = "computed"
 )
 
@@ -60,7 +61,7 @@ type Holds struct {
 	at map[HandBackPoint][]chan struct{}
 }
 
-// Add closes a point until release is called, which may be called more than once.
+// Add stops hand-backs at a point until release is called. Further calls of release do nothing.
 func (h *Holds) Add(at HandBackPoint) (release func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -77,7 +78,7 @@ func (h *Holds) Add(at HandBackPoint) (release func()) {
 	})
 }
 
-// first returns the channel that opens the point first, nil if the point is open.
+// first returns the channel of the oldest hold on the point, nil if there is none. It closes when that hold ends.
 func (h *Holds) first(at HandBackPoint) <-chan struct{} {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -87,7 +88,7 @@ func (h *Holds) first(at HandBackPoint) <-chan struct{} {
 	return h.at[at][0]
 }
 
-// Hold stops a hand-back while the point is closed. The error is the cause of ctx.
+// Hold stops a hand-back while the point is held. The error is the cause of ctx.
 func (r *Run) Hold(ctx context.Context, at HandBackPoint) error {
 	if !r.Req.HandsBack || r.Req.Holds.first(at) == nil {
 		return nil

@@ -2,8 +2,7 @@ package engine
 
 import "strings"
 
-// lexicon returns the choices for each word of a sentence, in order. They are words of testdata/corpus.txt, so that
-// most of them are one or two tokens.
+// lexicon returns the choices for each word of a sentence. The words are in testdata/corpus.txt, so most are one or two tokens.
 func lexicon() [8][]string {
 	split := func(list string) []string { return strings.Split(list, ",") }
 	return [8][]string{

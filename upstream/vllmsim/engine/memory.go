@@ -6,8 +6,8 @@ import (
 	"carryover/upstream/vllmsim/kvevents"
 )
 
-// Fill copies KV of the beginning of the prompt into the blocks of the request, behind the own prefix cache, and reports whether there was
-// more of it than there.
+// Fill copies KV of the beginning of the prompt into the blocks of the request, behind the own prefix cache. It returns false if that cache
+// already has all of it.
 func (r *Run) Fill(content []uint64) bool {
 	e := r.Engine
 	e.Mu.Lock()
@@ -41,7 +41,7 @@ func (e *Engine) Count(counter *int, n int) {
 	*counter += n
 }
 
-// Free gives blocks back and wakes the first request that waits for blocks. The caller holds e.mu.
+// Free frees blocks and wakes the first request that waits for blocks. The caller holds e.Mu.
 func (e *Engine) Free(blocks []int32) {
 	if len(blocks) == 0 {
 		return
@@ -63,7 +63,7 @@ func (e *Engine) Reset() bool {
 	return true
 }
 
-// ClearBlocks drops every block, also those that wait for a reader.
+// ClearBlocks drops every block, even blocks that wait for a reader.
 func (e *Engine) ClearBlocks() {
 	e.Mu.Lock()
 	defer e.Mu.Unlock()
@@ -76,7 +76,7 @@ func (e *Engine) ClearBlocks() {
 	e.Events.Step()
 }
 
-// ReadBlocks is a read of a peer.
+// ReadBlocks answers a peer's read.
 func (e *Engine) ReadBlocks(req SideRequest) (content []uint64, v Verdict, err error) {
 	e.Mu.Lock()
 	defer e.Mu.Unlock()

@@ -7,15 +7,15 @@ import (
 	"reflect"
 )
 
-// ParamsIn is the kv_transfer_params of a request. As in vLLM, members are checked late, one by one, and with Python's truth values;
-// unknown members are ignored.
+// ParamsIn is the kv_transfer_params of a request. As in vLLM, members are checked late, one by one, with Python's truth values, and unknown
+// members are ignored.
 type ParamsIn struct {
 	Members map[string]json.RawMessage
 }
 
 var errNotObject = errors.New("kv_transfer_params: not an object")
 
-// ParseParams returns nil for absent, null and empty params: all three mean that there are none.
+// ParseParams returns nil for absent, null and empty params, which all mean none.
 func ParseParams(raw json.RawMessage) (*ParamsIn, error) {
 	if len(raw) == 0 || bytes.Equal(raw, []byte("null")) {
 		return nil, nil
@@ -49,7 +49,7 @@ func (p *ParamsIn) Decodes() bool { return p.Truthy("do_remote_prefill") }
 // Prefills reports whether the request is a prefill leg.
 func (p *ParamsIn) Prefills() bool { return !p.Decodes() && p.Truthy("do_remote_decode") }
 
-// Complete reports whether the four members that a pull needs are present; vLLM does not look at their values.
+// Complete reports whether the four members of a pull are present. Like vLLM, it ignores their values.
 func (p *ParamsIn) Complete() bool {
 	for _, key := range [...]string{"remote_engine_id", "remote_request_id", "remote_host", "remote_port"} {
 		if !p.Has(key) {
@@ -68,14 +68,14 @@ func (p *ParamsIn) Integer(key string) (int, bool) {
 	return *v, true
 }
 
-// Read decodes a member into v. If the member has another type, v stays as it was.
+// Read decodes a member into v. If the member has another type, v does not change.
 func (p *ParamsIn) Read(key string, v any) {
 	if p != nil && p.Has(key) {
 		_ = json.Unmarshal(p.Members[key], v) // a wrong type shows when the value is used
 	}
 }
 
-// ParamsOut is kv_transfer_params as an engine answers it, in vLLM's key order.
+// ParamsOut is the kv_transfer_params of an answer, in vLLM's key order.
 type ParamsOut struct {
 	DoRemotePrefill     bool      `json:"do_remote_prefill"`
 	DoRemoteDecode      bool      `json:"do_remote_decode"`
@@ -94,11 +94,11 @@ type ParamsOut struct {
 	PrefillCachedTokens *int      `json:"remote_prefill_cached_tokens,omitempty"`
 	OutputTokenIDs      []int32   `json:"output_token_ids,omitempty"`
 
-	// other replaces the whole object for connectors whose answers have other members.
+	// Other replaces the whole object, for connectors with other members.
 	Other any `json:"-"`
 }
 
-// Object returns the object to put into the answer.
+// Object returns the object for the answer.
 func (p *ParamsOut) Object() any {
 	if p.Other != nil {
 		return p.Other
@@ -112,7 +112,7 @@ func (p *ParamsIn) Has(key string) bool {
 	return ok
 }
 
-// Text returns a member that is a string, and "" for any other.
+// Text returns a string member, "" for any other type.
 func (p *ParamsIn) Text(key string) (value string) {
 	p.Read(key, &value)
 	return value

@@ -2,13 +2,13 @@ package engine
 
 import "time"
 
-// ExpiryMargin is the least time for a read: prefill declines a read when less of the owner's deadline is left (nixl/pull_worker.py, #47021).
+// ExpiryMargin is the least time for a read: prefill declines a read if less remains of the owner's deadline (nixl/pull_worker.py, #47021).
 const ExpiryMargin = 5 * time.Second
 
 // spentKept is how many finished pins an engine remembers, to tell a second read from a read of blocks that it never pinned.
 const spentKept = 65536
 
-// Pin holds the blocks of a finished request until they are read or released or their deadline has passed.
+// Pin holds the blocks of a finished request until a read, a release or the deadline.
 type Pin struct {
 	Blocks   []int32
 	Tokens   int
@@ -18,10 +18,9 @@ type Pin struct {
 	reads    int  // reads that have begun
 }
 
-// outcome is how a pin ended.
 type outcome int
 
-// The ways in which a pin ends.
+// How a pin ended.
 const (
 	outcomeUnknown outcome = iota
 	OutcomeRead
@@ -35,7 +34,7 @@ type pins struct {
 	spent map[string]outcome
 	order []string // keys of spent, oldest first
 
-	earliest time.Duration // no pin ends before this time, so most calls of expire need not look at the pins
+	earliest time.Duration // no pin ends earlier, so most calls of Expire need not look at the pins
 }
 
 func newPins() pins {
@@ -61,7 +60,7 @@ func (p *pins) totals() (tokens, blocks int) {
 	return tokens, blocks
 }
 
-// Pin keeps the blocks of a finished request for another instance. The caller holds e.mu.
+// Pin keeps the blocks of a finished request for another instance. The caller holds e.Mu.
 func (e *Engine) Pin(requestID string, p *Pin) {
 	if len(e.Pins.Held) == 0 || p.Deadline < e.Pins.earliest {
 		e.Pins.earliest = p.Deadline
@@ -69,8 +68,8 @@ func (e *Engine) Pin(requestID string, p *Pin) {
 	e.Pins.Held[requestID] = p
 }
 
-// Expire frees blocks whose deadline has passed. Every operation of the engine begins with it, so the passing of time needs no
-// goroutine. The caller holds e.mu.
+// Expire frees blocks whose deadline has passed. Every operation of the engine begins with it, so no goroutine is needed. The caller holds
+// e.Mu.
 func (e *Engine) Expire() {
 	now := e.Clock.Now()
 	if len(e.Pins.Held) == 0 || now < e.Pins.earliest {
@@ -92,7 +91,7 @@ func (e *Engine) Expire() {
 	}
 }
 
-// Heartbeat prolongs a lease to two thirds of its duration from now (docs/design/nixl_kv_cache_lease.md, #41383).
+// Heartbeat prolongs a lease to at least two thirds of its duration from now (docs/design/nixl_kv_cache_lease.md, #41383).
 func (e *Engine) Heartbeat(requestID string) {
 	e.Mu.Lock()
 	defer e.Mu.Unlock()
@@ -103,8 +102,8 @@ func (e *Engine) Heartbeat(requestID string) {
 	}
 }
 
-// beginRead counts a reader that is about to copy the blocks of a request. It never refuses: a one-sided read reaches the
-// memory whether or not the owner still holds it for a reader.
+// beginRead counts a reader that is about to copy the blocks of a request. It never refuses: a one-sided read reaches the memory even if the
+// owner no longer holds it for a reader.
 func (e *Engine) beginRead(side SideRequest) {
 	e.Expire()
 	p, held := e.Pins.Held[side.RequestID]
@@ -125,7 +124,7 @@ func (e *Engine) beginRead(side SideRequest) {
 	}
 }
 
-// Notified handles the reader's "done": it frees the pin, whether blocks were read or not.
+// Notified handles the reader's "done" by freeing the pin, with or without a read.
 func (e *Engine) Notified(side SideRequest) (v Verdict) {
 	e.Mu.Lock()
 	defer e.Mu.Unlock()
@@ -150,7 +149,7 @@ func (e *Engine) Notified(side SideRequest) (v Verdict) {
 	return v
 }
 
-// Unpin frees a pin that no reader will be told about.
+// Unpin frees a pin whose ticket no reader will get.
 func (e *Engine) Unpin(requestID string) {
 	e.Mu.Lock()
 	defer e.Mu.Unlock()
@@ -168,7 +167,7 @@ type Pinned struct {
 	Leased    bool // true for prefill's pins, false for decode's
 }
 
-// Pinned lists what the engine pins now.
+// Pinned lists the current pins.
 func (e *Engine) Pinned() (all []Pinned) {
 	e.Mu.Lock()
 	defer e.Mu.Unlock()

@@ -2,11 +2,11 @@ package engine
 
 import "carryover/upstream/vllmsim/kv"
 
-// The transfer library registers KV memory when an engine starts, and again when it wakes from sleep. Since 0.33 params carry the number of
-// the registration (remote_registration_generation). A reader that sees a higher number repeats the handshake; otherwise it reads with what
-// its last handshake with the engine told it (nixl/pull_worker.py, read).
+// The transfer library registers KV memory when an engine starts, and when it wakes from sleep. Since 0.33 params carry the number of the
+// registration (remote_registration_generation). A reader that sees a higher number repeats the handshake. Otherwise it reads with what its
+// last handshake reported (nixl/pull_worker.py, read).
 
-// Generation returns the number of the registration, 0 if answers of this version do not have it. The caller holds e.mu.
+// Generation returns the number of the registration, 0 if this version does not report it. The caller holds e.Mu.
 func (e *Engine) Generation() int {
 	if !e.Cfg.Since033() {
 		return 0
@@ -14,15 +14,14 @@ func (e *Engine) Generation() int {
 	return e.registered
 }
 
-// registration returns the number of the registration, whatever answers contain.
 func (e *Engine) registration() int {
 	e.Mu.Lock()
 	defer e.Mu.Unlock()
 	return e.registered
 }
 
-// astray counts a reader that uses another registration than the current one, and spoils what it reads. Requests without a number come
-// from connectors that have no registrations. The caller holds e.mu.
+// astray counts a reader with another registration than the current one, and spoils what it reads. Requests of connectors without
+// registrations have no number. The caller holds e.Mu.
 func (e *Engine) astray(req SideRequest, content []uint64) {
 	if req.Registration == 0 || req.Registration == e.registered {
 		return

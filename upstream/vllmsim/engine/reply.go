@@ -12,27 +12,26 @@ import (
 	"carryover/upstream/vllmsim/kv"
 )
 
-// A reply is what the model samples. It is a function of the state after reading the KV that is present. It consists of sentences
-// drawn from that state or, if the KV is right, of what the last user message asks for:
+// A reply is what the model samples: a function of the state after reading the KV that is present. It has sentences drawn from that state or,
+// if the KV is right, what the last user message orders:
 //
 //	SAY <text>            exactly that text
 //	CALL <name> <object>  a tool call with these arguments, unless a tool has answered since
-//	THINK                 reasoning first; may stand in front of the other two
+//	THINK                 reasoning first; may stand before the other two
 //	HUSH                  nothing: the end token is the first
 //
-// The result of a tool orders the next call in the same way, so that agents can go on.
+// The result of a tool orders the next call in the same way, so that agents can continue. With wrong KV the model cannot read the message,
+// and talks about something else.
 //
-// Connectors that hand over the first token send decode a prompt that ends with that token. If the last token of a prompt is the first
-// token of the answer to the tokens before it, the reply is the rest of that answer (resume).
-//
-// With wrong KV the model cannot read the message and talks about something else.
+// Connectors that hand over the first token send decode a prompt that ends with that token. If that token begins the answer to the tokens
+// before it, the reply is the rest of that answer (resume).
 type reply struct {
 	tok      *bpe.Tokenizer
 	split    bool // sample sequences that the tokenizer would never produce
 	queue    []int32
 	drawn    uint64 // state of the generator
 	sampled  int
-	target   int // end at the first sentence end after this many tokens; 0: end when the queue is empty
+	target   int // the reply ends at the first sentence end after this many tokens; 0: when the queue is empty
 	midwords bool
 }
 
@@ -75,8 +74,8 @@ func newReply(e *Engine, req *Request, state uint64, wrong bool) *reply {
 	return r
 }
 
-// resume returns the rest of the reply whose first token is the last token of the prompt. It returns nil if the answer to the tokens before
-// that token begins with another one. before is the state after reading those tokens.
+// resume returns the rest of the reply that begins with the last token of the prompt. It returns nil if the answer to the tokens before
+// begins with another token. before is the state after reading those tokens.
 func resume(e *Engine, req *Request, before uint64, wrong bool) *reply {
 	last := len(req.Computed) - 1
 	if last < 1 || req.Computed[last] == bpe.ImEnd || !awaitsAnswer(e.tok, req.Computed[:last]) {
@@ -87,7 +86,7 @@ func resume(e *Engine, req *Request, before uint64, wrong bool) *reply {
 	r := newReply(e, &asked, before, wrong)
 	id := r.next()
 	if id == bpe.ImEnd {
-		id = r.goOn() // min_tokens and ignore_eos ask for another token than the end
+		id = r.goOn() // min_tokens and ignore_eos need a token other than the end
 	}
 	if id != req.Computed[last] {
 		return nil
@@ -108,7 +107,7 @@ func awaitsAnswer(t *bpe.Tokenizer, prompt []int32) bool {
 	return opening == "assistant\n" || opening == "assistant\n<think>\n\n</think>\n\n"
 }
 
-// next returns the next token, the end token when the reply is complete.
+// next returns the next token, or the end token if the reply is complete.
 func (r *reply) next() int32 {
 	if len(r.queue) == 0 {
 		if r.sampled >= r.target {
@@ -119,7 +118,7 @@ func (r *reply) next() int32 {
 	return r.take()
 }
 
-// goOn returns another token if the end token must not be sampled yet.
+// goOn returns another token if the end token is not allowed yet.
 func (r *reply) goOn() int32 {
 	r.midwords = true
 	r.sentence()
@@ -133,8 +132,8 @@ func (r *reply) take() int32 {
 	return id
 }
 
-// sentence queues one more sentence. Its pre-tokens begin with a space, except at the beginning of a text, so that they never merge
-// with the text before them.
+// sentence queues one more sentence. Its pre-tokens begin with a space, except at the beginning of a text, so they never merge with the text
+// before them.
 func (r *reply) sentence() {
 	var text strings.Builder
 	if r.midwords {
@@ -161,8 +160,8 @@ func (r *reply) draw(n int) int {
 	return int(r.drawn % uint64(n))
 }
 
-// splitAll replaces some tokens by the two tokens that they were merged from: the first one possible, and a third of the others. The text
-// is the same, but the tokenizer never produces these ids.
+// splitAll replaces tokens by the two tokens that they were merged from: the first possible one, and a third of the others. The text is the
+// same, but the tokenizer never produces these ids.
 func (r *reply) splitAll(ids []int32) []int32 {
 	if !r.split {
 		return ids
@@ -181,7 +180,7 @@ func (r *reply) splitAll(ids []int32) []int32 {
 }
 
 // opensText reports whether a reply may begin with a letter: behind a special token or a single line break, where encoding the whole
-// conversation would not merge across the border.
+// conversation does not merge across the border.
 func opensText(tok *bpe.Tokenizer, prompt []int32) bool {
 	last := prompt[len(prompt)-1]
 	if bpe.IsSpecial(last) {
@@ -195,10 +194,10 @@ func opensText(tok *bpe.Tokenizer, prompt []int32) bool {
 type instruction struct {
 	think  bool
 	hush   bool
-	script string // the text to say, including tool call markers
+	script string // the text to say, with tool call markers
 }
 
-// lastInstruction reads the last user message from the prompt's ids. A prompt without ChatML counts as one message.
+// lastInstruction reads the last user message from the prompt's ids. Without ChatML the whole prompt is one message.
 func lastInstruction(t *bpe.Tokenizer, prompt []int32) instruction {
 	answered := false
 	for end := len(prompt); end > 0; {

@@ -11,13 +11,13 @@ import (
 	"carryover/upstream/vllmsim/kvevents"
 )
 
-// Run is a request inside the engine, from its first block to its last token. Only one goroutine uses it.
+// Run is a request inside the engine, from its first block to its last token. One goroutine uses it.
 type Run struct {
 	Engine *Engine
 	Req    *Request
 	hashes []uint64 // of the prompt's full blocks
 	Blocks []int32
-	Remote any // the connector's knowledge of the request
+	Remote any // what the connector knows of the request
 
 	Local, External int // prompt tokens from the own prefix cache, and from another instance
 	Output          []int32
@@ -25,12 +25,12 @@ type Run struct {
 	state           uint64 // state after reading the KV of the computed tokens
 	reply           *reply
 
-	Capped  bool // ended by its length
+	Capped  bool // its length ended it
 	running bool // has a place among the running requests of the engine
 	ended   bool
 }
 
-// step is one sampled token. The last step also says how the run ended.
+// step is one sampled token. The last step says how the run ended.
 type step struct {
 	ID         int32
 	Finish     string     // "stop" or "length"; empty while the run goes on
@@ -45,8 +45,8 @@ func (r *Run) token(i int) int32 {
 	return r.Output[i-len(r.Req.Prompt)]
 }
 
-// computePrompt computes the missing part of the prompt, using the KV that is present, right or wrong. It then files the full blocks.
-// It also counts it if the KV that was present is wrong.
+// computePrompt computes the missing part of the prompt from the KV that is present, right or wrong, and files the full blocks. It counts
+// wrong KV.
 func (r *Run) computePrompt() {
 	e, prompt := r.Engine, r.Req.Prompt
 	expected := kv.ExpectedContent(r.Req.Seed, prompt, r.Req.Media)
@@ -66,7 +66,7 @@ func (r *Run) computePrompt() {
 	if corrupt && !r.Req.Alone() {
 		e.Stats.CorruptReads++
 	}
-	if r.Req.HandsBack { // a token that FaultOtherIDs changes is computed, in blocks of its own
+	if r.Req.HandsBack { // a token that the fault OtherIDs changes is computed, in blocks of its own
 		known = min(known, max(r.Local, commonPrefix(prompt, r.Req.Computed)))
 	}
 	r.state = kv.InitialState(r.Req.Seed)
@@ -92,7 +92,7 @@ func (r *Run) computePrompt() {
 	}
 }
 
-// computeUpTo writes the KV of the tokens before end. The caller holds e.mu, and r.blocks is large enough.
+// computeUpTo writes the KV of the tokens before end. The caller holds e.Mu, and r.Blocks is large enough.
 func (r *Run) computeUpTo(end int) {
 	for ; r.Computed < end; r.Computed++ {
 		content := kv.SlotContent(r.state, r.token(r.Computed), kv.MediaAt(r.Req.Media, r.Computed))
@@ -101,7 +101,7 @@ func (r *Run) computeUpTo(end int) {
 	}
 }
 
-// Next samples one token. If it fails, the error is the cause of ctx and the run is over.
+// Next samples one token. An error is the cause of ctx, and ends the run.
 func (r *Run) Next(ctx context.Context) (step, error) {
 	e := r.Engine
 	if err := r.advance(ctx); err != nil {
@@ -162,7 +162,7 @@ func (r *Run) advance(ctx context.Context) error {
 	return nil
 }
 
-// preempt gives all blocks back, waits for enough blocks, and computes everything again, as vLLM does when memory runs out.
+// preempt frees all blocks, waits for enough blocks, and computes everything again, as vLLM does when memory runs out.
 func (r *Run) preempt(ctx context.Context) error {
 	e, total := r.Engine, len(r.Req.Prompt)+len(r.Output)
 	e.Mu.Lock()
@@ -181,7 +181,7 @@ func (r *Run) preempt(ctx context.Context) error {
 	return nil
 }
 
-// finish ends the run; the connector decides what happens to its blocks. The caller holds e.mu.
+// finish ends the run; the connector decides about its blocks. The caller holds e.Mu.
 func (r *Run) finish() *ParamsOut {
 	r.end(&r.Engine.Stats.Finished)
 	if r.Engine.Cfg.StepAhead {
@@ -191,8 +191,8 @@ func (r *Run) finish() *ParamsOut {
 	return r.Engine.Connector.Finish(r)
 }
 
-// file enters the full blocks of prompt and answer into the prefix cache. vLLM does so as they fill (kv_cache_manager.py,
-// allocate_slots), so the cache also has the blocks of an aborted request. The caller holds e.mu.
+// file enters the full blocks of prompt and answer into the prefix cache. vLLM does so as they fill (kv_cache_manager.py, allocate_slots), so
+// the cache also has the blocks of an aborted request. The caller holds e.Mu.
 func (r *Run) file() {
 	all := slices.Concat(r.Req.Prompt, r.Output)
 	hashes := kv.BlockHashes(r.Req.Salt, all[:r.Computed], r.Req.Media, r.Engine.Cfg.BlockSize)
@@ -202,10 +202,10 @@ func (r *Run) file() {
 // CachedTokens returns how many prompt tokens this engine did not have to compute.
 func (r *Run) CachedTokens() int { return min(r.Local+r.External, len(r.Req.Prompt)) }
 
-// Abort ends a run whose answer is complete although the engine has not finished it, for example after a stop string.
+// Abort ends a run whose answer is complete before the engine has finished it, for example after a stop string.
 func (r *Run) Abort() { r.Drop(ErrAborted) }
 
-// Drop ends a run without an answer: its blocks are free at once, and nothing is pinned.
+// Drop ends a run without an answer: it frees the blocks at once and pins nothing.
 func (r *Run) Drop(cause error) {
 	e := r.Engine
 	e.Mu.Lock()
@@ -225,7 +225,7 @@ func (r *Run) Drop(cause error) {
 	r.end(counter)
 }
 
-// end counts the end of a run once. The caller holds e.mu.
+// end counts the end of a run once. The caller holds e.Mu.
 func (r *Run) end(counter *int) {
 	if !r.ended {
 		r.ended = true
@@ -235,7 +235,6 @@ func (r *Run) end(counter *int) {
 	}
 }
 
-// commonPrefix returns the length of the common prefix of two prompts.
 func commonPrefix(a, b []int32) (n int) {
 	for n < min(len(a), len(b)) && a[n] == b[n] {
 		n++
@@ -243,7 +242,7 @@ func commonPrefix(a, b []int32) (n int) {
 	return n
 }
 
-// filed gathers events for the newly filed blocks of a run; adjacent blocks become one event. The caller holds e.mu.
+// filed makes events for newly filed blocks; adjacent blocks become one event. The caller holds e.Mu.
 func (r *Run) filed(tokens []int32, hashes []uint64, fresh []int) {
 	if r.Engine.Events == nil {
 		return

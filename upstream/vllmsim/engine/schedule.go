@@ -7,19 +7,19 @@ import (
 	"carryover/upstream/vllmsim/config"
 )
 
-// The rules for waiting and sharing the engine follow Scheduler.schedule of vllm/v1/core/sched/scheduler.py. A request for which no
-// place (max_num_seqs) or no block is free holds up all requests behind it. A request that reads KV of another instance holds
-// blocks but no place, and comes back before the others; so does a preempted one.
+// Waiting and sharing follow Scheduler.schedule of vllm/v1/core/sched/scheduler.py. A request without a free place (max_num_seqs) or block
+// holds up all requests behind it. A request that reads KV of another instance holds blocks but no place, and comes back before the others;
+// so does a preempted one.
 
-// Need is what a request needs to be let in: the number of blocks, and the prompt hashes for which cached blocks will do.
+// Need is what a request needs to run: the number of blocks, and the prompt hashes whose cached blocks it can share.
 type Need struct {
 	total  int
 	hashes []uint64
-	Ahead  bool // the request was let in before
+	Ahead  bool // the request had a place before
 }
 
-// LetIn waits until the engine has a free place among the running requests and the blocks of n, and gives both to r. hits is the number
-// of blocks from the prefix cache. It calls beat now and then while it waits.
+// LetIn waits for a free place and for the blocks of n, and gives both to r. hits is the number of blocks from the prefix cache. It calls
+// beat regularly while it waits.
 func (r *Run) LetIn(ctx context.Context, n Need, beat func()) (hits int, err error) {
 	e := r.Engine
 	e.Mu.Lock()
@@ -60,7 +60,7 @@ func (r *Run) LetIn(ctx context.Context, n Need, beat func()) (hits int, err err
 	}
 }
 
-// stepOut gives up the place among the running requests and keeps the blocks. The caller holds e.mu.
+// stepOut gives up the place and keeps the blocks. The caller holds e.Mu.
 func (r *Run) stepOut() {
 	if r.running {
 		r.running = false
@@ -69,7 +69,7 @@ func (r *Run) stepOut() {
 	}
 }
 
-// Deferred runs do while the request waits for KV from elsewhere; counter is that of such requests.
+// Deferred runs do while the request waits for KV from elsewhere. counter counts such requests.
 func (r *Run) Deferred(counter *int, do func()) {
 	e := r.Engine
 	e.Mu.Lock()
@@ -80,16 +80,15 @@ func (r *Run) Deferred(counter *int, do func()) {
 	e.Count(counter, -1)
 }
 
-// Park never answers: the request stays deferred until its client disconnects.
+// Park never answers: the request waits until its client disconnects.
 func (r *Run) Park(ctx context.Context) error {
 	r.Deferred(&r.Engine.Stats.Parked, func() { <-ctx.Done() })
 	return context.Cause(ctx)
 }
 
-// compute waits for the time that the engine takes for tokens of a prompt; all prompts share the engine. A step's token budget goes to
-// the running requests in the order in which they were let in, and a prompt takes all that is left, so prompts are computed one after
-// the other. The model omits two effects: each decode takes a token of the budget (256 of 8192 at most), and prompts that end within
-// one step end together (less than a step).
+// compute waits while the engine computes tokens of a prompt. A step's token budget goes to the running requests in the order in which LetIn
+// admitted them. A prompt takes all that is left, so prompts are computed one after the other. The model omits two effects: each decode takes
+// a token of the budget (256 of 8192 at most), and prompts that end within one step end together (less than a step).
 func (r *Run) compute(ctx context.Context, tokens int, beat func()) error {
 	e := r.Engine
 	cost := e.Clock.Real(time.Duration(tokens) * r.Timing().PrefillPerToken)
@@ -104,8 +103,8 @@ func (r *Run) compute(ctx context.Context, tokens int, beat func()) error {
 		e.Mu.Lock()
 		defer e.Mu.Unlock()
 		if e.prompts.isFirst(w) {
-			// Counted from where it should have ended, so that the delays of timers do not add up along the line. A cancelled prompt ends
-			// now.
+			// The time counts from where the prompt should have ended, so that timer delays do not add up along the line. A cancelled prompt
+			// ends now.
 			if now := time.Now(); ends.After(now) {
 				e.computed = now
 			} else if !ends.IsZero() {

@@ -2,9 +2,9 @@ package engine
 
 import "reflect"
 
-// Stats are the counts of an instance since Start, restarts included. The first group is the current state.
-// A suite that drives the proxy ends by asserting that CorruptReads, Poisoned, DoubleReads, ExpiredReads, UnknownReads,
-// Deaths, UnevenHandBacks, LeasedHandBacks and OtherSalts are zero and that the scenario explains Pins.
+// Stats are the counts of an instance since Start, restarts included. The first group is the current state. A suite that drives the proxy
+// asserts at its end that CorruptReads, Poisoned, DoubleReads, ExpiredReads, UnknownReads, Deaths, UnevenHandBacks, LeasedHandBacks and
+// OtherSalts are zero, and that the scenario explains Pins.
 type Stats struct {
 	Running       int `json:"running"` // requests in the engine, executed or waiting
 	Waiting       int `json:"waiting"` // of these, requests that wait for a place or for blocks
@@ -19,10 +19,10 @@ type Stats struct {
 	RequestsTotal int `json:"requests_total"`  // HTTP requests of any kind
 	HeldHandBacks int `json:"held_hand_backs"` // hand-backs that HoldHandBacks has stopped
 
-	CorruptReads      int `json:"corrupt_reads"`      // as reader: what was read is not the KV of the reader's prompt
+	CorruptReads      int `json:"corrupt_reads"`      // as reader: the KV that was read is not the KV of the reader's prompt
 	Poisoned          int `json:"poisoned"`           // requests that hit wrong KV in the local prefix cache
-	DoubleReads       int `json:"double_reads"`       // as owner: a read of blocks that had been read or released, or were being read
-	IdleReads         int `json:"idle_reads"`         // as owner: such a read by a request from which no other gets KV (Request.Alone), also behind the lease
+	DoubleReads       int `json:"double_reads"`       // as owner: a read of blocks that were already read or released, or are being read
+	IdleReads         int `json:"idle_reads"`         // as owner: such a read, also after the lease, by a request whose KV no other request gets (Request.Alone)
 	ExpiredReads      int `json:"expired_reads"`      // as owner: a read of blocks whose lease or TTL had ended
 	UnknownReads      int `json:"unknown_reads"`      // as owner: a read for a request this engine never pinned
 	StaleReads        int `json:"stale_reads"`        // as owner: a refused handshake for an engine id of another incarnation, or a read by an older registration (garbage)
@@ -51,8 +51,8 @@ type Stats struct {
 	GeneratedTokens   int `json:"generated_tokens"`
 
 	HandBacks       int `json:"hand_backs"`        // as reader: engine requests that are hand-backs (see HandsBack), however they ended
-	LeasedHandBacks int `json:"leased_hand_backs"` // of these, hand-backs that ended by themselves and have pinned their blocks for a lease
-	UnevenHandBacks int `json:"uneven_hand_backs"` // of these, hand-backs with other numbers of ids, tokens or blocks than their owner's pin
+	LeasedHandBacks int `json:"leased_hand_backs"` // of these, hand-backs that ended by themselves and pinned their blocks for a lease
+	UnevenHandBacks int `json:"uneven_hand_backs"` // of these, hand-backs whose ids, tokens or blocks differ in number from their owner's pin
 	OtherSalts      int `json:"other_salts"`       // as reader: reads, hand-backs included, of the KV of a request with another cache_salt
 
 	// HandBackTokens and HandBackComputedTokens are the hand-backs' shares of PromptTokens and ComputedTokens.
@@ -67,7 +67,7 @@ type Stats struct {
 	EarlyReads   int `json:"early_reads"`   // as receiver: loads of KV that had not landed; CorruptReads counts them too
 }
 
-// Add adds the counters of o, and its current state too, for instances with several engines.
+// Add adds the counts and the current state of o, for instances with several engines.
 func (s *Stats) Add(o Stats) {
 	to, from := reflect.ValueOf(s).Elem(), reflect.ValueOf(o)
 	for i := range to.NumField() {
@@ -75,7 +75,7 @@ func (s *Stats) Add(o Stats) {
 	}
 }
 
-// ForgetHoldings clears the state that a restarted engine has lost, and keeps the counts.
+// ForgetHoldings clears the state that an engine loses in a restart, and keeps the counts.
 func (s *Stats) ForgetHoldings() {
 	s.Running, s.Waiting, s.Loading, s.Parked, s.Dead = 0, 0, 0, 0, 0
 	s.Pushing, s.ChunksHeld, s.HeldHandBacks = 0, 0, 0

@@ -12,14 +12,13 @@ import (
 	"time"
 )
 
-// The side channel stands for NIXL: a handshake that compares the engine id, one-sided reads of block memory,
-// notifications and heartbeats, as gob values over TCP. The owner answers reads without checking them.
+// The side channel stands for NIXL: a handshake that compares the engine id, one-sided reads of block memory, notifications and heartbeats,
+// as gob values over TCP. The owner answers reads without checks.
 
 const (
-	// PeerTimeout is how long a reader waits for a side channel if nothing listens there (ZMQ receive time-out, measured
-	// on 0.32); engine time.
+	// PeerTimeout is how long a reader waits if nothing listens at a side channel (ZMQ receive time-out, measured on 0.32), in engine time.
 	PeerTimeout = 5 * time.Second
-	// MismatchDelay is the duration of a handshake with the wrong engine (measured on 0.32); engine time.
+	// MismatchDelay is the duration of a handshake with the wrong engine (measured on 0.32), in engine time.
 	MismatchDelay = time.Second
 )
 
@@ -40,7 +39,7 @@ type SideRequest struct {
 	EngineID  string
 	RequestID string
 	Blocks    []int32
-	// Registration is the registration of the owner's memory with which a reader reads, 0 if the reader does not say.
+	// Registration is the registration of the owner's memory that the reader uses, 0 if the reader does not say.
 	Registration int
 
 	Known bool         // the members that follow describe the reader
@@ -62,14 +61,14 @@ type SideReply struct {
 	Verdict      Verdict
 }
 
-// Errors that pass the side channel by their texts.
+// Errors that cross the side channel as texts.
 var (
 	ErrEngineMismatch = errors.New("engine ID mismatch")
 	ErrDeclined       = errors.New("remote blocks are about to expire")
 )
 
-// Kind returns what the engines of a transfer must have in common: vLLM's version and the path of the model, among others
-// (compute_nixl_compatibility_hash, nixl/metadata.py).
+// Kind returns what both engines of a transfer must share, among others vLLM's version and the model path (compute_nixl_compatibility_hash,
+// nixl/metadata.py).
 func (e *Engine) Kind() string { return e.Cfg.Version + " " + e.Cfg.ModelPath }
 
 // Answer performs one request of a peer on the engine that owns the side channel.
@@ -103,8 +102,8 @@ func (e *Engine) Answer(req SideRequest) SideReply {
 	return reply
 }
 
-// ServeSide answers one peer until the connection ends, or a request is not taken. It calls current for each request, because an instance keeps
-// its address over a restart.
+// ServeSide answers one peer until the connection ends or takes refuses a request. It calls current for each request, because an instance
+// keeps its address over a restart.
 func ServeSide(conn io.ReadWriter, current func() *Engine, takes func(SideRequest) bool) error {
 	dec, enc := gob.NewDecoder(conn), gob.NewEncoder(conn)
 	for {
@@ -121,7 +120,7 @@ func ServeSide(conn io.ReadWriter, current func() *Engine, takes func(SideReques
 	}
 }
 
-// Peers keeps idle side-channel connections by address. With a dial for each transfer a busy test would run out of ports.
+// Peers keeps idle side-channel connections by address. With a dial for each transfer, a busy test would run out of ports.
 type Peers struct {
 	clock    *Clock
 	Patience time.Duration // duration of a call if nothing listens at the address; engine time
@@ -137,13 +136,13 @@ type sideConn struct {
 	dec *gob.Decoder
 }
 
-// NewPeers returns connections to side channels under the clock of an engine.
+// NewPeers returns connections to side channels. Their timeouts follow the engine's clock.
 func NewPeers(c *Clock) *Peers {
 	return &Peers{clock: c, Patience: PeerTimeout, idle: make(map[string][]*sideConn)}
 }
 
-// Call sends one request to the side channel at addr. If the owner has closed the connection in the meantime, call replaces it
-// once. If nothing listens at addr, the call takes p.patience.
+// Call sends one request to the side channel at addr. If the owner has closed an idle connection, Call replaces it once. If nothing listens
+// at addr, Call takes p.Patience.
 func (p *Peers) Call(ctx context.Context, addr string, req SideRequest) (SideReply, error) {
 	for {
 		conn, reused, err := p.get(ctx, addr)
@@ -162,7 +161,7 @@ func (p *Peers) Call(ctx context.Context, addr string, req SideRequest) (SideRep
 			return reply, nil
 		}
 		_ = conn.Close() // already broken
-		// A request that timed out has arrived, and repeating a read makes a second one.
+		// A request that timed out has arrived. Repeating a read would make a second one.
 		if timeout, ok := errors.AsType[net.Error](err); !reused || ok && timeout.Timeout() {
 			return SideReply{}, fmt.Errorf("peer %s: %w", addr, err)
 		}
@@ -171,7 +170,7 @@ func (p *Peers) Call(ctx context.Context, addr string, req SideRequest) (SideRep
 
 func (c *sideConn) roundTrip(req SideRequest, limit time.Duration) (SideReply, error) {
 	var reply SideReply
-	// Below a second the scaled limit would measure the machine and not the peer.
+	// Below a second, the scaled limit would measure the machine instead of the peer.
 	if err := c.SetDeadline(time.Now().Add(max(limit, time.Second))); err != nil {
 		return reply, err
 	}
@@ -225,7 +224,7 @@ func (p *Peers) Close() {
 // PeerAddress joins host and port.
 func PeerAddress(host string, port int) string { return net.JoinHostPort(host, strconv.Itoa(port)) }
 
-// PushOp is an operation of LMCache between two engines.
+// PushOp is an LMCache operation between two engines.
 type PushOp int
 
 // The operations of a PushRequest.
@@ -236,8 +235,8 @@ const (
 	PushCancel
 )
 
-// PushRequest is a request from a rank of a sender to a receiver. At the init port it stands for LMCache's NIXL handshake, at the alloc
-// port for AllocRequest, the one-sided write, and CancelNotif.
+// PushRequest is a request from a rank of a sender to a receiver. At the init port it stands for LMCache's NIXL handshake. At the alloc port
+// it stands for AllocRequest, the one-sided write, and CancelNotif.
 type PushRequest struct {
 	Op      PushOp
 	Rank    int

@@ -1,28 +1,27 @@
 package kv
 
-// Pool is the KV memory of one engine: numbered blocks, a queue of free ones, and the prefix cache over them.
-// A freed block keeps its content and its place in the cache until its next owner overwrites it. That is why a late read can
-// look right and still cannot be trusted (vllm/v1/core/block_pool.py, 0.32).
-// The engine's mutex guards it.
+// Pool is the KV memory of one engine: numbered blocks, a queue of free ones, and the prefix cache over them. A freed block keeps its content
+// and its place in the cache until its next owner overwrites it. So a late read can look right, but still cannot be trusted
+// (vllm/v1/core/block_pool.py, 0.32). The engine's mutex guards it.
 type Pool struct {
 	size   int // tokens in a block
 	blocks []block
 	kv     []uint64         // KV content, size slots for each block
-	Cached map[uint64]int32 // block hash to the block that the cache has for it
+	Cached map[uint64]int32 // block hash to the block in the cache
 	Free   int
 	Plain  bool // there is no prefix cache
-	// evicted is called for each block that leaves the cache for a new owner; it may be nil.
+	// Evicted, if not nil, is called for each block that leaves the cache for a new owner.
 	Evicted func(hash uint64)
 }
 
-// block 0 is vLLM's null block: it is never handed out, and here it is also the head of the free queue.
+// Block 0 is vLLM's null block: it is never handed out, and here it is also the head of the free queue.
 type block struct {
 	refs       int
 	hash       uint64 // 0: not in the prefix cache
 	prev, next int32  // neighbours in the free queue while refs is 0
 }
 
-// NewPool returns the memory of an engine whose blocks are all free.
+// NewPool returns the memory of an engine. All blocks are free.
 func NewPool(blocks, size int) *Pool {
 	p := &Pool{
 		size:   size,
@@ -71,7 +70,7 @@ func (p *Pool) Lookup(hashes []uint64) []int32 {
 	return hits
 }
 
-// Alloc takes the n blocks that have been free longest, or none if fewer than n are free.
+// Alloc takes the n blocks that have been free longest. If fewer than n are free, it takes none.
 func (p *Pool) Alloc(n int) ([]int32, bool) {
 	if n > p.Free {
 		return nil, false
@@ -104,8 +103,8 @@ func (p *Pool) Release(ids []int32) {
 	}
 }
 
-// File enters full blocks into the prefix cache under the hashes of the tokens that they should hold. Nothing compares the content:
-// wrong KV is filed like right KV. It returns the indexes of the blocks that are new in the cache.
+// File enters full blocks into the prefix cache under the hashes of the tokens that they should hold. It does not compare the content, so it
+// files wrong KV like right KV. It returns the indexes of the blocks that are new in the cache.
 func (p *Pool) File(ids []int32, hashes []uint64) (fresh []int) {
 	if p.Plain {
 		return nil
@@ -129,12 +128,12 @@ func (p *Pool) Slots(id int32) []uint64 {
 	return p.kv[at : at+p.size]
 }
 
-// Slot returns the memory of token i of a request that owns blocks.
+// Slot returns the memory of token i of a request with these blocks.
 func (p *Pool) Slot(blocks []int32, i int) *uint64 {
 	return &p.kv[int(blocks[i/p.size])*p.size+i%p.size]
 }
 
-// Clear forgets the prefix cache, and overwrites the blocks that no request uses.
+// Clear empties the prefix cache, and overwrites the blocks that no request uses.
 func (p *Pool) Clear() {
 	clear(p.Cached)
 	for id := range p.blocks {

@@ -1,9 +1,9 @@
-// Package kv models what the KV memory of an engine contains: a number for each token slot, blocks of slots, and the prefix cache over them.
+// Package kv models the KV memory of an engine: a number for each token slot, blocks of slots, and the prefix cache over them.
 package kv
 
-// KV content is one number per token slot. As in a transformer, it depends on the token (or on the part of an image that stands in
-// its place) and on the KV of everything before it. That means the KV that is actually present, right or wrong. Reading the
-// slots in order gives the state from which the model samples, so one wrong slot changes every later slot and the answer.
+// KV content is one number per token slot. As in a transformer, it depends on the token (or on the part of an image in its place) and on all
+// KV before it that is actually present, right or wrong. The slots in order give the state from which the model samples, so one wrong slot
+// changes every later slot and the answer.
 
 // splitmix64 constants, Steele et al., "Fast splittable pseudorandom number generators", OOPSLA 2014.
 const (
@@ -31,7 +31,7 @@ func SlotContent(state uint64, token int32, media uint64) uint64 {
 // ReadSlot returns the state after the model has also attended to a slot.
 func ReadSlot(state, content uint64) uint64 { return Mix(state + content*mixGamma) }
 
-// ExpectedContent returns the KV of tokens if nothing went wrong. Every read is compared with it.
+// ExpectedContent returns the KV of tokens without any mistake. Every read is compared with it.
 func ExpectedContent(seed uint64, tokens []int32, media []uint64) []uint64 {
 	content := make([]uint64, len(tokens))
 	state := InitialState(seed)
@@ -42,9 +42,9 @@ func ExpectedContent(seed uint64, tokens []int32, media []uint64) []uint64 {
 	return content
 }
 
-// BlockHashes returns the prefix-cache keys of the full blocks of tokens: a hash chain over the ids and the hashes of media, beginning
-// with cache_salt (generate_block_hash_extra_keys in vllm/v1/core/kv_cache_utils.py mixes in mm_hash). The keys say what a block
-// should hold; its content says what it holds.
+// BlockHashes returns the prefix-cache keys of the full blocks of tokens: a hash chain over the ids and the hashes of media that begins with
+// cache_salt (generate_block_hash_extra_keys in vllm/v1/core/kv_cache_utils.py mixes in mm_hash). The keys say what a block should hold; its
+// content says what it holds.
 func BlockHashes(salt string, tokens []int32, media []uint64, blockSize int) []uint64 {
 	hashes := make([]uint64, 0, len(tokens)/blockSize)
 	hash := uint64(MixB)

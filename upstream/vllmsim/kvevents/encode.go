@@ -27,7 +27,7 @@ type Event struct {
 	Extra   []any  // for each block a list of texts, nil for none
 }
 
-// encodeBatch encodes events as msgspec does: as maps with the members in the order of the recordings.
+// encodeBatch encodes events like msgspec: as maps, with the members in the order of the recordings.
 func encodeBatch(events []Event, rank int) []byte {
 	b := msgp.AppendArrayHeader(nil, 3)
 	b = msgp.AppendFloat64(b, float64(time.Now().UnixNano())/1e9)
@@ -51,7 +51,6 @@ func (e *Event) append(b []byte) []byte {
 	return appendMap(b, "type", "AllBlocksCleared")
 }
 
-// textOrNil returns nil for "", and s otherwise.
 func textOrNil(s string) any {
 	if s == "" {
 		return nil
@@ -72,7 +71,7 @@ func appendMap(b []byte, members ...any) []byte {
 				b = msgp.AppendUint(b, uint(n))
 			}
 		default:
-			b, _ = msgp.AppendIntf(b, v) // it knows the types of all members
+			b, _ = msgp.AppendIntf(b, v) // the library knows the types of all members
 		}
 	}
 	return b

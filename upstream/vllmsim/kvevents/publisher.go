@@ -1,4 +1,4 @@
-// Package kvevents publishes the changes of an engine's prefix cache as vLLM does with --kv-events-config: MessagePack over ZeroMQ's PUB, and
+// Package kvevents publishes the changes of an engine's prefix cache like vLLM with --kv-events-config: MessagePack over ZeroMQ's PUB, and
 // old batches over a ROUTER.
 package kvevents
 
@@ -11,14 +11,13 @@ import (
 // bufferSteps is how many batches can be replayed (buffer_steps).
 const bufferSteps = 10_000
 
-// publishedBatch is a batch that was published.
 type publishedBatch struct {
 	seq     uint64
 	payload []byte
 }
 
-// Publisher publishes the KV events of one incarnation of an engine (vllm/distributed/kv_events.py, ZmqEventPublisher). It gathers events and
-// publishes them as one batch with the next step. A nil publisher publishes nothing.
+// Publisher publishes the KV events of one incarnation of an engine (vllm/distributed/kv_events.py, ZmqEventPublisher). It gathers events,
+// and the next step publishes them as one batch. A nil Publisher publishes nothing.
 type Publisher struct {
 	cfg  config.KVEvents
 	rank int
@@ -85,7 +84,7 @@ func (p *Publisher) Drop(n int) {
 	p.drops = n
 }
 
-// from returns the batches that can still be replayed, beginning with a number.
+// from returns the batches from a number on that can still be replayed.
 func (p *Publisher) from(seq uint64) (batches []publishedBatch) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -10,19 +10,17 @@ import (
 	"carryover/upstream/vllmsim/zmtp"
 )
 
-// Peers connect to both sockets of a publisher: a PUB, which sends
-// three frames (topic, number, batch), and a ROUTER, which answers questions for old batches.
+// A publisher has two sockets for peers. The PUB sends three frames (topic, number, batch). The ROUTER answers requests for old batches.
 
-// eventHighWater is how many batches wait for a subscriber that does not read; in vLLM 100,000.
+// eventHighWater is how many batches wait for a subscriber that does not read; vLLM has 100,000.
 const eventHighWater = 1000
 
-// eventSubscriber is one connection of the PUB.
 type eventSubscriber struct {
 	queue  chan publishedBatch // holds eventHighWater batches; more are dropped, as libzmq does
 	topics []string            // the publisher's mutex guards them
 }
 
-// send queues a batch. It never waits: the engine's lock is held.
+// send queues a batch. It never waits, because the caller holds the engine's lock.
 func (s *eventSubscriber) send(b publishedBatch) {
 	select {
 	case s.queue <- b:
@@ -35,8 +33,8 @@ func (s *eventSubscriber) wants(topic string) bool {
 	return slices.ContainsFunc(s.topics, func(prefix string) bool { return strings.HasPrefix(topic, prefix) })
 }
 
-// Subscribers returns how many connections get the batches: those whose subscription has been read. As from any PUB, a batch that was
-// published before that does not come.
+// Subscribers returns how many connections get the batches, because their subscription has been read. As with any PUB, they do not get
+// batches that were published before that.
 func (p *Publisher) Subscribers() (n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -1,3 +1,3 @@
-// Package ops answers the endpoints with which operators and routers watch and steer a simulated instance: metrics, health and version, the
-// reset of the prefix cache, and those that pause (pause.go).
+// Package ops answers the endpoints with which operators and routers watch and steer a simulated instance: metrics, health, version, the
+// reset of the prefix cache, and pauses (pause.go).
 package ops

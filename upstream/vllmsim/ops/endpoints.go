@@ -9,10 +9,10 @@ import (
 	"carryover/upstream/vllmsim/wire"
 )
 
-// Endpoints answers the endpoints with which operators and routers watch and steer a server.
+// Endpoints answers the endpoints for operators and routers.
 type Endpoints struct {
 	config  func() *config.Config
-	engines func() []*engine.Engine // of every rank, as they are now
+	engines func() []*engine.Engine // current engine of every rank
 	pausing pausing
 }
 
@@ -21,7 +21,7 @@ func New(cfg func() *config.Config, engines func() []*engine.Engine) *Endpoints 
 	return &Endpoints{config: cfg, engines: engines}
 }
 
-// Serve answers a request if it is for an endpoint of this type, and reports whether it is.
+// Serve answers a request for one of its endpoints. done is false for any other request.
 func (o *Endpoints) Serve(w http.ResponseWriter, req *http.Request, f *fault.Active) (done bool, err error) {
 	if done, err := o.pauses(w, req); done {
 		return true, err
@@ -52,7 +52,7 @@ func (o *Endpoints) serveHealth(w http.ResponseWriter) {
 	w.WriteHeader(status)
 }
 
-// serveReset is POST /reset_prefix_cache, which vLLM has with VLLM_SERVER_DEV_MODE. It fails while blocks are in use, pinned blocks included
+// serveReset is POST /reset_prefix_cache, which vLLM has with VLLM_SERVER_DEV_MODE. It fails while blocks are in use or pinned
 // (v1/core/block_pool.py, reset_prefix_cache). AllBlocksCleared is published with the next step (measured on 0.32).
 func (o *Endpoints) serveReset(w http.ResponseWriter) error {
 	success := true

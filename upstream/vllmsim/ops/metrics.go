@@ -14,8 +14,8 @@ import (
 // PathMetrics is the path of the metrics.
 const PathMetrics = "/metrics"
 
-// serveMetrics writes in Prometheus' text those of vLLM's metrics that routers and tests read, spelled as in testdata/exchanges 19. Counters
-// begin at zero with their engine.
+// serveMetrics writes the metrics of vLLM that routers and tests read, in Prometheus' text format and with the names in testdata/exchanges
+// 19. Counters begin at zero with their engine.
 func (o *Endpoints) serveMetrics(w http.ResponseWriter, f *fault.Active) error {
 	var b strings.Builder
 	engines := o.engines()
@@ -58,7 +58,7 @@ func (o *Endpoints) serveMetrics(w http.ResponseWriter, f *fault.Active) error {
 		fmt.Fprintf(&b, "vllm:cache_config_info{block_size=\"%d\",enable_prefix_caching=%q,engine=\"%d\",kv_cache_size_tokens=\"%d\",num_gpu_blocks=\"%d\"} 1.0\n",
 			e.Cfg.BlockSize, caching, rank, e.Cfg.Blocks*e.Cfg.BlockSize, e.Cfg.Blocks)
 	}
-	// As vLLM 0.32 and 0.33 tell it (v1/metrics/loggers.py).
+	// As in vLLM 0.32 and 0.33 (v1/metrics/loggers.py).
 	awake := 1
 	if o.pausing.state().asleep {
 		awake = 0

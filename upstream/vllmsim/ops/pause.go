@@ -12,21 +12,21 @@ import (
 )
 
 // pausing is the state of an instance after POST /pause and /sleep (vLLM's development endpoints, VLLM_SERVER_DEV_MODE). Both take effect at
-// once and answer when nothing is under way any more. Blocks that wait for a reader count as under way (measured on a real pair of 0.33).
+// once, and answer when nothing is under way any more. Blocks that wait for a reader count as under way (measured on a real pair of 0.33).
 type pausing struct {
 	mu  sync.Mutex // guards now
 	now paused
 }
 
-// paused is the state; its zero value is that of an instance that is not paused.
+// paused is the state. The zero value means not paused.
 type paused struct {
 	refuses  bool          // new requests get 503: /pause with mode abort or wait. Otherwise they wait: with mode keep, and after /sleep
 	sleeps   bool          // the answer of /is_sleeping
-	asleep   bool          // /sleep was answered: metrics tell of a sleep from then on (v1/engine/async_llm.py)
+	asleep   bool          // /sleep was answered; from now on metrics report a sleep (v1/engine/async_llm.py)
 	released chan struct{} // closed by /resume and /wake_up, nil while the instance is not paused
 }
 
-// pauses answers the endpoints that pause, and reports whether the request was for one.
+// pauses answers the endpoints that pause. done is false for any other request.
 func (o *Endpoints) pauses(w http.ResponseWriter, req *http.Request) (done bool, err error) {
 	p := &o.pausing
 	switch req.Method + " " + req.URL.Path {
@@ -58,10 +58,10 @@ func (o *Endpoints) pauses(w http.ResponseWriter, req *http.Request) (done bool,
 	return true, err
 }
 
-// Pause is POST /pause with mode abort, without waiting for requests under way. Resume is POST /resume.
+// Pause is POST /pause with mode abort, without a wait for requests under way. Resume is POST /resume.
 func (o *Endpoints) Pause() { o.pausing.begin(true, false) }
 
-// Sleep is POST /sleep without waiting for requests under way and pinned blocks. Resume is POST /wake_up.
+// Sleep is POST /sleep, without a wait for requests under way and pinned blocks. Resume is POST /wake_up.
 func (o *Endpoints) Sleep() {
 	o.pausing.begin(false, true)
 	o.pausing.sleep()
@@ -100,7 +100,7 @@ func (p *pausing) state() paused {
 	return p.now
 }
 
-// drained waits until no block is pinned and no request runs, or until the pause is over.
+// drained waits until no block is pinned and no request runs, or until the pause ends.
 func (o *Endpoints) drained(ctx context.Context) error {
 	over := o.pausing.state().released
 	tick := time.NewTicker(time.Millisecond)
@@ -128,14 +128,14 @@ func (o *Endpoints) idle() bool {
 	return true
 }
 
-// errPaused is the error with which vLLM 0.33 refuses requests while it is paused (v1/engine/core.py).
+// errPaused is the error of vLLM 0.33 for requests during a pause (v1/engine/core.py).
 func errPaused() *wire.Error {
 	return &wire.Error{Status: http.StatusServiceUnavailable, Kind: "ServiceUnavailableError", Message: "Generation is paused. Please retry after it resumes."}
 }
 
-// HoldBack handles a request for an answer while the instance is paused or sleeps: the request waits or is refused, a stream by its first
-// event. answered says that it was refused. The refusal spends a hand-over that the request brings: its blocks are freed at their owner.
-// The blocks of a ticket, which decode holds, stay pinned.
+// HoldBack handles a request for an answer during a pause or sleep: the request waits or is refused, a stream by its first event. answered
+// means that it was refused. The refusal spends the request's hand-over: its owner frees the blocks. The blocks of a ticket, which decode
+// holds, stay pinned.
 func (o *Endpoints) HoldBack(w http.ResponseWriter, req *http.Request, body []byte) (answered bool, err error) {
 	if !wire.Generates(req.URL.Path) {
 		return false, nil
@@ -156,7 +156,7 @@ func (o *Endpoints) HoldBack(w http.ResponseWriter, req *http.Request, body []by
 		Stream bool            `json:"stream"`
 		Params json.RawMessage `json:"kv_transfer_params"`
 	}
-	_ = json.Unmarshal(body, &told) // even a body that is not a request is refused
+	_ = json.Unmarshal(body, &told) // even an invalid body is refused
 	if p, err := engine.ParseParams(told.Params); err == nil && p.Decodes() {
 		o.engines()[0].Connector.Rejected(p)
 	}

@@ -12,8 +12,8 @@ import (
 	"carryover/upstream/vllmsim/config"
 )
 
-// Read reads the recording of a number from a folder of testdata/exchanges. root is the folder of the repository. The fingerprint is a hash of
-// the engine's settings; it becomes the simulator's.
+// Read reads recording number from a folder of testdata/exchanges. root is the folder of the repository. Read replaces the fingerprint, a
+// hash of the engine's settings, by the simulator's.
 func Read(t *testing.T, root, folder, number string, v any) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(root, "testdata/exchanges", folder, number+"-*.json"))
@@ -33,7 +33,7 @@ func Read(t *testing.T, root, folder, number string, v any) {
 // Frame is an event of a stream with named events.
 type Frame struct{ Name, Data string }
 
-// Frames takes a stream apart; anything but a name and one line of data for each event is an error.
+// Frames splits a stream. Each event must have a name and one line of data, and nothing else.
 func Frames(t *testing.T, text string) []Frame {
 	t.Helper()
 	text, ok := strings.CutSuffix(text, "\n\n")

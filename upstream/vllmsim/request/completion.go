@@ -14,8 +14,7 @@ import (
 	"carryover/upstream/vllmsim/wire"
 )
 
-// Completion is the body of a chat or text completion. It ignores members that the simulator does not model, as vLLM ignores
-// unknown ones.
+// Completion is the body of a chat or text completion. It ignores members that the simulator does not model, as vLLM ignores unknown ones.
 type Completion struct {
 	Model               string                     `json:"model"`
 	Messages            *[]template.Message        `json:"messages"`
@@ -55,19 +54,19 @@ type Completion struct {
 
 	Params *engine.ParamsIn `json:"-"`
 	Stops  []string         `json:"-"`
-	// alternatives is the number of alternatives that each token lists; -1 means none.
+	// Alternatives is how many alternatives each token lists; -1 means none.
 	Alternatives int `json:"-"`
-	// limitName is this API's name for the limit of the output; empty means max_tokens.
+	// limitName is this API's name for the output limit; empty means max_tokens.
 	limitName string
 }
 
-// StreamOptions say what a stream tells besides the answer.
+// StreamOptions say what a stream contains besides the answer.
 type StreamOptions struct {
 	IncludeUsage         bool `json:"include_usage"`
 	ContinuousUsageStats bool `json:"continuous_usage_stats"`
 }
 
-// Parse reads the members of a body. The errors are those of FastAPI and pydantic.
+// Parse reads the members of a body. Its errors follow FastAPI and pydantic.
 func Parse(raw []byte) (*Completion, error) {
 	r := &Completion{Alternatives: -1}
 	err := json.Unmarshal(raw, r)
@@ -141,7 +140,7 @@ func (r *Completion) Children() int {
 // Reasons reports whether answers contain thoughts.
 func (r *Completion) Reasons() bool { return r.IncludeReasoning == nil || *r.IncludeReasoning }
 
-// Limit returns the greatest number of tokens to generate, 0 if the request sets none, and the name of the member that sets it.
+// Limit returns the most tokens to generate, 0 if the request sets no limit, and the name of the member that sets it.
 func (r *Completion) Limit() (value int, name string) {
 	switch {
 	case r.MaxCompletionTokens != nil:
@@ -153,7 +152,7 @@ func (r *Completion) Limit() (value int, name string) {
 	}
 }
 
-// Validate checks what vLLM's request models check. It runs before the model name is looked up.
+// Validate checks what vLLM's request models check, before the model name is looked up.
 func (r *Completion) Validate(chat bool) error {
 	if chat && r.Messages == nil {
 		return wire.InvalidBody("body.messages", "{'type': 'missing', 'loc': 'body.messages', 'msg': 'Field required', 'input': '<dict of 1 items>'}")
@@ -172,7 +171,7 @@ func (r *Completion) Validate(chat bool) error {
 	}
 	limit, name := r.Limit()
 	switch {
-	case r.TopK != nil && r.TopK.BitLen() > 64: // more than the message to the engine's process can hold
+	case r.TopK != nil && r.TopK.BitLen() > 64: // more than fits into the message to the engine's process
 		return wire.InternalError()
 	case name != "" && limit < 1:
 		return wire.BadRequest(name, "max_tokens must be at least 1, got %d. (parameter=max_tokens, value=%d)", limit, limit)
@@ -188,7 +187,7 @@ func (r *Completion) Validate(chat bool) error {
 
 func (r *Completion) generates() bool { return r.AddGenerationPrompt == nil || *r.AddGenerationPrompt }
 
-// CheckEnd refuses a prompt that is to end in two ways.
+// CheckEnd refuses continue_final_message together with add_generation_prompt.
 func (r *Completion) CheckEnd() error {
 	if r.ContinueFinal && r.generates() {
 		return wire.BadRequest("", "Cannot set both `continue_final_message` and `add_generation_prompt` to True.")
@@ -196,8 +195,8 @@ func (r *Completion) CheckEnd() error {
 	return nil
 }
 
-// Conversation returns the input of the chat template, for completions and for /tokenize. The chat endpoint moves documents and
-// reasoning_effort into the template's arguments; /tokenize does not know them.
+// Conversation returns the input of the chat template, for completions and for /tokenize. Only the chat endpoint moves documents and
+// reasoning_effort into the template's arguments.
 func (r *Completion) Conversation(chatEndpoint bool) *template.Conversation {
 	c := &template.Conversation{
 		Messages:      *r.Messages,
@@ -218,7 +217,7 @@ func (r *Completion) Conversation(chatEndpoint bool) *template.Conversation {
 	return c
 }
 
-// Salt returns what blocks are filed under besides their tokens; it includes an adapter's name (_gen_lora_extra_hash_keys in
+// Salt returns what identifies blocks besides their tokens, including an adapter's name (_gen_lora_extra_hash_keys in
 // vllm/v1/core/kv_cache_utils.py).
 func (r *Completion) Salt(c *config.Config) string {
 	if adapter := r.Adapter(c); adapter != "" {

@@ -10,8 +10,8 @@ import (
 	"carryover/upstream/vllmsim/wire"
 )
 
-// Messages is the body of a request of the Messages API. As in vLLM every other member is ignored: n, stop, min_tokens and
-// return_token_ids mean nothing here. The simulator ignores tool_choice too.
+// Messages is the body of a Messages request. As in vLLM, it ignores every other member: n, stop, min_tokens and return_token_ids have no
+// effect. The simulator ignores tool_choice too.
 type Messages struct {
 	Model            string                     `json:"model"`
 	Messages         []historyMessage           `json:"messages"`
@@ -30,7 +30,6 @@ type Messages struct {
 	members map[string]json.RawMessage
 }
 
-// messagesTool is a tool of the client.
 type messagesTool struct {
 	Name        string          `json:"name"`
 	Description *string         `json:"description"`
@@ -82,7 +81,7 @@ func (m *Messages) validate() error {
 			return invalidMember("literal_error", fmt.Sprintf("messages.%d.role", n), "Input should be 'user', 'assistant' or 'system'", "'"+message.Role+"'")
 		}
 	}
-	// A prefill leg has a token limit of its own that does not concern the answer's thoughts, so the budget is not checked against it.
+	// A prefill leg has its own token limit, which says nothing about the answer's thoughts, so the budget is not checked against it.
 	params, err := readParams(m.KVTransferParams)
 	if err != nil || m.Thinking == nil || m.Thinking.BudgetTokens == nil || m.MaxTokens == nil || params.Truthy("do_remote_decode") {
 		return err
@@ -93,12 +92,11 @@ func (m *Messages) validate() error {
 	return nil
 }
 
-// invalidMember returns an error of body validation.
 func invalidMember(kind, at, message, input string) error {
 	return wire.InvalidBody("body."+at, fmt.Sprintf("{'type': '%s', 'loc': 'body.%s', 'msg': '%s', 'input': '%s'}", kind, at, strings.ReplaceAll(message, "'", `\'`), input))
 }
 
-// bodyError returns the error for a body that is not JSON, or that has a member of a wrong type.
+// bodyError returns the error for a body that is not JSON or has a member of a wrong type.
 func bodyError(err error) error {
 	if kind, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		at := strings.TrimSuffix("body."+kind.Field, ".")
@@ -106,7 +104,8 @@ func bodyError(err error) error {
 	}
 	at := "body"
 	if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
-		// Python's position is that of the wrong character, or the end if one is missing; Go's is one behind the wrong character.
+		// Python reports the position of the wrong character, or the end if one is missing. Go reports one position later for a wrong
+		// character.
 		end := syntax.Offset
 		if !strings.Contains(syntax.Error(), "unexpected end") {
 			end--
@@ -116,7 +115,7 @@ func bodyError(err error) error {
 	return wire.InvalidBody(at, fmt.Sprintf("{'type': 'json_invalid', 'loc': '%s', 'msg': 'JSON decode error', 'input': '<dict of 0 items>', 'ctx': {'error': 'Expecting value'}}", at))
 }
 
-// ChatRequest is the translation to chat (to_chat_completion_request, anthropic/serving.py).
+// ChatRequest translates the request to chat (to_chat_completion_request, anthropic/serving.py).
 func (m *Messages) ChatRequest(mergeSystem bool) (*Completion, error) {
 	history, err := m.history(mergeSystem)
 	if err != nil {

@@ -9,13 +9,12 @@ import (
 	"carryover/upstream/vllmsim/wire"
 )
 
-// historyMessage is a message of a request of the Messages API.
 type historyMessage struct {
 	Role    string    `json:"role"`
 	Content blockList `json:"content"`
 }
 
-// role is the role as vLLM takes it: Claude Code has two more names for that of the user (normalize_role, anthropic/protocol.py).
+// role returns vLLM's role: Claude Code has two more names for the user (normalize_role, anthropic/protocol.py).
 func (m *historyMessage) role() string {
 	if m.Role == "ctx" || m.Role == "msg" {
 		return "user"
@@ -37,10 +36,9 @@ func (l *textOr[T]) UnmarshalJSON(raw []byte) error {
 	return json.Unmarshal(raw, &l.text)
 }
 
-// blockList is a content of the Messages API.
 type blockList = textOr[historyBlock]
 
-// historyBlock is a block of a content. cache_control and signatures are ignored.
+// historyBlock is a block of a content, without cache_control and signatures.
 type historyBlock struct {
 	Type     string          `json:"type"`
 	Text     string          `json:"text"`
@@ -59,10 +57,10 @@ type blockSource struct {
 	Data      string `json:"data"`
 }
 
-// attribution begins the block in which Claude Code tells of itself. It has a new hash in every request, so vLLM drops it.
+// attribution begins the block in which Claude Code describes itself. Its hash differs in every request, so vLLM drops the block.
 const attribution = "x-anthropic-billing-header"
 
-// systemText joins the texts of a system prompt, with nothing between them.
+// systemText joins the texts of a system prompt without a separator.
 func systemText(l blockList) string {
 	if l.text != nil {
 		return *l.text
@@ -76,9 +74,8 @@ func systemText(l blockList) string {
 	return b.String()
 }
 
-// history is what the chat template gets to see. With merge, system messages among the others join the system prompt in front of all, as
-// vLLM does for templates that want it there (_detect_merge_inline_system, anthropic/serving.py): what was rendered on the turn before
-// is no beginning of this turn then.
+// history returns the messages for the chat template. With merge, later system messages join the system prompt at the front, as in vLLM for
+// templates that need it (_detect_merge_inline_system, anthropic/serving.py). Then the turn before is not a prefix of this turn.
 func (m *Messages) history(merge bool) ([]template.Message, error) {
 	system := systemText(m.System)
 	if merge {
@@ -109,14 +106,12 @@ func (m *Messages) history(merge bool) ([]template.Message, error) {
 	return h.messages, nil
 }
 
-// chatHistory collects the messages of chat.
 type chatHistory struct {
 	messages []template.Message
 }
 
 func (h *chatHistory) add(m template.Message) { h.messages = append(h.messages, m) }
 
-// chatPart is a part of a content of chat.
 type chatPart struct {
 	Type     string        `json:"type"`
 	Text     *string       `json:"text,omitempty"`
@@ -127,7 +122,7 @@ type chatImageURL struct {
 	URL string `json:"url"`
 }
 
-// convert adds a message of blocks. The results of tools are messages of their own, in front of what the user says beside them.
+// convert adds a message of blocks. Results of tools become messages of their own, before the user's text beside them.
 func (h *chatHistory) convert(in historyMessage) error {
 	out := template.Message{Role: in.role()}
 	var parts []chatPart
@@ -157,13 +152,13 @@ func (h *chatHistory) convert(in historyMessage) error {
 	case len(parts) > 0:
 		out.Content = wire.RawJSON(parts)
 	case out.Role == "user":
-		return nil // results and nothing else
+		return nil // only results
 	}
 	h.add(out)
 	return nil
 }
 
-// call is a tool call whose arguments are json.dumps of the input.
+// call returns a tool call whose arguments are json.dumps of the input.
 func (b *historyBlock) call() (template.ToolCall, error) {
 	var call template.ToolCall
 	call.Function.Name, call.Function.Arguments = b.Name, "{}"
@@ -178,7 +173,7 @@ func (b *historyBlock) call() (template.ToolCall, error) {
 	return call, nil
 }
 
-// result adds what a tool has answered; its images are a message of the user's behind it, since a tool's has none.
+// result adds a tool's answer. Its images become a user message behind it, because a tool's message has none.
 func (h *chatHistory) result(b historyBlock) error {
 	var content blockList
 	if len(b.Content) > 0 {
@@ -207,7 +202,6 @@ func (h *chatHistory) result(b historyBlock) error {
 	return nil
 }
 
-// part is an image as chat has it.
 func (s *blockSource) part() chatPart {
 	url := s.URL
 	if s.Type != "url" {

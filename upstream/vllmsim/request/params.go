@@ -8,7 +8,6 @@ import (
 	"carryover/upstream/vllmsim/wire"
 )
 
-// readParams parses the kv_transfer_params of a request.
 func readParams(raw json.RawMessage) (*engine.ParamsIn, error) {
 	p, err := engine.ParseParams(raw)
 	if err != nil {
@@ -18,7 +17,7 @@ func readParams(raw json.RawMessage) (*engine.ParamsIn, error) {
 	return p, nil
 }
 
-// PromptTokenIDs returns the ids to use instead of rendering; ok is false when there are none.
+// PromptTokenIDs returns the ids to use instead of rendering; ok is false without any.
 func PromptTokenIDs(p *engine.ParamsIn) (ids []int32, ok bool, err error) {
 	if p == nil {
 		return nil, false, nil
@@ -47,8 +46,8 @@ func (r *Completion) CarriesTicket() bool {
 }
 
 // HandsBack reports whether a request is a hand-back. vLLM marks none, so the rule describes requests that no turn sends: a text completion
-// of one list of ids, with blocks to be read in a prefill leg (remote_num_tokens above 0), that streams, or that ignores the end of sequence
-// and has exactly remote_num_tokens ids. A turn's prefill leg answers in one piece; its prompt may be as long as what it reads of a ticket.
+// of one list of ids, in a prefill leg with blocks to be read (remote_num_tokens above 0). It streams, or it ignores the end of sequence and
+// has exactly remote_num_tokens ids. A turn's prefill leg answers in one piece; its prompt may be as long as what it reads of a ticket.
 func (r *Completion) HandsBack(path string) bool {
 	tokens, _ := r.Params.Integer("remote_num_tokens")
 	if path != wire.PathCompletions || !r.CarriesTicket() {
@@ -61,8 +60,7 @@ func (r *Completion) HandsBack(path string) bool {
 	return r.Stream || r.IgnoreEOS && len(ids) == tokens
 }
 
-// Releases reports whether a request only makes decode free blocks: nothing of them is read, and its client disconnects at the first
-// event.
+// Releases reports whether a request only frees blocks of decode: it reads none of them, and its client disconnects at the first event.
 func (r *Completion) Releases(path string) bool {
 	tokens, ok := r.Params.Integer("remote_num_tokens")
 	return path == wire.PathCompletions && r.Stream && ok && tokens == 0 && r.Params.Prefills() && r.Params.Truthy("remote_block_ids")

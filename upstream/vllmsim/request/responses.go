@@ -9,8 +9,8 @@ import (
 	"carryover/upstream/vllmsim/wire"
 )
 
-// Responses is the body of a request of the Responses API. As in vLLM every other member is ignored: n, min_tokens,
-// return_token_ids, conversation and the client's keys mean nothing here.
+// Responses is the body of a Responses request. As in vLLM, it ignores every other member: n, min_tokens, return_token_ids, conversation and
+// the client's keys have no effect.
 type Responses struct {
 	Model              string                     `json:"model"`
 	Input              json.RawMessage            `json:"input"`
@@ -43,7 +43,7 @@ type Responses struct {
 	TemplateKwargs     map[string]json.RawMessage `json:"chat_template_kwargs"`
 	RequestID          string                     `json:"request_id"`
 	CacheSalt          string                     `json:"cache_salt"`
-	// Answers repeat these four members, since 0.33.
+	// Since 0.33, answers repeat these four members.
 	PromptCacheOptions   json.RawMessage `json:"prompt_cache_options"`
 	PromptCacheKey       json.RawMessage `json:"prompt_cache_key"`
 	PromptCacheRetention json.RawMessage `json:"prompt_cache_retention"`
@@ -54,7 +54,7 @@ type Responses struct {
 	input textOr[inputItem]
 }
 
-// Tool is a tool as the answer repeats it. For tools that are not functions, vLLM keeps only the type here.
+// Tool is a tool as the answer repeats it. Of tools that are not functions, vLLM keeps only the type here.
 type Tool struct {
 	Name           string          `json:"name"`
 	Parameters     json.RawMessage `json:"parameters"`
@@ -69,7 +69,7 @@ type Tool struct {
 	format json.RawMessage // format of a custom tool
 }
 
-// UnmarshalJSON reads format in addition to the members that answers repeat.
+// UnmarshalJSON also reads format, which answers do not repeat.
 func (t *Tool) UnmarshalJSON(raw []byte) error {
 	type plain Tool
 	var format struct {
@@ -116,8 +116,8 @@ func parseResponses(raw []byte) (*Responses, error) {
 
 func isNull(raw json.RawMessage) bool { return len(raw) == 0 || string(raw) == "null" }
 
-// validate refuses requests that a real server was measured to refuse with 400. The texts were not recorded: those about the store and about
-// prompts follow vLLM's source (ResponsesRequest.validate_background, validate_prompt), the others body validation.
+// validate refuses what a real server refused with 400 (measured). The texts were not recorded. The texts about the store and about prompts
+// follow vLLM's source (ResponsesRequest.validate_background, validate_prompt), the others follow body validation.
 func (r *Responses) validate() error {
 	if r.Background && r.Store != nil && !*r.Store {
 		return wire.InvalidBody("body", "{'type': 'value_error', 'loc': 'body', 'msg': 'Value error, background can only be used when `store` is true', 'input': '<dict>'}")
@@ -153,8 +153,8 @@ func (r *Responses) setDefaults() {
 	}
 }
 
-// CheckStore refuses requests that need the store, which is off unless VLLM_ENABLE_RESPONSES_API_STORE is set. The first message is that of
-// testdata/exchanges/vllm-0.32-agents 13, the second that of vLLM's source.
+// CheckStore refuses requests that need the store, which is off without VLLM_ENABLE_RESPONSES_API_STORE. The first message is from
+// testdata/exchanges/vllm-0.32-agents 13, the second from vLLM's source.
 func (r *Responses) CheckStore() error {
 	if r.PreviousResponseID != nil {
 		return &wire.Error{

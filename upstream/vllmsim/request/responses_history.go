@@ -9,10 +9,9 @@ import (
 	"carryover/upstream/vllmsim/wire"
 )
 
-// partList is a content of the Responses API.
 type partList = textOr[inputPart]
 
-// inputItem is an item of an input: a message, a call, the result of a tool, or a thought.
+// inputItem is an item of an input: a message, a call, a tool's result, or a thought.
 type inputItem struct {
 	Type             string      `json:"type"`
 	Role             string      `json:"role"`
@@ -40,8 +39,8 @@ type inputPart struct {
 	ImageURL string `json:"image_url"`
 }
 
-// validate refuses items for which vLLM has no chat message. Refusals of item_reference and encrypted_content were measured. The error texts,
-// and the refusal of other unknown items, follow body validation.
+// validateInput refuses items for which vLLM has no chat message. Refusals of item_reference and encrypted_content were measured. The error
+// texts, and the refusal of other unknown items, follow body validation.
 func (r *Responses) validateInput() error {
 	for n, item := range r.input.list {
 		at := fmt.Sprintf("input.%d", n)
@@ -66,8 +65,8 @@ func (r *Responses) goesOn() bool {
 	return (last.kind() == "message" || last.kind() == "reasoning") && (last.Status == "in_progress" || last.Status == "incomplete")
 }
 
-// history returns the messages for the chat template (construct_input_messages, responses/utils.py). A real template can distinguish a call
-// of this API from chat's by the order of its keys; the simulator's templates write the keys themselves.
+// history returns the messages for the chat template (construct_input_messages, responses/utils.py). The order of a call's keys differs
+// between this API and chat. A real template may render it; the simulator's templates write the keys themselves.
 func (r *Responses) history() []template.Message {
 	var h chatHistory
 	if r.Instructions != nil && *r.Instructions != "" {
@@ -82,7 +81,7 @@ func (r *Responses) history() []template.Message {
 	return h.messages
 }
 
-// item adds an item. An assistant's item joins the message before as long as that message has no item of this kind.
+// item adds an item. An assistant's item joins the previous message if that message has no item of this kind.
 func (h *chatHistory) item(item inputItem) {
 	switch {
 	case item.kind() == "function_call":
@@ -101,7 +100,7 @@ func (h *chatHistory) item(item inputItem) {
 	}
 }
 
-// assistant returns the last message if it is an assistant's and room accepts it, and otherwise a new one.
+// assistant returns the last message if it is an assistant's and room accepts it, otherwise a new one.
 func (h *chatHistory) assistant(room func(*template.Message) bool) *template.Message {
 	n := len(h.messages)
 	if n == 0 || h.messages[n-1].Role != "assistant" || !room(&h.messages[n-1]) {
@@ -110,7 +109,7 @@ func (h *chatHistory) assistant(room func(*template.Message) bool) *template.Mes
 	return &h.messages[len(h.messages)-1]
 }
 
-// thought returns the text of a reasoning item; if there is none, the text of its summary.
+// thought returns the text of a reasoning item, or of its summary if there is no text.
 func (m *inputItem) thought() string {
 	if text := firstText(m.Content); text != "" || len(m.Summary) == 0 {
 		return text
@@ -118,7 +117,7 @@ func (m *inputItem) thought() string {
 	return m.Summary[0].Text
 }
 
-// firstText returns the text of the first part. vLLM reads only this part of an assistant's message.
+// firstText returns the text of the first part, the only one that vLLM reads of an assistant's message.
 func firstText(l partList) string {
 	switch {
 	case l.text != nil:
@@ -130,7 +129,6 @@ func firstText(l partList) string {
 	}
 }
 
-// chatContent returns the content in chat's form.
 func chatContent(l partList) json.RawMessage {
 	if l.text != nil {
 		return wire.RawJSON(*l.text)

@@ -9,20 +9,20 @@ import (
 	"carryover/upstream/vllmsim/kv"
 )
 
-// Media are the parts of a message that are not text. vLLM's multimodal processor replaces each by a run of placeholder ids. Their
-// number follows from the size of the image, not from its content; the model reads the content instead of the placeholders.
-// All media have one size here.
+// Media are the parts of a message that are not text. vLLM's multimodal processor replaces each by a run of placeholder ids. Their number
+// follows from the size of the image, not from its content; the model reads the content instead. Here all media have one size.
 
 const (
-	// ImageText is the spelling of the placeholder. A text that spells it is encoded to the same id.
+	// ImageText is the spelling of the placeholder. Text that spells it has the same id, but other KV and other block hashes (vLLM: mm_hash),
+	// so a reader with equal ids still detects the difference.
 	ImageText = "<|image|>"
-	// MediaMark stands for a media part in rendered text. No text contains it: it is not UTF-8, and JSON strings are.
+	// MediaMark stands for a media part in rendered text. Text cannot contain it: JSON strings are UTF-8, and the mark is not.
 	MediaMark = "\xff"
-	// MediaTokens is how many ids stand for one media part. It is deliberately not a multiple of a block's size.
+	// MediaTokens is how many ids stand for one media part. It is deliberately not a multiple of the block size.
 	MediaTokens = 24
 )
 
-// Thought is a reasoning: a text, or MediaMark and the JSON of embeddings that stand for it (--enable-prompt-embeds, 0.33).
+// Thought is reasoning: text, or MediaMark and the JSON of embeddings that replace it (--enable-prompt-embeds, 0.33).
 type Thought string
 
 // UnmarshalJSON reads either form.
@@ -54,18 +54,16 @@ func (c *Conversation) Media() ([]uint64, error) {
 	return items, nil
 }
 
-// mediaHash returns the hash of JSON that was read before.
 func mediaHash(part []byte) uint64 {
 	var value any
 	_ = json.Unmarshal(part, &value)
 	sum := fnv.New64a()
 	canonical, _ := json.Marshal(value)
-	_, _ = sum.Write(canonical) // a hash takes everything
+	_, _ = sum.Write(canonical) // never fails
 	return sum.Sum64()
 }
 
-// Encode is the tokenizer's encode for rendered text with one mark for each item. A run of placeholders splits the text as any special token
-// does.
+// Encode encodes rendered text with one mark for each item. A run of placeholders splits the text like any special token.
 func Encode(t *bpe.Tokenizer, text string, items []uint64) (ids []int32, media []uint64) {
 	if len(items) == 0 {
 		return t.Encode(text), nil

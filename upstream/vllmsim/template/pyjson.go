@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// PythonJSON writes a JSON document as Python's json.dumps(ensure_ascii=False) writes it after json.loads: members in their
-// order, ", " and ": " as separators, floats as repr writes them. Chat templates write tools and arguments in this form.
+// PythonJSON writes a JSON document as json.dumps(ensure_ascii=False) does after json.loads: members in their order, ", " and ": " as
+// separators, floats as repr writes them. Chat templates write tools and arguments in this form.
 func PythonJSON(raw []byte) (string, error) {
 	dec := json.NewDecoder(bytes.NewReader(raw))
 	dec.UseNumber()
@@ -70,12 +70,12 @@ func pythonContainer(out *strings.Builder, dec *json.Decoder, open json.Delim) e
 	return nil
 }
 
-// pythonString escapes what json.dumps escapes, which is what Go escapes but for two line separators.
+// pythonString escapes what json.dumps escapes. Go also escapes two line separators.
 func pythonString(out *strings.Builder, s string) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
-	_ = enc.Encode(s) // as every string
+	_ = enc.Encode(s) // never fails for a string
 	_, _ = strings.NewReplacer(`\\`, `\\`, `\u2028`, "\u2028", `\u2029`, "\u2029", "\n", "").WriteString(out, b.String())
 }
 

@@ -1,5 +1,4 @@
-// Package template renders conversations to the text of a prompt, as the chat templates of real models do, and encodes it together with
-// the media in it.
+// Package template renders conversations to the text of a prompt, like the chat templates of real models, and encodes it with its media.
 package template
 
 import (
@@ -37,7 +36,7 @@ type Message struct {
 	ToolCalls        []ToolCall      `json:"tool_calls"`
 }
 
-// ToolCall is a call that an assistant's message contains.
+// ToolCall is a call in an assistant's message.
 type ToolCall struct {
 	Function struct {
 		Name      string `json:"name"`
@@ -85,7 +84,7 @@ func (c *Conversation) Render(template string) (string, error) {
 	return b.String(), nil
 }
 
-// preamble returns the text that tools, documents and reasoning_effort add to the system message.
+// preamble returns what tools, documents and reasoning_effort add to the system message.
 func (c *Conversation) preamble() (string, error) {
 	var b strings.Builder
 	if len(c.Tools) > 0 {
@@ -140,7 +139,7 @@ func (m *Message) body(template string) (string, error) {
 	return b.String(), nil
 }
 
-// Text joins the parts of a content as vLLM's string format does; a media part becomes a mark.
+// Text joins the parts of a content as vLLM's string format does. A media part becomes a mark.
 func (m *Message) Text() (string, error) {
 	if len(m.Content) == 0 || string(m.Content) == "null" {
 		return "", nil
@@ -164,14 +163,13 @@ func (m *Message) Text() (string, error) {
 	return strings.Join(texts, "\n"), nil
 }
 
-// contentPart is a part of a content, with the JSON that it was read from.
+// contentPart is a part of a content, with its JSON.
 type contentPart struct {
 	Type string `json:"type"`
 	Text string `json:"text"`
 	raw  json.RawMessage
 }
 
-// UnmarshalJSON keeps the JSON.
 func (p *contentPart) UnmarshalJSON(raw []byte) error {
 	type plain contentPart
 	p.raw = bytes.Clone(raw)
@@ -189,7 +187,7 @@ func (m *Message) parts() ([]contentPart, error) {
 	return parts, err
 }
 
-// OnlyText reports whether no message has a media part; with media, engines ignore forwarded ids.
+// OnlyText reports whether no message has a media part. With media, engines ignore forwarded ids.
 func (c *Conversation) OnlyText() bool {
 	items, err := c.Media()
 	return err == nil && len(items) == 0

@@ -11,10 +11,10 @@ import (
 	"carryover/upstream/vllmsim/template"
 )
 
-// ErrConnectionGone ends a request whose connection is closed or has to be closed.
+// ErrConnectionGone ends a request whose connection is closed or must be closed.
 var ErrConnectionGone = errors.New("connection gone")
 
-// Error is an error that vLLM's HTTP server answers.
+// Error is an error answer of vLLM's HTTP server.
 type Error struct {
 	Status  int
 	Message string
@@ -30,7 +30,7 @@ type ErrorBody struct {
 	Error ErrorDetail `json:"error"`
 }
 
-// ErrorDetail is what an error says.
+// ErrorDetail describes an error.
 type ErrorDetail struct {
 	Message string  `json:"message"`
 	Type    string  `json:"type"`
@@ -38,7 +38,7 @@ type ErrorDetail struct {
 	Code    int     `json:"code"`
 }
 
-// Body returns the body of the error, as all APIs but Messages have it.
+// Body returns the body of the error, for all APIs except Messages.
 func (e *Error) Body() ErrorBody {
 	b := ErrorBody{Error: ErrorDetail{Message: e.Message, Type: e.Kind, Code: e.Status}}
 	if e.Param != "" {
@@ -47,7 +47,7 @@ func (e *Error) Body() ErrorBody {
 	return b
 }
 
-// BadRequest returns a VLLMValidationError; its message repeats the parameter.
+// BadRequest returns a VLLMValidationError. Its message repeats the parameter.
 func BadRequest(param, format string, args ...any) *Error {
 	return &Error{Status: http.StatusBadRequest, Kind: "BadRequestError", Param: param, Message: fmt.Sprintf(format, args...)}
 }
@@ -61,12 +61,12 @@ func InvalidBody(param, detail string) *Error {
 		Message: "1 validation error:\n  " + detail}
 }
 
-// InternalError returns the error that says nothing about its cause.
+// InternalError returns an error that does not name its cause.
 func InternalError() *Error {
 	return &Error{Status: http.StatusInternalServerError, Kind: "InternalServerError", Message: "Internal server error"}
 }
 
-// AsError maps an error of the engine to the HTTP server's answer.
+// AsError returns the HTTP server's answer for an error of the engine.
 func AsError(err error) *Error {
 	if api, ok := errors.AsType[*Error](err); ok {
 		return api
@@ -74,7 +74,7 @@ func AsError(err error) *Error {
 	return InternalError()
 }
 
-// ErrorEvent returns an error in a stream of chat or text. 0.32 writes it with json.dumps, hence the spaces; 0.33 is compact.
+// ErrorEvent returns an error in a stream of chat or text. 0.32 writes it with json.dumps and its spaces; 0.33 is compact.
 func ErrorEvent(e *Error, c *config.Config) []byte {
 	raw, err := json.Marshal(e.Body())
 	if err != nil || c.Since033() {
@@ -87,7 +87,7 @@ func ErrorEvent(e *Error, c *config.Config) []byte {
 	return []byte(text)
 }
 
-// ErrorType is vLLM's error type for a status.
+// ErrorType returns vLLM's error type for a status.
 func ErrorType(status int) string {
 	return cmp.Or(map[int]string{
 		400: "BadRequestError", 403: "PermissionDeniedError", 404: "NotFoundError", 422: "UnprocessableEntityError", 429: "RateLimitError",

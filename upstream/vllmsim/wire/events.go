@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// Events writes a stream of server-sent events. Behind the first error nothing is written.
+// Events writes a stream of server-sent events. After the first error it writes nothing.
 type Events struct {
 	w     http.ResponseWriter
 	flush *http.ResponseController
@@ -23,10 +23,10 @@ func NewEvents(w http.ResponseWriter) *Events {
 	return s
 }
 
-// Write sends one event. Those of the Messages and the Responses API have names, the others "".
+// Write sends one event. Events of Messages and Responses have names, others "".
 func (s *Events) Write(name string, data any) { s.Raw(name, RawJSON(data)) }
 
-// Raw sends one event in one write, as uvicorn sends one chunk for each.
+// Raw sends one event in one write, as uvicorn sends one chunk for each event.
 func (s *Events) Raw(name string, data []byte) {
 	if s.Err != nil {
 		return

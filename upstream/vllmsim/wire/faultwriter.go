@@ -28,7 +28,7 @@ func NewFaultWriter(w http.ResponseWriter, f *fault.Active, clock *engine.Clock,
 // Unwrap lets http.ResponseController flush and hijack.
 func (w *FaultWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// WriteHeader writes the headers; one fault makes the content type wrong.
+// WriteHeader writes the headers. One fault makes the content type wrong.
 func (w *FaultWriter) WriteHeader(status int) {
 	if w.fault.Is(fault.WrongContentType) {
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
@@ -69,7 +69,7 @@ func (w *FaultWriter) Write(event []byte) (n int, err error) {
 		return 0, ErrConnectionGone
 	case fault.DieMidEvent:
 		if w.events == w.fault.Events {
-			// Errors do not matter: the connection is about to be closed anyway.
+			// Errors do not matter: the connection is closed next.
 			_, _ = w.ResponseWriter.Write(event[:len(event)/2])
 			_ = http.NewResponseController(w.ResponseWriter).Flush()
 			return 0, ErrConnectionGone
@@ -91,7 +91,7 @@ func (w *FaultWriter) Write(event []byte) (n int, err error) {
 	return w.ResponseWriter.Write(event)
 }
 
-// commented returns an event with comments and blank lines around it.
+// commented puts comments and blank lines around an event.
 func commented(event []byte, first, last bool) []byte {
 	switch {
 	case first:
@@ -103,7 +103,7 @@ func commented(event []byte, first, last bool) []byte {
 	}
 }
 
-// endsStream reports whether an event is the last one of a stream: chat's [DONE], or the last event of an API with named events.
+// endsStream reports whether an event is the last one of a stream: chat's [DONE], or the last named event.
 func endsStream(event []byte) bool {
 	for _, start := range [...]string{"data: [DONE]", "event: message_stop\n", "event: response.completed\n", "event: response.incomplete\n"} {
 		if bytes.HasPrefix(event, []byte(start)) {
@@ -113,7 +113,7 @@ func endsStream(event []byte) bool {
 	return false
 }
 
-// mangle damages a body or the data of an event; an event keeps its name.
+// mangle damages a body or the data of an event. An event keeps its name.
 func (w *FaultWriter) mangle(data []byte) []byte {
 	begin := 0
 	if at := bytes.Index(data, []byte("data: ")); at == 0 || at > 0 && bytes.HasPrefix(data, []byte("event: ")) {
@@ -136,5 +136,5 @@ func Kill(w http.ResponseWriter) {
 		return
 	}
 	_ = buffered.Flush() // the peer may be gone already
-	_ = conn.Close()     // that is the point
+	_ = conn.Close()     // intended
 }

@@ -57,7 +57,7 @@ func RawJSON(v any) json.RawMessage {
 	return raw
 }
 
-// WriteJSON answers with a value. A fault of the answer as a whole takes effect here.
+// WriteJSON answers with a value. Faults of whole answers take effect here.
 func WriteJSON(w http.ResponseWriter, status int, v any) error {
 	body, err := Marshal(v)
 	if err != nil {
@@ -81,10 +81,10 @@ func WriteJSON(w http.ResponseWriter, status int, v any) error {
 	return nil
 }
 
-// WriteNotFound answers a request that is for no endpoint.
+// WriteNotFound answers a request that no endpoint serves.
 func WriteNotFound(w http.ResponseWriter) error {
 	return WriteJSON(w, http.StatusNotFound, map[string]string{"detail": "Not Found"})
 }
 
-// PythonFloat writes a number as Python writes a float.
+// PythonFloat writes a number like a Python float.
 func PythonFloat(v float64) string { return template.PythonFloat(v) }

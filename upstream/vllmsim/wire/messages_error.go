@@ -17,8 +17,8 @@ type messageErrorDetail struct {
 	Message string `json:"message"`
 }
 
-// ErrorAnswer returns the body of an error answered at path. On /v1/messages there are two shapes: FastAPI's checks of the body come before
-// the API's own code and answer as everywhere (testdata/exchanges/vllm-0.32-agents 13). The render endpoint is not that code's, either.
+// ErrorAnswer returns the body of an error at path. /v1/messages has two shapes: FastAPI checks the body before the API's own code, and
+// answers as everywhere (testdata/exchanges/vllm-0.32-agents 13). The render endpoint does not run that code either.
 func ErrorAnswer(e *Error, path string, c *config.Config) any {
 	if (path != PathMessages && path != PathMessagesCount) || e.Kind == KindInvalidBody {
 		return e.Body()
@@ -30,7 +30,7 @@ func ErrorAnswer(e *Error, path string, c *config.Config) any {
 	return MessageError{Type: "error", Error: messageErrorDetail{Type: kind, Message: e.Message}}
 }
 
-// messageErrorType is Anthropic's name for a status, which 0.33 answers in place of vLLM's own (translate_error_type,
+// messageErrorType returns Anthropic's name for a status, which 0.33 answers in place of vLLM's own (translate_error_type,
 // anthropic/protocol.py; 400 and 404 are measured).
 func messageErrorType(status int) string {
 	kind := map[int]string{
@@ -42,8 +42,8 @@ func messageErrorType(status int) string {
 	return cmp.Or(kind, "invalid_request_error")
 }
 
-// MessageStreamError returns vLLM's event for an error in a chat stream. 0.32 takes the error for a chunk (testdata/exchanges/vllm-0.32-agents
-// 07); 0.33 passes its message on (message_stream_converter, read).
+// MessageStreamError returns vLLM's event for an error in a chat stream. 0.32 mistakes the error for a chunk
+// (testdata/exchanges/vllm-0.32-agents 07); 0.33 passes its message on (message_stream_converter, read).
 func MessageStreamError(c *config.Config) MessageError {
 	if c.Since033() {
 		return MessageError{Type: "error", Error: messageErrorDetail{Type: "api_error", Message: InternalError().Message}}

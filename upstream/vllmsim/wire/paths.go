@@ -1,6 +1,6 @@
 package wire
 
-// The paths of the endpoints for answers, and of those that belong to them.
+// The paths of the endpoints for answers, and of related endpoints.
 const (
 	PathChat          = "/v1/chat/completions"
 	PathCompletions   = "/v1/completions"
@@ -9,7 +9,7 @@ const (
 	PathResponses     = "/v1/responses"
 )
 
-// Generates reports whether requests to a path are for answers of the model.
+// Generates reports whether requests to a path ask for answers of the model.
 func Generates(path string) bool {
 	return path == PathChat || path == PathCompletions || path == PathMessages || path == PathResponses
 }

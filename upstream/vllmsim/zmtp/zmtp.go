@@ -1,5 +1,5 @@
-// Package zmtp is the side of ZeroMQ that simulated engines have: ZMTP 3.0 (rfc.zeromq.org/spec/23) with the mechanism NULL, one connection
-// at a time. It imports nothing of ours.
+// Package zmtp is the simulated engines' side of ZeroMQ: ZMTP 3.0 (rfc.zeromq.org/spec/23) with the mechanism NULL, one connection at a time.
+// It imports no other package of the module.
 package zmtp
 
 import (
@@ -19,18 +19,18 @@ const (
 	flagCommand = 0x04
 )
 
-// maxFrame bounds frames of a peer, which sends subscriptions, questions and commands only.
+// maxFrame bounds the frames of a peer, which sends only subscriptions, questions and commands.
 const maxFrame = 1 << 16
 
 var errPeer = errors.New("the peer breaks ZMTP 3")
 
-// Peer is a connection whose other side has introduced itself. One goroutine reads it, and one sends.
+// Peer is a connection after its handshake. One goroutine reads it, and one sends.
 type Peer struct {
 	conn net.Conn
 	in   *bufio.Reader
 }
 
-// Open exchanges greetings and READY. kind is that of our socket, and other what the other side must be, "" for anything.
+// Open exchanges greetings and READY. kind is the type of our socket. other is the required type of the peer's, "" for any.
 func Open(conn net.Conn, kind, other string) (*Peer, error) {
 	p := &Peer{conn, bufio.NewReader(conn)}
 	greeting := make([]byte, 64)
@@ -56,7 +56,6 @@ func Open(conn net.Conn, kind, other string) (*Peer, error) {
 	return p, nil
 }
 
-// frame reads a frame.
 func (p *Peer) frame() (flags byte, body []byte, err error) {
 	var head [9]byte
 	if _, err := io.ReadFull(p.in, head[:2]); err != nil {
@@ -77,8 +76,8 @@ func (p *Peer) frame() (flags byte, body []byte, err error) {
 	return head[0], body, err
 }
 
-// Receive reads the frames of a message. It skips commands, and answers heartbeats of libzmq: PING has a time to live of two bytes before
-// the context that PONG returns.
+// Receive reads the frames of a message. It skips commands, but answers libzmq's heartbeats: PING has a time to live of two bytes before the
+// context that PONG returns.
 func (p *Peer) Receive() (frames [][]byte, err error) {
 	for {
 		flags, body, err := p.frame()
