@@ -10,6 +10,7 @@ import (
 
 	"carryover/convcache"
 	"carryover/server/continuation"
+	"carryover/upstream"
 	"carryover/upstream/fleet"
 	"carryover/upstream/fleet/facts"
 )
@@ -142,5 +143,25 @@ func TestBudget_GivesUpTheOldest(t *testing.T) {
 	r.takeLate(t.Context())
 	if tickets, _ := r.giveUpOldest(h, 30, continuation.Release, ""); tickets != 0 || r.pins[quiet.ID].state != stored || r.Pinned(r.decode.Engine()) != 80 {
 		t.Errorf("gave up %d tickets more; the quiet account's ticket is %s, %d pinned", tickets, r.pins[quiet.ID].state, r.Pinned(r.decode.Engine()))
+	}
+}
+
+// The tickets of an engine that leaves are handed back for a while, and then released, those that still wait for a hand-back too.
+func TestEvacuate_ReleasesWhatWaitsForTooLong(t *testing.T) {
+	r := alone(t)
+	ticket := r.answer(10)
+	r.Answered(Answer{}, &ticket)
+	n, h := r.pins[ticket.ID], r.holder(r.decode)
+	n.Prefill, n.Decode, n.ids = r.prefill, r.decode, noIDs{}
+	if !r.HandBack(ticket, 0) {
+		t.Fatal("it is not to be handed back")
+	}
+	r.fleet.Drain(upstream.RoleDecode, "d", true)
+	if r.evacuate(); n.state != due || n.end != continuation.HandBack {
+		t.Fatalf("at first it is %s, with the end %v", n.state, n.end)
+	}
+	h.leaving = time.Now().Add(-handBackWithin)
+	if r.evacuate(); n.end != continuation.Release || len(h.releases.due) != 1 {
+		t.Errorf("later it has the end %v, and %d wait for a release", n.end, len(h.releases.due))
 	}
 }

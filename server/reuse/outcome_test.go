@@ -138,6 +138,7 @@ func TestOutcome(t *testing.T) {
 		"handed back, and the answer was changed":             {chat(none), notes(mine, here), unreported, told0, "miss;reason=history_rewritten;differs=add_special_tokens", 0, 0, 0},
 		"by content, which others may have left":              {text, byContent(notes(mine, here)), unreported, unread, "miss;reason=first_turn", 0, 0, 0},
 		"by content, to a decode that sends no params":        {text, byContent(notes(mine, here)), unreported, silent, "miss;reason=engine_sends_no_params", 0, 0, 0},
+		"by content, of a chat that finds less than it had":   {chat(all), byContent(notes(prefilled(mine, here, 320), here)), unreported, told(192, 900), "hit;tokens=192;read=0;proof=engine;confirmed=192;reason=handed_back_evicted", 0, 0, facts.Yes},
 		"by content, of a chat that lacks what came before":   {chat(all), byContent(notes(prefilled(mine, here, 320), here)), unreported, told0, "miss;reason=handed_back_evicted", 0, 0, facts.No},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -175,6 +176,14 @@ func TestOutcome_TellsWhatCachesHold(t *testing.T) {
 		if got := fmt.Sprint(o.Prefilled); got != row.want {
 			t.Errorf("%s: got %s, want %s", name, got, row.want)
 		}
+	}
+}
+
+// Before prefill has answered, nothing is known of its caches.
+func TestNothing_KnowsNoCachedTokens(t *testing.T) {
+	p := proofOf(body.Chat, proves{})
+	if got := p.Nothing(&Found{}); got.Cached != -1 {
+		t.Errorf("%d cached tokens, want -1", got.Cached)
 	}
 }
 
@@ -216,6 +225,7 @@ func TestEmpty_SaysWhyAHitSavedNothing(t *testing.T) {
 		"something was saved":                {96, 400, 400, true, ""},
 		"nothing is told":                    {0, 400, -1, true, ""},
 		"a replayed prompt":                  {0, 696, 1184, true, record.ReasonHadIt},
+		"all of the offer, which it had":     {0, 400, 400, true, record.ReasonHadIt},
 		"an edited prompt that was replayed": {0, 96, 304, false, record.ReasonHadIt},
 		"a short answer":                     {0, 400, 384, true, record.ReasonFewTokens},
 		"reasoning that was dropped":         {0, 384, 384, false, record.ReasonCutShort},
