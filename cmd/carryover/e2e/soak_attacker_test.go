@@ -76,6 +76,10 @@ func quiet(t *testing.T, conversations int, flags []string, attacked bool) map[s
 		k := newTalk(s.seed, i)
 		k.tools, k.thoughts, k.parts, k.messages = false, false, false, nil // their shapes are known, and nothing is in others' caches
 		if i == 0 {                                                         // tries the pair
+			s.permit = func(context.Context) error {
+				s.settle(t)
+				return nil
+			}
 			noError(t, s.converse(ctx, k, true))
 			s.permit = func(context.Context) error {
 				mu.Lock()
