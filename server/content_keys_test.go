@@ -24,7 +24,7 @@ func TestByContent_ConversationWithoutAnIDHits(t *testing.T) {
 			t.Errorf("%d conversations are stored, want that of the last turn", n)
 		}
 		names := map[string]bool{}
-		for line := range strings.Lines(r.log.text()) {
+		for line := range strings.Lines(r.log.String()) {
 			if _, name, ok := strings.Cut(line, `"conversation":"`); ok && strings.Contains(line, `"id_source":"content"`) {
 				names[name[:12]] = true
 			}

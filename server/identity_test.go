@@ -168,7 +168,7 @@ func sources() []source {
 // shown is the conversation of the last turn as the log shows it.
 func (r *rig) shown() string {
 	var last struct{ Conversation string }
-	for line := range strings.Lines(r.log.text()) {
+	for line := range strings.Lines(r.log.String()) {
 		if strings.Contains(line, `"msg":"turn"`) {
 			_ = json.Unmarshal([]byte(line), &last) // our own log
 		}

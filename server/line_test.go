@@ -17,7 +17,7 @@ import (
 // line is the last turn's line in the log: its keys in order, and their values.
 func (r *rig) line() (keys []string, values map[string]any) {
 	r.t.Helper()
-	for line := range strings.Lines(r.log.text()) {
+	for line := range strings.Lines(r.log.String()) {
 		var turn map[string]any
 		if json.Unmarshal([]byte(line), &turn) != nil || turn["msg"] != "turn" {
 			continue
@@ -263,7 +263,7 @@ func TestLine_NamesTheClientAsConfigured(t *testing.T) {
 			if mode != request.ClientsOff && len(seen) != 2 {
 				t.Errorf("two tenants of three turns are called %v", seen)
 			}
-			if strings.Contains(r.log.text(), key) || mode == request.ClientsHash && strings.Contains(r.log.text(), `"client":"127`) {
+			if strings.Contains(r.log.String(), key) || mode == request.ClientsHash && strings.Contains(r.log.String(), `"client":"127`) {
 				t.Error("the log has what it must not")
 			}
 		})
@@ -299,7 +299,7 @@ func TestRequestLine_OfWhatIsNoTurn(t *testing.T) {
 			}
 			_ = resp.Body.Close()
 			r.until(func() bool { return r.log.count(`"msg":"request"`) == 1 })
-			for line := range strings.Lines(r.log.text()) {
+			for line := range strings.Lines(r.log.String()) {
 				var values map[string]any
 				if json.Unmarshal([]byte(line), &values) != nil || values["msg"] != "request" {
 					continue
@@ -308,7 +308,7 @@ func TestRequestLine_OfWhatIsNoTurn(t *testing.T) {
 					t.Errorf("got %s", line)
 				}
 			}
-			if strings.Contains(strings.ToLower(r.log.text()), "secret") {
+			if strings.Contains(strings.ToLower(r.log.String()), "secret") {
 				t.Error("the log has what the client made up")
 			}
 		})

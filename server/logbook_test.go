@@ -1,41 +1,25 @@
 package server_test
 
 import (
-	"bytes"
 	"encoding/json"
 	"strings"
-	"sync"
+
+	"carryover/logtest"
 )
 
 // logBook keeps what was logged.
-type logBook struct {
-	mu  sync.Mutex // guards all
-	all bytes.Buffer
-}
-
-// Write implements io.Writer.
-func (b *logBook) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.all.Write(p)
-}
-
-func (b *logBook) text() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.all.String()
-}
+type logBook struct{ logtest.Log }
 
 // end is the last few records.
 func (b *logBook) end() string {
-	all := b.text()
+	all := b.String()
 	return all[max(0, len(all)-2000):]
 }
 
 // count returns how many records contain all of the words.
 func (b *logBook) count(words ...string) int {
 	n := 0
-	for line := range strings.Lines(b.text()) {
+	for line := range strings.Lines(b.String()) {
 		all := true
 		for _, w := range words {
 			all = all && strings.Contains(line, w)
@@ -51,7 +35,7 @@ func (b *logBook) count(words ...string) int {
 func (r *rig) stored() string {
 	r.t.Helper()
 	last := ""
-	for line := range strings.Lines(r.log.text()) {
+	for line := range strings.Lines(r.log.String()) {
 		var turn struct{ Msg, Stored string }
 		if json.Unmarshal([]byte(line), &turn) == nil && turn.Msg == "turn" {
 			last = turn.Stored

@@ -31,7 +31,7 @@ func TestNoParams_TheWarningKnowsTheVersion(t *testing.T) {
 				r.wantOK(r.sendTo(chatPath, body), "miss;")
 			}
 			r.until(func() bool { return r.log.count(`"level":"WARN"`, "sends no kv_transfer_params") == 1 })
-			for line := range strings.Lines(r.log.text()) {
+			for line := range strings.Lines(r.log.String()) {
 				if strings.Contains(line, "sends no kv_transfer_params") && (!strings.Contains(line, c.version) || !strings.Contains(line, c.with) || strings.Contains(line, c.without)) {
 					t.Errorf("it says %s, want %s and nothing of %s", line, c.with, c.without)
 				}

@@ -78,7 +78,7 @@ func TestLog_NothingOfAClientOrEngineIsLogged(t *testing.T) {
 	_, _ = io.WriteString(conn, "POST "+chatPath+" HTTP/1.1\r\nHost: "+canary+"\r\nContent-Type: application/json\r\nContent-Length: 500\r\n\r\n"+canary)
 	_ = conn.Close()
 	r.front.Close()
-	if n := strings.Count(r.log.text(), "\n"); n < 2*len(failing) {
+	if n := strings.Count(r.log.String(), "\n"); n < 2*len(failing) {
 		t.Fatalf("got %d records, want the turns logged", n)
 	}
 	var collected metricdata.ResourceMetrics
@@ -89,7 +89,7 @@ func TestLog_NothingOfAClientOrEngineIsLogged(t *testing.T) {
 		t.Errorf("metrics: %s", text)
 	}
 	leaks := map[string]bool{}
-	for line := range strings.Lines(r.log.text()) {
+	for line := range strings.Lines(r.log.String()) {
 		if strings.Contains(line, canary) && !leaks[line] && len(leaks) < 10 {
 			leaks[line] = true
 			t.Errorf("the log has %s", line)

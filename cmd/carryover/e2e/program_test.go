@@ -1,13 +1,11 @@
 package e2e
 
 import (
-	"bytes"
 	"context"
 	"io"
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -16,26 +14,11 @@ import (
 	"carryover/cmd/carryover/cli"
 	"carryover/cmd/carryover/command"
 	"carryover/cmd/carryover/testrig"
+	"carryover/logtest"
 )
 
-// writes is a writer that may be read meanwhile.
-type writes struct {
-	mu   sync.Mutex // guards text
-	text bytes.Buffer
-}
-
-// Write implements io.Writer.
-func (w *writes) Write(p []byte) (int, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.text.Write(p)
-}
-
-func (w *writes) String() string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.text.String()
-}
+// writes is the output of a program.
+type writes struct{ logtest.Log }
 
 // line returns the first line that has a text.
 func (w *writes) line(has string) string {
