@@ -82,16 +82,16 @@ type KVEventsConfig struct {
 func connectorSettings(c *Config) []Setting {
 	l := &c.LMCache
 	return []Setting{
-		{Key: "connector.name", Flag: "connector", To: &c.Connector.Name, OneOf: Connectors(), Help: "KV connector of the instances"},
-		{Key: "connector.orchestrated_form", Flag: "orchestrated-form", To: &c.Connector.OrchestratedForm, OneOf: []string{OrchestratedParams, OrchestratedResponse}, Help: "what decode gets of prefill's answer: its kv_transfer_params, or all of it as disagg_prefill_resp"},
-		{Key: "mooncake.bootstrap_port", Flag: "mooncake-bootstrap-port", To: &c.Mooncake.BootstrapPort, min: 1, max: 65535, Help: "VLLM_MOONCAKE_BOOTSTRAP_PORT of the prefill instances"},
-		{Key: "lmcache.decoder_registry", Flag: "decoder-registry", To: &l.DecoderRegistry, Help: "JSON object: from the URL of a decode instance to its receiver_host, receiver_init_port and receiver_alloc_port; ports are lists with one per tensor-parallel rank of prefill"},
-		{Key: "lmcache.listen", Flag: "lmcache-listen", To: &l.Listen, Help: "address where prefill instances report KV that has arrived: their pd_proxy_host and pd_proxy_port"},
-		{Key: "lmcache.notifications", Flag: "lmcache-notifications", To: &l.Notifications, min: 0, Help: "notifications per prompt, 1 for models with MLA; 0 for one per init port"},
-		{Key: "lmcache.max_prompt_tokens", Flag: "lmcache-max-prompt-tokens", To: &l.MaxPromptTokens, min: 0, Help: "max_num_batched_tokens of the prefill instances: longer prompts are never announced, and go to decode alone; 0 for no bound"},
-		{Key: "lmcache.chunk_tokens", Flag: "lmcache-chunk-tokens", To: &l.ChunkTokens, min: 1, Help: "chunk_size of the engines' LMCache: if decode begins the answer itself, prefill computes only whole chunks"},
-		{Key: "kv_events.port", Flag: "kv-events-port", To: &c.KVEvents.Port, max: 65535, Help: "port where prefill instances publish KV events, 0 for none"},
-		{Key: "kv_events.replay_port", Flag: "kv-events-replay-port", To: &c.KVEvents.ReplayPort, max: 65535, Help: "port where prefill instances replay KV events, 0 for none"},
+		row("connector.name", "connector", &c.Connector.Name, "KV connector of the instances", oneOf(Connectors()...)),
+		row("connector.orchestrated_form", "orchestrated-form", &c.Connector.OrchestratedForm, "what decode gets of prefill's answer: its kv_transfer_params, or all of it as disagg_prefill_resp", oneOf(OrchestratedParams, OrchestratedResponse)),
+		row("mooncake.bootstrap_port", "mooncake-bootstrap-port", &c.Mooncake.BootstrapPort, "VLLM_MOONCAKE_BOOTSTRAP_PORT of the prefill instances", within(1, 65535)),
+		row("lmcache.decoder_registry", "decoder-registry", &l.DecoderRegistry, "JSON object: from the URL of a decode instance to its receiver_host, receiver_init_port and receiver_alloc_port; ports are lists with one per tensor-parallel rank of prefill"),
+		row("lmcache.listen", "lmcache-listen", &l.Listen, "address where prefill instances report KV that has arrived: their pd_proxy_host and pd_proxy_port"),
+		row("lmcache.notifications", "lmcache-notifications", &l.Notifications, "notifications per prompt, 1 for models with MLA; 0 for one per init port"),
+		row("lmcache.max_prompt_tokens", "lmcache-max-prompt-tokens", &l.MaxPromptTokens, "max_num_batched_tokens of the prefill instances: longer prompts are never announced, and go to decode alone; 0 for no bound"),
+		row("lmcache.chunk_tokens", "lmcache-chunk-tokens", &l.ChunkTokens, "chunk_size of the engines' LMCache: if decode begins the answer itself, prefill computes only whole chunks", within(1, 0)),
+		row("kv_events.port", "kv-events-port", &c.KVEvents.Port, "port where prefill instances publish KV events, 0 for none", within(0, 65535)),
+		row("kv_events.replay_port", "kv-events-replay-port", &c.KVEvents.ReplayPort, "port where prefill instances replay KV events, 0 for none", within(0, 65535)),
 	}
 }
 
