@@ -17,16 +17,21 @@ func Marshal(cfg Config) []byte {
 		cfg.Admin.Token = ""
 	}
 	root := &yaml.Node{Kind: yaml.MappingNode}
+	section, into := "", root
 	for _, s := range Settings(&cfg) {
 		if secret, ok := s.To.(*Secret); ok && *secret == "" {
 			continue
 		}
 		key := text(s.Name())
 		key.HeadComment = comment(s)
-		into := root
-		if s.Section() != s.Key {
-			into = member(root, s.Section())
+		switch {
+		case s.Section() == s.Key:
+			into = root
+		case s.Section() != section: // the rows of a section follow each other
+			into = &yaml.Node{Kind: yaml.MappingNode}
+			root.Content = append(root.Content, text(s.Section()), into)
 		}
+		section = s.Section()
 		into.Content = append(into.Content, key, valueNode(s))
 	}
 	var out bytes.Buffer
@@ -35,17 +40,6 @@ func Marshal(cfg Config) []byte {
 	_ = encoder.Encode(root) // into memory
 	_ = encoder.Close()
 	return out.Bytes()
-}
-
-func member(root *yaml.Node, section string) *yaml.Node {
-	for i := 0; i+1 < len(root.Content); i += 2 {
-		if root.Content[i].Value == section {
-			return root.Content[i+1]
-		}
-	}
-	n := &yaml.Node{Kind: yaml.MappingNode}
-	root.Content = append(root.Content, text(section), n)
-	return n
 }
 
 func comment(s Setting) string {

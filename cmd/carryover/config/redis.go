@@ -79,13 +79,11 @@ func (c *RedisConfig) readPasswords(conn *redisstore.Config, refuse redisFaults)
 	} else if conn.Username != "" && conn.Password == "" {
 		refuse("redis.url", c.URL.String(), "a password beside the user, in the URL or by redis.password_file")
 	}
-	if conn.Topology != redisstore.Sentinel {
-		if c.SentinelPasswordFile != "" {
-			refuse("redis.sentinel_password_file", c.SentinelPasswordFile, "redis+sentinel:// or rediss+sentinel:// in redis.url")
-		}
-		return
-	}
-	if c.SentinelPasswordFile != "" {
+	switch {
+	case c.SentinelPasswordFile == "":
+	case conn.Topology != redisstore.Sentinel:
+		refuse("redis.sentinel_password_file", c.SentinelPasswordFile, "redis+sentinel:// or rediss+sentinel:// in redis.url")
+	default:
 		conn.SentinelPassword = readPassword("redis.sentinel_password_file", c.SentinelPasswordFile, refuse)
 	}
 }

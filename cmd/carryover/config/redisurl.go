@@ -4,6 +4,7 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -58,7 +59,7 @@ const (
 
 // parse reads the URL itself, because net/url allows only one host. The texts say what is accepted, and never repeat a part of the URL: in
 // redis://:hunter2 the port is a password.
-func (r RedisURL) parse() (redisServers, []string) {
+func (r RedisURL) parse() (s redisServers, wants []string) {
 	scheme, rest, _ := strings.Cut(string(r), "://")
 	s, known := redisSchemes()[strings.ToLower(scheme)]
 	if !known || !upstream.IsVisible(rest) {
@@ -70,50 +71,45 @@ func (r RedisURL) parse() (redisServers, []string) {
 		return s, []string{"a user and a password in which / ? # and @ are written %2F %3F %23 and %40"}
 	}
 	hosts := authority
-	var wants []string
 	if at := strings.LastIndexByte(authority, '@'); at >= 0 {
 		hosts = authority[at+1:]
-		wants = append(wants, s.readUser(authority[:at])...)
+		wants = append(wants, s.readUser(authority[:at]))
 	}
 	if s.socket {
-		return s, append(wants, s.readSocket(hosts, path, query)...)
+		wants = append(wants, s.readSocket(hosts, path, query))
+	} else {
+		if strings.Contains(string(r), "?") {
+			wants = append(wants, "no query: only unix:// has one, and the number of a database follows the host, as in redis://host/1")
+		}
+		wants = append(wants, s.readHosts(hosts), s.readPath(path))
 	}
-	if strings.Contains(string(r), "?") {
-		wants = append(wants, "no query: only unix:// has one, and the number of a database follows the host, as in redis://host/1")
-	}
-	wants = append(wants, s.readHosts(hosts)...)
-	return s, append(wants, s.readPath(path)...)
+	return s, slices.DeleteFunc(wants, func(want string) bool { return want == "" })
 }
 
-func (r *redisServers) readUser(text string) []string {
+func (r *redisServers) readUser(text string) (want string) {
 	username, password, _ := strings.Cut(text, ":")
 	var errUser, errPassword error
 	r.Username, errUser = url.PathUnescape(username)
 	r.Password, errPassword = url.PathUnescape(password)
 	if errUser != nil || errPassword != nil {
-		return []string{"a user and a password in which % is written %25"}
+		return "a user and a password in which % is written %25"
 	}
-	return nil
+	return ""
 }
 
-func (r *redisServers) readSocket(host, path, query string) []string {
-	var wants []string
+func (r *redisServers) readSocket(host, path, query string) (want string) {
 	path, err := url.PathUnescape(path)
 	if host != "" || path == "" || err != nil {
-		wants = append(wants, "a path behind unix://, as in unix:///run/redis/redis.sock, or behind the @ of a user")
+		return "a path behind unix://, as in unix:///run/redis/redis.sock, or behind the @ of a user"
 	}
 	r.Addresses = []string{"/" + path}
-	if query == "" {
-		return wants
+	if number, ok := strings.CutPrefix(query, "db="); query != "" && (!ok || !r.readDB(number)) {
+		return "no query but db and a number, as in ?db=1"
 	}
-	number, ok := strings.CutPrefix(query, "db=")
-	if !ok || !r.readDB(number) {
-		wants = append(wants, "no query but db and a number, as in ?db=1")
-	}
-	return wants
+	return ""
 }
 
-func (r *redisServers) readHosts(text string) []string {
+func (r *redisServers) readHosts(text string) (want string) {
 	port := redisPort
 	if r.Topology == redisstore.Sentinel {
 		port = sentinelPort
@@ -122,14 +118,14 @@ func (r *redisServers) readHosts(text string) []string {
 	for _, item := range list {
 		address, ok := redisAddress(item, port)
 		if !ok {
-			return []string{"a host in every place, each a name or an IP address, IPv6 in brackets, with a port from 1 to 65535 or without"}
+			return "a host in every place, each a name or an IP address, IPv6 in brackets, with a port from 1 to 65535 or without"
 		}
 		r.Addresses = append(r.Addresses, address)
 	}
 	if r.Topology == redisstore.Single && len(list) > 1 {
-		return []string{"one host; several are for +sentinel and +cluster"}
+		return "one host; several are for +sentinel and +cluster"
 	}
-	return nil
+	return ""
 }
 
 func redisAddress(text, port string) (string, bool) {
@@ -152,26 +148,26 @@ func redisAddress(text, port string) (string, bool) {
 }
 
 // readPath reads the part behind the hosts: /db, /master-name[/db], or nothing.
-func (r *redisServers) readPath(path string) []string {
+func (r *redisServers) readPath(path string) (want string) {
 	number := path
 	switch r.Topology {
 	case redisstore.Cluster:
 		if path != "" {
-			return []string{"no database: a cluster has only 0"}
+			return "no database: a cluster has only 0"
 		}
-		return nil
+		return ""
 	case redisstore.Sentinel:
 		var name string
 		var err error
 		name, number, _ = strings.Cut(path, "/")
 		if r.Master, err = url.PathUnescape(name); err != nil || r.Master == "" {
-			return []string{"the name under which the Sentinels know the master, as in redis+sentinel://host/mymaster"}
+			return "the name under which the Sentinels know the master, as in redis+sentinel://host/mymaster"
 		}
 	}
 	if number != "" && !r.readDB(number) {
-		return []string{"the number of a database at the end, or nothing"}
+		return "the number of a database at the end, or nothing"
 	}
-	return nil
+	return ""
 }
 
 func (r *redisServers) readDB(text string) bool {

@@ -3,9 +3,7 @@ package config
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"strconv"
 	"strings"
 
@@ -46,8 +44,8 @@ func (r *registryReader) refuse(key, value, want string) {
 }
 
 func (r *registryReader) read(text string) {
-	entries, err := jsonMembers([]byte(text))
-	if err != nil || len(entries) == 0 {
+	entries, _ := jsonMembers([]byte(text))
+	if len(entries) == 0 {
 		r.refuse(registryKey, text, "a JSON object of receivers by the URL of their decode instance")
 		return
 	}
@@ -69,64 +67,53 @@ func (r *registryReader) read(text string) {
 
 // receiver reads one entry; unreadable members stay zero.
 func (r *registryReader) receiver(key string, value []byte) (to lmcache.Receiver) {
-	members, err := jsonMembers(value)
-	if err != nil {
+	members, ok := jsonMembers(value)
+	if !ok {
 		r.refuse(key, string(value), "an object with "+strings.Join([]string{MemberHost, MemberInit, MemberAlloc}, ", "))
 		return to
 	}
+	ports := map[string]*[]int{MemberInit: &to.InitPorts, MemberAlloc: &to.AllocPorts, memberQuery: &to.QueryPorts}
 	seen := map[string]bool{}
 	for _, m := range members {
 		at := key + "." + m.name
-		if seen[m.name] {
+		switch list := ports[m.name]; {
+		case seen[m.name]:
 			r.refuse(at, "", "each member once")
-			continue
+		case list != nil:
+			*list = r.ports(at, m.value)
+		case m.name != MemberHost:
+			r.refuse(at, "", "a known member: "+strings.Join([]string{MemberHost, MemberInit, MemberAlloc, memberQuery}, ", "))
+		case json.Unmarshal(m.value, &to.Host) != nil || !upstream.IsHost(to.Host):
+			r.refuse(at, string(m.value), "a host name or an IP address")
 		}
 		seen[m.name] = true
-		switch m.name {
-		case MemberHost:
-			if json.Unmarshal(m.value, &to.Host) != nil || !upstream.IsHost(to.Host) {
-				r.refuse(at, string(m.value), "a host name or an IP address")
-			}
-		case MemberInit:
-			to.InitPorts = r.ports(at, m.value)
-		case MemberAlloc:
-			to.AllocPorts = r.ports(at, m.value)
-		case memberQuery:
-			to.QueryPorts = r.ports(at, m.value)
-		default:
-			r.refuse(at, "", "a known member: "+strings.Join([]string{MemberHost, MemberInit, MemberAlloc, memberQuery}, ", "))
-		}
 	}
 	for _, name := range []string{MemberHost, MemberInit, MemberAlloc} {
 		if !seen[name] {
 			r.refuse(key+"."+name, "", "a value")
 		}
 	}
-	r.sameLength(key+"."+MemberAlloc, MemberInit, to.InitPorts, to.AllocPorts)
-	r.sameLength(key+"."+memberQuery, MemberInit, to.InitPorts, to.QueryPorts)
+	for _, name := range []string{MemberAlloc, memberQuery} {
+		if n, list := len(to.InitPorts), *ports[name]; n > 0 && len(list) > 0 && n != len(list) {
+			r.refuse(key+"."+name, fmt.Sprint(list), fmt.Sprintf("as many ports as %s, %d", MemberInit, n))
+		}
+	}
 	return to
 }
 
-func (r *registryReader) sameLength(key, other string, as, list []int) {
-	if len(as) > 0 && len(list) > 0 && len(as) != len(list) {
-		r.refuse(key, fmt.Sprint(list), fmt.Sprintf("as many ports as %s, %d", other, len(as)))
-	}
-}
-
 func (r *registryReader) ports(key string, value []byte) []int {
-	items := []json.RawMessage{value}
-	if bytes.HasPrefix(bytes.TrimSpace(value), []byte("[")) {
-		items = nil
-		_ = json.Unmarshal(value, &items) // the decoder has read it
+	var items []json.RawMessage
+	if json.Unmarshal(value, &items) != nil {
+		items = []json.RawMessage{value}
 	}
-	ports := make([]int, 0, len(items))
+	var ports []int
 	for _, item := range items {
-		if text := string(bytes.TrimSpace(item)); upstream.IsPort(text) {
-			n, _ := strconv.Atoi(text)
+		if upstream.IsPort(string(item)) {
+			n, _ := strconv.Atoi(string(item))
 			ports = append(ports, n)
 		}
 	}
-	if len(items) == 0 || len(ports) < len(items) {
+	if len(ports) == 0 || len(ports) < len(items) {
 		r.refuse(key, string(value), "a port, or a list with a port per tensor-parallel rank of prefill")
 		return nil
 	}
@@ -139,27 +126,16 @@ type jsonMember struct {
 }
 
 // jsonMembers keeps repeated names, which a map would hide, and their case, which a struct would ignore.
-func jsonMembers(data []byte) (members []jsonMember, err error) {
+func jsonMembers(data []byte) (members []jsonMember, ok bool) {
 	d := json.NewDecoder(bytes.NewReader(data))
-	if open, err := d.Token(); err != nil || open != json.Delim('{') {
-		return nil, errors.New("not a JSON object")
+	if open, _ := d.Token(); open != json.Delim('{') || !json.Valid(data) {
+		return nil, false
 	}
-	for d.More() {
-		name, err := d.Token()
-		if err != nil {
-			return nil, err
-		}
+	for d.More() { // valid JSON gives no error
+		name, _ := d.Token()
 		m := jsonMember{name: name.(string)} // a token before a value is a name
-		if err := d.Decode(&m.value); err != nil {
-			return nil, err
-		}
+		_ = d.Decode(&m.value)
 		members = append(members, m)
 	}
-	if _, err := d.Token(); err != nil {
-		return nil, err
-	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return nil, errors.New("more than one JSON value")
-	}
-	return members, nil
+	return members, true
 }

@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"math"
 	"net"
 	"net/netip"
 	"slices"
@@ -133,16 +134,15 @@ func validateTTL(v *validation, c *Config) {
 	if kept := c.Store.DecoderKVTTL; kept > 0 && kept <= maxDuration { // validateRow refuses other values
 		validateKVTTL(v, "store.decoder_kv_ttl", kept)
 	}
-	ttl := c.Store.TTL
-	shortest := -1
+	ttl, shortest := c.Store.TTL, time.Duration(math.MaxInt64)
+	at := 0
 	for i, inst := range c.Decode {
-		if inst.KVTTL > 0 && (shortest < 0 || inst.KVTTL < c.Decode[shortest].KVTTL) {
-			shortest = i
+		if inst.KVTTL > 0 && inst.KVTTL < shortest {
+			at, shortest = i, inst.KVTTL
 		}
 	}
-	if shortest >= 0 && ttl >= c.Decode[shortest].KVTTL {
-		v.fault("store.ttl", FormatDuration(ttl), fmt.Sprintf("less than the %s for which decode[%d] keeps its blocks (store.decoder_kv_ttl, kv_ttl)",
-			FormatDuration(c.Decode[shortest].KVTTL), shortest))
+	if ttl >= shortest {
+		v.fault("store.ttl", FormatDuration(ttl), fmt.Sprintf("less than the %s for which decode[%d] keeps its blocks (store.decoder_kv_ttl, kv_ttl)", FormatDuration(shortest), at))
 	}
 }
 
