@@ -63,11 +63,9 @@ func (c *Channel) Subscribe(ctx context.Context, handle func(message string)) er
 			c.lines.logger.Warn("messages of other replicas are not heard; subscribing in redis again", "error", loggable(err))
 		}
 		c.servers.reload()
-		timer := time.NewTimer(pause)
 		select {
-		case <-timer.C:
+		case <-time.After(pause):
 		case <-ctx.Done():
-			timer.Stop()
 		}
 		pause = min(2*pause, mostResubscribe)
 	}

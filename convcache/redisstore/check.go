@@ -1,9 +1,11 @@
 package redisstore
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"time"
 
@@ -42,10 +44,14 @@ func (s *Store) test(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := s.testClock(ctx, server); err != nil {
+	apart, err := s.apart(ctx, server)
+	if err != nil {
 		return err
 	}
-	if err := s.testTicket(ctx, server, key, &t); err != nil {
+	if differ := apart.Abs() > maxSkew; s.skewed.Swap(differ) != differ && differ {
+		s.cfg.Logger.Warn("the clocks of this process and of redis differ; replicas can't use each other's tickets", "by", apart.Round(time.Millisecond))
+	}
+	if err := s.testTicket(ctx, key, t); err != nil {
 		return err
 	}
 	if err := s.ShareEpoch(ctx, 0, false); err != nil { // before a turn sends a leg
@@ -61,23 +67,20 @@ func (s *Store) test(ctx context.Context) error {
 
 // testTicket has the time limit of turns. A server that needs longer would pass a more patient test, and the next turns would give it up
 // again.
-func (s *Store) testTicket(ctx context.Context, server redis.UniversalClient, key convcache.Key, t *convcache.Ticket) error {
-	name, id := s.names.of(key), t.ID[:]
-	branch := string(s.envelope.close(key, t.ID, fieldBranch, encodeBranch(&t.Branch)))
-	params := string(s.envelope.close(key, t.ID, fieldParams, encodeParams(t)))
-	index := s.envelope.kinOf(key, t).appendIndex(t.ID[:])
-	var seen, taken []any
+func (s *Store) testTicket(ctx context.Context, key convcache.Key, t convcache.Ticket) error {
+	var seen, outcome convcache.Outcome
+	var taken convcache.Ticket
 	for _, step := range [...]func(context.Context) error{
-		func(ctx context.Context) error {
-			_, err := runScript(ctx, s.scripts.put, server, name, index, branch, params, time.Minute.Milliseconds(), "", "")
+		func(ctx context.Context) (err error) {
+			_, _, err = s.put(ctx, key, t, math.MaxInt) // whatever the bound
 			return err
 		},
 		func(ctx context.Context) (err error) {
-			seen, err = server.HMGet(ctx, name, "0b").Result()
+			_, seen, err = s.Peek(ctx, []convcache.Key{key})
 			return err
 		},
 		func(ctx context.Context) (err error) {
-			taken, err = runScript(ctx, s.scripts.take, server, name, id)
+			taken, outcome, err = s.Take(ctx, key, t.ID)
 			return err
 		},
 	} {
@@ -88,23 +91,16 @@ func (s *Store) testTicket(ctx context.Context, server redis.UniversalClient, ke
 			return err
 		}
 	}
-	if text(seen, 0) != branch || text(taken, 0) != "taken" || text(taken, 1) != branch || text(taken, 2) != params {
-		return fmt.Errorf("the server did not return the ticket that was put (%q)", text(taken, 0))
+	if seen != convcache.Found || outcome != convcache.Taken || !bytes.Equal(taken.Params, t.Params) {
+		return fmt.Errorf("the server did not return the ticket that was put (%v)", outcome)
 	}
 	return nil
 }
 
-// testClock warns if this clock and the server's differ. Tickets of other replicas may then look expired, or made in the future.
-func (s *Store) testClock(ctx context.Context, server redis.UniversalClient) error {
+// apart returns how far the server's clock is ahead. If clocks differ, tickets of other replicas may look expired, or made in the future.
+func (s *Store) apart(ctx context.Context, server redis.UniversalClient) (time.Duration, error) {
 	there, err := server.Time(ctx).Result()
-	if err != nil {
-		return err
-	}
-	apart := there.Sub(s.cfg.Now())
-	if differ := apart.Abs() > maxSkew; s.skewed.Swap(differ) != differ && differ {
-		s.cfg.Logger.Warn("the clocks of this process and of redis differ; replicas can't use each other's tickets", "by", apart.Round(time.Millisecond))
-	}
-	return nil
+	return there.Sub(s.cfg.Now()), err
 }
 
 // explain turns an error of a test into advice. It repeats nothing that may name a credential.
@@ -158,29 +154,19 @@ type Sight struct {
 }
 
 // Look reads the configuration of one server with commands that Test needs, too. It changes nothing. Errors are as in Test.
-func (s *Store) Look(ctx context.Context) (Sight, error) {
-	seen, err := s.look(ctx)
-	if err != nil {
-		return Sight{}, quiet{s.cfg.explain(err)}
-	}
-	return seen, nil
-}
-
-func (s *Store) look(ctx context.Context) (seen Sight, err error) {
+func (s *Store) Look(ctx context.Context) (seen Sight, err error) {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
 	server, err := s.servers.of(ctx, s.names.of(convcache.Key{}))
-	if err != nil {
-		return Sight{}, err
+	var info map[string]map[string]string
+	if err == nil {
+		seen.Apart, err = s.apart(ctx, server)
 	}
-	there, err := server.Time(ctx).Result()
-	if err != nil {
-		return Sight{}, err
+	if err == nil {
+		info, err = server.InfoMap(ctx).Result() // Redis 6.2 takes at most one section
 	}
-	seen.Apart = there.Sub(s.cfg.Now())
-	info, err := server.InfoMap(ctx).Result() // Redis 6.2 takes at most one section
 	if err != nil {
-		return Sight{}, err
+		return Sight{}, quiet{s.cfg.explain(err)}
 	}
 	memory := info["Memory"]
 	seen.MaxMemory, _ = strconv.ParseInt(memory["maxmemory"], 10, 64) // no number means no bound

@@ -88,31 +88,23 @@ func place(key convcache.Key, id convcache.TicketID, f field) []byte {
 	return append(p, byte(f))
 }
 
-func (e envelope) openBranch(key convcache.Key, id convcache.TicketID, value []byte) (convcache.Branch, error) {
-	payload, err := e.open(key, id, fieldBranch, value)
-	if err != nil {
-		return convcache.Branch{}, err
-	}
-	b, err := readBranch(payload)
-	if err != nil {
-		return convcache.Branch{}, err
+// openBranch returns a branch without a meaning next to an error; so does openTicket.
+func (e envelope) openBranch(key convcache.Key, id convcache.TicketID, value string) (b convcache.Branch, err error) {
+	payload, err := e.open(key, id, fieldBranch, []byte(value))
+	if err == nil {
+		b, err = readBranch(payload)
 	}
 	b.ID = id
-	return b, nil
+	return b, err
 }
 
-func (e envelope) openTicket(key convcache.Key, id convcache.TicketID, branch, params string) (convcache.Ticket, error) {
-	b, err := e.openBranch(key, id, []byte(branch))
-	if err != nil {
-		return convcache.Ticket{}, err
+func (e envelope) openTicket(key convcache.Key, id convcache.TicketID, branch, params string) (t convcache.Ticket, err error) {
+	if t.Branch, err = e.openBranch(key, id, branch); err != nil {
+		return t, err
 	}
 	payload, err := e.open(key, id, fieldParams, []byte(params))
-	if err != nil {
-		return convcache.Ticket{}, err
+	if err == nil {
+		err = readParams(payload, &t)
 	}
-	t := convcache.Ticket{Branch: b}
-	if err := readParams(payload, &t); err != nil {
-		return convcache.Ticket{}, err
-	}
-	return t, nil
+	return t, err
 }

@@ -76,7 +76,7 @@ func FuzzOpen_MovedToAnotherKey(f *testing.F) {
 		if _, err := e.open(b, id, fieldBranch, value); (err == nil) != (a == b) {
 			t.Errorf("a value of %x opened for %x: error %v", a, b, err)
 		}
-		if _, err := e.openBranch(b, id, value); err == nil && a != b {
+		if _, err := e.openBranch(b, id, string(value)); err == nil && a != b {
 			t.Errorf("a branch of %x opened for %x", a, b)
 		}
 	})

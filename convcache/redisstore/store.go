@@ -148,12 +148,12 @@ func (s *Store) branches(to []convcache.KeyedBranch, key convcache.Key, values [
 	var entries []entry
 	now := s.cfg.Now()
 	for slot := range slots {
-		index, _ := values[slot].(string)
-		value, _ := values[slots+slot].(string)
-		if len(index) != indexSize {
+		index, value := text(values, slot), text(values, slots+slot)
+		id, ok := idIn(index)
+		if !ok {
 			continue
 		}
-		b, err := s.envelope.openBranch(key, convcache.TicketID([]byte(index[indexID:indexID+16])), []byte(value))
+		b, err := s.envelope.openBranch(key, id, value)
 		switch {
 		case err != nil:
 			s.lines.warnForged()
@@ -177,6 +177,14 @@ const (
 	indexID    = 63
 	indexSize  = 108
 )
+
+// idIn returns the ticket's id in an index; ok is false for any other text.
+func idIn(index string) (id convcache.TicketID, ok bool) {
+	if len(index) != indexSize {
+		return id, false
+	}
+	return convcache.TicketID([]byte(index[indexID : indexID+len(id)])), true
+}
 
 // maxSkew is how far another replica's clock may be ahead of this one's.
 const maxSkew = 2 * time.Second
