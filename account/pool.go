@@ -12,7 +12,7 @@ import (
 type Pool[T any] struct {
 	shares map[string]*Share[T]
 	most   Heap[*Share[T]]
-	len    int
+	Len    int
 	uses   uint64
 }
 
@@ -43,7 +43,7 @@ func (p *Pool[T]) Add(account string, weight int64, value T) *Place[T] {
 		s = &Share[T]{account: account}
 		p.shares[account] = s
 	}
-	p.len++
+	p.Len++
 	p.uses++
 	place := &Place[T]{Value: value, share: s, weight: weight, used: p.uses}
 	place.at = s.places.PushBack(place)
@@ -73,7 +73,7 @@ func (p *Pool[T]) Weigh(place *Place[T], weight int64) {
 // Remove removes a value that is in the pool.
 func (p *Pool[T]) Remove(place *Place[T]) {
 	s := place.share
-	p.len--
+	p.Len--
 	s.places.Remove(place.at)
 	if s.weight -= place.weight; s.places.Len() > 0 {
 		heap.Fix(&p.most, s.at)
@@ -83,12 +83,9 @@ func (p *Pool[T]) Remove(place *Place[T]) {
 	delete(p.shares, s.account)
 }
 
-// Len returns the number of values.
-func (p *Pool[T]) Len() int { return p.len }
-
 // Most returns the heaviest share, nil if the pool is empty. Of equal shares it returns the one with the least recently used value.
 func (p *Pool[T]) Most() *Share[T] {
-	if p.len == 0 {
+	if p.Len == 0 {
 		return nil
 	}
 	return p.most[0]
@@ -191,7 +188,7 @@ func (m *Map[K, V]) Put(account string, key K, value V) {
 		place.Value.value = value
 		return
 	}
-	if m.pool.Len() >= m.most {
+	if m.pool.Len >= m.most {
 		oldest := m.pool.Most().Oldest()
 		delete(m.places, oldest.Value.key)
 		m.pool.Remove(oldest)

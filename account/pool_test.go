@@ -27,7 +27,7 @@ func TestPool_TheAccountWithMostGivesWay(t *testing.T) {
 				p.Weigh(known, weight)
 				continue
 			}
-			if p.Len() == 3 {
+			if p.Len == 3 {
 				goes := p.Most().Oldest()
 				delete(places, goes.Value[1])
 				p.Remove(goes)
@@ -40,7 +40,7 @@ func TestPool_TheAccountWithMostGivesWay(t *testing.T) {
 				left = append(left, at.Value)
 			}
 		}
-		if got := strings.Join(left, " "); got != row.want || p.Len() != len(left) {
+		if got := strings.Join(left, " "); got != row.want || p.Len != len(left) {
 			t.Errorf("%s: %s leaves %s, want %s", row.name, row.puts, got, row.want)
 		}
 	}
@@ -70,7 +70,7 @@ func TestPool_Emptied(t *testing.T) {
 			}
 		}
 	}
-	if p.Most() != nil || len(p.shares) != 0 || len(p.most) != 0 || p.Len() != 0 {
+	if p.Most() != nil || len(p.shares) != 0 || len(p.most) != 0 || p.Len != 0 {
 		t.Errorf("something is left: %+v", p)
 	}
 }

@@ -33,7 +33,7 @@ func TestByContent_ConversationWithoutAnIDHits(t *testing.T) {
 			t.Errorf("names of the conversation: %v, want one\n%s", names, r.log.end())
 		}
 		for name := range names {
-			if out := r.server.TicketsOut(name); len(out) != 1 {
+			if out := r.server.Pins.TicketsOut(name); len(out) != 1 {
 				t.Errorf("%d tickets are shown under the conversation's name, want that of the last turn", len(out))
 			}
 		}

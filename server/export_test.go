@@ -32,7 +32,7 @@ func (s *Server) Inflight() (bytes int64, clients int) {
 
 // ReleaseOne releases one ticket by a leg of our own.
 func (s *Server) ReleaseOne(ctx context.Context, decode *fleet.Engine) bool {
-	return s.pins.ReleaseOne(ctx, decode)
+	return s.Pins.ReleaseOne(ctx, decode)
 }
 
 // Handler serves the main listener's endpoints.
@@ -40,7 +40,7 @@ func (s *Server) Handler() http.Handler { return s.handler }
 
 // MakeRoom is one round of what keeps tickets from pinning more than their share.
 func (s *Server) MakeRoom(ctx context.Context) {
-	s.pins.Begin(func(task string, _ time.Duration, _ <-chan struct{}, round func(context.Context)) {
+	s.Pins.Begin(func(task string, _ time.Duration, _ <-chan struct{}, round func(context.Context)) {
 		if task == "pinned budget" {
 			round(ctx)
 		}
@@ -59,14 +59,14 @@ func PassOn(header http.Header) (traceparent, tracestate string) {
 // first that has to wait again.
 func (s *Server) HandBack(ctx context.Context, after time.Duration) (n int) {
 	for begun, again := 1, false; begun > 0 && !again; n += begun {
-		begun, again = s.pins.HandBacks(ctx, time.Now().Add(after))
+		begun, again = s.Pins.HandBacks(ctx, time.Now().Add(after))
 	}
 	return n
 }
 
 // Learn has the learner know answers of the tenant without a name, which were continued after so long, 0 for never.
 func (s *Server) Learn(answers int, kind continuation.Kind, continued time.Duration) {
-	at, learner := time.Now().Add(-20*time.Minute), s.pins.Continuations
+	at, learner := time.Now().Add(-20*time.Minute), s.Pins.Continuations
 	for i := range answers {
 		key := convcache.Key{byte(i), 1}
 		learner.Answered("", "", kind, key, body.Beginning{}, at)
@@ -79,13 +79,13 @@ func (s *Server) Learn(answers int, kind continuation.Kind, continued time.Durat
 
 // Curve returns what is known of answers of the tenant without a name.
 func (s *Server) Curve(kind continuation.Kind) continuation.Curve {
-	return s.pins.Continuations.Curve("", kind, time.Now())
+	return s.Pins.Continuations.Curve("", kind, time.Now())
 }
 
 // Unused returns how many tickets wait for their release.
 func (s *Server) Unused() (n int) {
 	for _, e := range s.deps.Fleet.Engines(upstream.RoleDecode) {
-		waiting, _, _ := s.Due(e)
+		waiting, _, _ := s.Pins.Due(e)
 		n += waiting
 	}
 	return n

@@ -187,7 +187,7 @@ func TestHandBack_EveryExitKeepsTheBlocksInView(t *testing.T) {
 				r.wantOK(r.sendIDs(conversation, true, fills()...), "miss;")
 				mend := tc.exit(r, legs)
 				r.try(t)
-				pinned := r.server.Pinned(r.engine(r.decode[0]))
+				pinned := r.server.Pins.Pinned(r.engine(r.decode[0]))
 				mend()
 				r.look()
 				if tc.want != ticket { // of that its next turn sees
@@ -207,7 +207,7 @@ func TestHandBack_EveryExitKeepsTheBlocksInView(t *testing.T) {
 				if got != tc.want {
 					t.Errorf("the answer is %s, want %s; %+v, pinned %d", got, tc.want, r.server.Counts().HandBacks, pinned)
 				}
-				if left := r.server.Pinned(r.engine(r.decode[0])); tc.want != ticket && left != 0 {
+				if left := r.server.Pins.Pinned(r.engine(r.decode[0])); tc.want != ticket && left != 0 {
 					t.Errorf("%d tokens are pinned at the end, want none", left)
 				}
 				if used := r.server.HandBackMemory(); used != 0 && tc.want != ticket {

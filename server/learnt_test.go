@@ -39,7 +39,7 @@ func TestLearnt_DecidesWhatIsKept(t *testing.T) {
 			if values["stored"] != row.stored || values["keep"] != row.keep {
 				t.Errorf("stored %v, keep %v, want %s and %s", values["stored"], values["keep"], row.stored, row.keep)
 			}
-			if got := r.server.Tickets(); got != row.tickets || r.store.Len() != row.tickets {
+			if got := r.server.Pins.Tickets(); got != row.tickets || r.store.Len() != row.tickets {
 				t.Errorf("%d tickets are kept, %d conversations in the store, want %d", got, r.store.Len(), row.tickets)
 			}
 			if got := r.server.Unused(); got != row.releases {

@@ -343,7 +343,7 @@ func (c *cell) checkLeft(w want) {
 // waiting is how many blocks wait for their release, and of how many it is open whether they are free.
 func (c *cell) waiting() (pinned, open int) {
 	for _, decode := range c.deps.Fleet.Holders.All() {
-		_, tokens, unsure := c.server.Due(decode)
+		_, tokens, unsure := c.server.Pins.Due(decode)
 		pinned, open = pinned+tokens, open+unsure
 	}
 	return pinned, open

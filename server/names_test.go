@@ -29,7 +29,7 @@ func TestNames_ThatNeverRepeatHideNothing(t *testing.T) {
 				r.wantOK(r.turn(id, n, stream), "hit;")
 			}
 		}
-		if n, stored := r.server.Tickets(), r.store.Len(); n != 1 || stored != 1 {
+		if n, stored := r.server.Pins.Tickets(), r.store.Len(); n != 1 || stored != 1 {
 			t.Errorf("%d tickets of %d conversations are kept, want that of the last turn", n, stored)
 		}
 	})

@@ -17,7 +17,7 @@ func (p *pinning) wantKnown(what string, pins int) {
 	var s vllmsim.Stats
 	known := 0
 	holds := func() bool {
-		s, known = p.decode.Stats(), p.server.Pinned(p.decoder())
+		s, known = p.decode.Stats(), p.server.Pins.Pinned(p.decoder())
 		return s.Running == 0 && s.Pins == pins && known == s.PinnedBlocks*16
 	}
 	deadline := time.Now().Add(patience)
@@ -62,13 +62,13 @@ func TestPinned_ExpiredTicketsCountUntilDecodeFreesThem(t *testing.T) {
 	}
 	p.until(func() bool {
 		p.server.MakeRoom(t.Context())
-		return p.server.Tickets() == 0
+		return p.server.Pins.Tickets() == 0
 	})
 	p.wantKnown("expired tickets", 3)
 	p.turn("c0")
 	p.until(func() bool {
 		p.server.MakeRoom(t.Context())
-		return p.server.Tickets() == 0
+		return p.server.Pins.Tickets() == 0
 	})
 	p.wantKnown("a turn that found an expired ticket", 4)
 }

@@ -135,7 +135,7 @@ func TestPinned_OldestAreReleasedOverBudget(t *testing.T) {
 	if kept := s.PinnedBlocks * 16; kept < budget-2*one {
 		t.Errorf("decode pins %d tokens, want nearly its share of %d: no more is released than must be", kept, budget)
 	}
-	p.until(func() bool { return p.server.Pinned(p.decoder()) == p.decode.Stats().PinnedBlocks*16 })
+	p.until(func() bool { return p.server.Pins.Pinned(p.decoder()) == p.decode.Stats().PinnedBlocks*16 })
 	for i := range 3 {
 		p.wantOK(p.turn(fmt.Sprint("c", conversations-1-i)), "hit;")
 		p.settle()
@@ -155,7 +155,7 @@ func (p *pinning) wantAllPinsKnown() {
 	p.t.Helper()
 	p.until(func() bool {
 		s := p.decode.Stats()
-		return p.server.Pinned(p.decoder()) == s.PinnedBlocks*16 && s.Running == 0
+		return p.server.Pins.Pinned(p.decoder()) == s.PinnedBlocks*16 && s.Running == 0
 	})
 }
 
@@ -177,7 +177,7 @@ func TestPinned_IsWhatDecodeSays(t *testing.T) {
 	want := func(what string) {
 		t.Helper()
 		p.until(func() bool { return p.decode.Stats().Running == 0 })
-		if known, pinned := p.server.Pinned(p.decoder()), p.decode.Stats().PinnedBlocks*16; known != pinned {
+		if known, pinned := p.server.Pins.Pinned(p.decoder()), p.decode.Stats().PinnedBlocks*16; known != pinned {
 			t.Errorf("%s: %d tokens are known to be pinned, want %d", what, known, pinned)
 		}
 	}

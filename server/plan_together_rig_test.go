@@ -25,7 +25,7 @@ type together struct {
 func (together) Traits() upstream.Traits { return upstream.Traits{IDs: true} }
 
 func (c together) Plan(_ context.Context, t upstream.Transfer) (upstream.Plan, error) {
-	api, transfer, ids := t.Request.API(), t.RequestID, strings.ReplaceAll(fmt.Sprint(t.PromptIDs), " ", ",")
+	api, transfer, ids := t.Request.API, t.RequestID, strings.ReplaceAll(fmt.Sprint(t.PromptIDs), " ", ",")
 	leg := func(decode bool) upstream.LegPlan {
 		params := fmt.Appendf(nil, `{"do_remote_decode":%t,"do_remote_prefill":%t,"transfer_id":"x-%s","prompt_token_ids":%s`, !decode, decode, transfer, ids)
 		if decode {

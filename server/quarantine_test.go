@@ -132,7 +132,7 @@ func TestQuarantine_BetweenPickAndLeg(t *testing.T) {
 	if n := len(r.prefill[0].seen()); n != 2 {
 		t.Errorf("got %d legs on the quarantined instance, want the two before the quarantine", n)
 	}
-	if waiting, _, _ := r.server.Due(r.engine(r.decode[0])); waiting == 0 {
+	if waiting, _, _ := r.server.Pins.Due(r.engine(r.decode[0])); waiting == 0 {
 		t.Error("nothing of decode waits for a release")
 	}
 }

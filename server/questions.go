@@ -190,12 +190,12 @@ func (q *questions) countOn(ctx context.Context, req *body.Request, authorizatio
 	var asked []*fleet.Engine
 	var last error
 	for range pick.MaxDials {
-		engine, err := q.fleet.Choose(upstream.RolePrefill, fleet.Hint{Model: req.Model()}, func(e *fleet.Engine) bool { return slices.Contains(asked, e) })
+		engine, err := q.fleet.Choose(upstream.RolePrefill, fleet.Hint{Model: req.Model}, func(e *fleet.Engine) bool { return slices.Contains(asked, e) })
 		switch {
 		case err != nil && last != nil:
 			return 0, last
 		case errors.Is(err, upstream.ErrNoModel):
-			return 0, apierror.NoModel(req.Model())
+			return 0, apierror.NoModel(req.Model)
 		case err != nil:
 			return 0, apierror.Unavailable("prefill_unavailable", "No prefill engine is available.")
 		}

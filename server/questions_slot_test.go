@@ -68,12 +68,12 @@ func TestQuestions_WaitForASlotAsTurnsDo(t *testing.T) {
 			}
 			close(held)
 			r.wantOK(<-first, "miss;")
-			r.until(func() bool { return r.server.Open() == 0 })
+			r.until(func() bool { return r.server.Slots.Open() == 0 })
 
 			answer := make(chan reply, 1)
 			go func() { answer <- ask(r) }()
 			<-asked
-			if n := r.server.Open(); n != 1 {
+			if n := r.server.Slots.Open(); n != 1 {
 				t.Errorf("%d places are taken while an engine is asked, want 1", n)
 			}
 			r.wantError(r.turn("", 1, true), http.StatusServiceUnavailable, "queue_full")
@@ -81,7 +81,7 @@ func TestQuestions_WaitForASlotAsTurnsDo(t *testing.T) {
 			if p := <-answer; p.status != http.StatusOK {
 				t.Errorf("got %d %s", p.status, p.body)
 			}
-			r.until(func() bool { return r.server.Open() == 0 })
+			r.until(func() bool { return r.server.Slots.Open() == 0 })
 			r.wantOK(r.turn("", 1, true), "miss;")
 		})
 	}
@@ -108,7 +108,7 @@ func TestQuestions_AreTheirTenants(t *testing.T) {
 			for range 3 {
 				wantRefusal(t, ask(r, "X-Tenant", "b"), http.StatusBadGateway, "prefill_failed")
 			}
-			r.until(func() bool { return r.server.Open() == 0 })
+			r.until(func() bool { return r.server.Slots.Open() == 0 })
 		})
 	}
 }

@@ -222,7 +222,7 @@ func TestRelease_WhileDecodesIncarnationIsForgotten(t *testing.T) {
 	}
 	r.wantOK(r.turn("d", 1, true), "miss;")
 	decode.Refresh(t.Context()) // the same incarnation
-	if n, _, _ := r.server.Due(decode); n == 0 {
+	if n, _, _ := r.server.Pins.Due(decode); n == 0 {
 		t.Errorf("%d tickets wait for a release, want decode's", n)
 	}
 }

@@ -80,7 +80,7 @@ func (s *Server) exact(w http.ResponseWriter, r *http.Request, served *endpoints
 		// A request with both a Content-Length and a Transfer-Encoding must be the last on its connection (RFC 9112, 6.1), and net/http has
 		// removed the former.
 		w.Header().Set("Connection", "close")
-	} else if r.ProtoAtLeast(1, 1) && !r.Close && !s.slots.Closed() {
+	} else if r.ProtoAtLeast(1, 1) && !r.Close && !s.Slots.Closed() {
 		w.Header().Set("Keep-Alive", announced)
 	}
 	methods, known := served.methods[r.URL.EscapedPath()]

@@ -19,7 +19,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"carryover/convcache"
 	"carryover/server/admission"
 	"carryover/server/apierror"
 	"carryover/server/background"
@@ -44,23 +43,23 @@ type Server struct {
 	health      health
 	turns       *turn.Handler
 	epoch       *quarantine.Epoch
-	pins        *pins.Pins
+	Pins        *pins.Pins // what decode keeps for tickets
 	quarantines *quarantine.Watch
 
 	clients atomic.Pointer[connlimit.Listener] // nil until the server runs
 
 	requests   *request.Reader
-	slots      *admission.Slots
+	Slots      *admission.Slots // of turns
 	background *background.Group
 }
 
 // New returns a server that is ready to run.
 func New(cfg Config, deps Deps) *Server {
-	s := &Server{cfg: cfg, deps: deps, background: background.New(cfg.Logger), slots: admission.New(cfg.MaxStreams, cfg.QueueConfig)}
-	problems := &apierror.Mapper{Delay: s.slots.Delay, Hidden: func() []string { return addresses(deps.Fleet) }}
+	s := &Server{cfg: cfg, deps: deps, background: background.New(cfg.Logger), Slots: admission.New(cfg.MaxStreams, cfg.QueueConfig)}
+	problems := &apierror.Mapper{Delay: s.Slots.Delay, Hidden: func() []string { return addresses(deps.Fleet) }}
 	ratios := request.NewRatios()
 	s.epoch = quarantine.NewEpoch(deps.Secret, deps.Shared, cfg.Logger, cfg.Tell.Quarantine)
-	s.pins = pins.New(pins.Config{
+	s.Pins = pins.New(pins.Config{
 		ReleaseConfig: cfg.ReleaseConfig, HandBackConfig: cfg.HandBackConfig, TTL: cfg.TTL, TrialTimeout: cfg.ReuseTrialTimeout,
 		StoreTimeout: cfg.StoreTimeout, Logger: cfg.Logger, Tell: cfg.Tell.Stop,
 	}, pins.Deps{
@@ -68,7 +67,7 @@ func New(cfg Config, deps Deps) *Server {
 		Background: s.background.Run, Blame: func(engine *fleet.Engine, err error) { turn.Blame(engine, err, true) },
 	})
 	tickets := reuse.New(cfg.reuse(), reuse.Deps{
-		Pins: s.pins, Store: deps.Store, Fleet: deps.Fleet, Legs: deps.Legs, Connector: deps.Connector, Epoch: s.epoch,
+		Pins: s.Pins, Store: deps.Store, Fleet: deps.Fleet, Legs: deps.Legs, Connector: deps.Connector, Epoch: s.epoch,
 		Tokens:   &proof.Tokens{Chains: deps.Secret.ChainKey(), Logger: cfg.Logger, Background: s.background.Run},
 		Outlines: deps.Secret.OutlineKey(), Background: s.background.Run,
 	})
@@ -76,28 +75,28 @@ func New(cfg Config, deps Deps) *Server {
 	s.requests = request.NewReader(cfg.Config, deps.Secret, request.NewInflight(cfg.MaxInflightBytes, cfg.MaxBodyBytes, cfg.ClientBodyTimeout), accepted, deps.Prefillers)
 	picker := pick.New(pick.Deps{
 		Fleet: deps.Fleet, Traits: deps.Connector.Traits(), Named: deps.Prefillers != nil, Ratios: ratios,
-		Dialer: deps.Legs, Queue: s.slots.Instances(),
+		Dialer: deps.Legs, Queue: s.Slots.Instances,
 	})
 	s.turns = turn.New(turn.Config{
 		LegConfig: cfg.LegConfig, Release: cfg.Release, ReuseTrialTimeout: cfg.ReuseTrialTimeout,
 		Logger: cfg.Logger, Tell: cfg.Tell.Stop,
 	}, turn.Deps{
-		Fleet: deps.Fleet, Legs: deps.Legs, Connector: deps.Connector, Pins: s.pins, Epoch: s.epoch, Background: s.background, Ratios: ratios,
+		Fleet: deps.Fleet, Legs: deps.Legs, Connector: deps.Connector, Pins: s.Pins, Epoch: s.epoch, Background: s.background, Ratios: ratios,
 		Accepted: accepted, Picker: picker, Tickets: tickets,
-		Requests: s.requests, Slots: s.slots, Names: request.ClientNames{Mode: cfg.LogClients, Secret: deps.Secret},
+		Requests: s.requests, Slots: s.Slots, Names: request.ClientNames{Mode: cfg.LogClients, Secret: deps.Secret},
 		Errors: problems, Observers: append([]record.Observer{record.Log(cfg.Logger, deps.RedisState)}, deps.Observers...), Sample: deps.Sample,
 	})
 	s.SetRouting(cfg.RoutingConfig)
 	s.quarantines = quarantine.NewWatch(quarantine.WatchConfig{
-		Fleet: deps.Fleet, Epoch: s.epoch, GiveUpOlder: s.pins.GiveUpOlder, StoreTimeout: cfg.StoreTimeout, Background: s.background.Run,
+		Fleet: deps.Fleet, Epoch: s.epoch, GiveUpOlder: s.Pins.GiveUpOlder, StoreTimeout: cfg.StoreTimeout, Background: s.background.Run,
 		TellDrain: cfg.Tell.Drain,
 	})
 	s.health = health{
-		fleet: deps.Fleet, store: deps.Store, slots: s.slots, routing: s.turns.Routing.Load, redis: deps.RedisState,
+		fleet: deps.Fleet, store: deps.Store, slots: s.Slots, routing: s.turns.Routing.Load, redis: deps.RedisState,
 		named: deps.Prefillers != nil,
 	}
 	s.handler = s.routes(&questions{
-		fleet: deps.Fleet, legs: deps.Legs, requests: s.requests, slots: s.slots, errors: problems, judged: cfg.ForwardAuthorization,
+		fleet: deps.Fleet, legs: deps.Legs, requests: s.requests, slots: s.Slots, errors: problems, judged: cfg.ForwardAuthorization,
 	})
 	return s
 }
@@ -113,12 +112,6 @@ func addresses(engines *fleet.Fleet) (all []string) {
 
 // SetRouting changes the routing of later turns.
 func (s *Server) SetRouting(cfg turn.RoutingConfig) { s.turns.Routing.Store(&cfg) }
-
-// GiveUp takes a conversation's ticket out of the store, if it is still there, and makes decode free its blocks while the server runs. The
-// caller bounds ctx.
-func (s *Server) GiveUp(ctx context.Context, conversation convcache.Key, id convcache.TicketID, model string) {
-	s.pins.GiveUp(ctx, conversation, id, model)
-}
 
 // drainDelay is the usual DrainDelay, in which load balancers see /readyz fail.
 const drainDelay = 5 * time.Second
@@ -153,7 +146,7 @@ func (s *Server) Run(ctx context.Context, listener net.Listener) error {
 		ErrorLog: log.New(io.Discard, "", 0),
 	}
 	served := make(chan error, 1) // one result, read once
-	s.pins.Begin(s.background.Repeat)
+	s.Pins.Begin(s.background.Repeat)
 	s.quarantines.Compare(ctx)
 	go func() { served <- srv.Serve(clients) }()
 	s.background.Repeat("quarantines", quarantine.Every, s.quarantines.Risen(), s.quarantines.Compare)
@@ -167,9 +160,9 @@ func (s *Server) Run(ctx context.Context, listener net.Listener) error {
 }
 
 func (s *Server) drain(srv *http.Server, served <-chan error) error {
-	toBegin, forInstance := s.slots.Waiting()
-	s.slots.Close()
-	s.cfg.Logger.Info("draining", "grace", s.cfg.ShutdownGrace, "open", s.slots.Open(), "waiting", toBegin+forInstance)
+	toBegin, forInstance := s.Slots.Waiting()
+	s.Slots.Close()
+	s.cfg.Logger.Info("draining", "grace", s.cfg.ShutdownGrace, "open", s.Slots.Open(), "waiting", toBegin+forInstance)
 	if s.cfg.Tell.Drain != nil {
 		s.cfg.Tell.Drain("This replica drains: it takes no new turns, and ends when those that it has are over.")
 	}
@@ -178,7 +171,7 @@ func (s *Server) drain(srv *http.Server, served <-chan error) error {
 	s.awaitIdle(grace, cmp.Or(s.cfg.DrainDelay, min(drainDelay, s.cfg.ShutdownGrace/6)))
 	err := srv.Shutdown(grace)
 	if errors.Is(err, context.DeadlineExceeded) {
-		s.cfg.Logger.Warn("grace period over; aborting open streams", "open", s.slots.Open())
+		s.cfg.Logger.Warn("grace period over; aborting open streams", "open", s.Slots.Open())
 		s.background.Abandon()
 		last, cancel := context.WithTimeout(context.Background(), background.AbandonDelay)
 		defer cancel()
@@ -200,7 +193,7 @@ func (s *Server) awaitIdle(ctx context.Context, delay time.Duration) {
 	defer cancel()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
-	for s.slots.Open() > 0 {
+	for s.Slots.Open() > 0 {
 		select {
 		case <-ctx.Done():
 			return

@@ -33,7 +33,7 @@ func (o *occupied) waits(waiting int, header ...string) <-chan reply {
 
 func (o *occupied) wantInLine(want int) {
 	o.t.Helper()
-	o.until(func() bool { _, n := o.server.Waiting(); return n == want })
+	o.until(func() bool { _, n := o.server.Slots.Waiting(); return n == want })
 }
 
 func TestSlot_TurnWaitsForAnInstance(t *testing.T) {

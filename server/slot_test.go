@@ -54,7 +54,7 @@ func (o *occupied) comes(waiting int, header ...string) <-chan reply {
 
 func (o *occupied) wantWaiting(want int) {
 	o.t.Helper()
-	o.until(func() bool { n, _ := o.server.Waiting(); return n == want })
+	o.until(func() bool { n, _ := o.server.Slots.Waiting(); return n == want })
 }
 
 func TestQueue_TurnWaitsForItsSlot(t *testing.T) {
@@ -89,7 +89,7 @@ func TestQueue_WaitIsBounded(t *testing.T) {
 	p := o.turn("", 1, true)
 	o.wantError(p, 503, "queue_full")
 	wantRetryAfter(t, p, "1")
-	o.server.SetQueue(admission.QueueConfig{MaxQueue: 2, QueueTimeout: patience})
+	o.server.Slots.Configure(admission.QueueConfig{MaxQueue: 2, QueueTimeout: patience})
 	third := o.comes(2)
 	o.free()
 	o.wantOK(<-second, "miss;")

@@ -13,12 +13,12 @@ func TestPut_WithoutTimeIsNoPut(t *testing.T) {
 	r := newRig(t, setup{cfg: func(c *server.Config) { releasing(c); c.StoreTimeout = time.Nanosecond }})
 	r.wantOK(r.turn("c", 1, true), "miss;")
 	r.wantStored(1, "not_stored")
-	if n := r.server.Pinned(r.engine(r.decode[0])); n != 3*rigBlock { // of the ticket's three blocks, which wait for their release
+	if n := r.server.Pins.Pinned(r.engine(r.decode[0])); n != 3*rigBlock { // of the ticket's three blocks, which wait for their release
 		t.Errorf("%d tokens are known to be pinned, want those of one answer", n)
 	}
 	r.shot()
 	r.wantCarried(1, left(r.decode[0].seen()[0]))
-	r.until(func() bool { return r.server.Pinned(r.engine(r.decode[0])) == 3*rigBlock }) // of the shot
+	r.until(func() bool { return r.server.Pins.Pinned(r.engine(r.decode[0])) == 3*rigBlock }) // of the shot
 	r.shot()
 	r.wantCarried(2, left(r.decode[0].seen()[1]))
 }

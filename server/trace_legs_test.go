@@ -199,7 +199,7 @@ func TestTraceLegs_WaitsForASlotAreNoted(t *testing.T) {
 			o := occupy(r)
 			second := make(chan reply, 1)
 			go func() { second <- o.turn("", 1, true) }()
-			o.until(func() bool { toBegin, forInstance := o.server.Waiting(); return toBegin+forInstance == 1 })
+			o.until(func() bool { toBegin, forInstance := o.server.Slots.Waiting(); return toBegin+forInstance == 1 })
 			o.free()
 			o.wantOK(<-second, "miss;")
 			o.until(func() bool { return len(all()) == 2 })

@@ -51,8 +51,8 @@ func TestDecode_TellsTheTypeOfTheAnswer(t *testing.T) {
 		instance := engine(t, RoleDecode, func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Content-Type", header) })
 		stream, err := newTestClient(t, "").Decode(t.Context(), legTo(instance), minutes())
 		must(t, err)
-		if stream.ContentType() != header || stream.MediaType() != want {
-			t.Errorf("%s: got %q of type %q, want it as sent, of type %q", header, stream.ContentType(), stream.MediaType(), want)
+		if stream.ContentType != header || stream.MediaType() != want {
+			t.Errorf("%s: got %q of type %q, want it as sent, of type %q", header, stream.ContentType, stream.MediaType(), want)
 		}
 		_ = stream.Close()
 	}

@@ -43,7 +43,7 @@ func (t *Transfer) PrefillAPI() body.API {
 	if t.AsText {
 		return body.Text
 	}
-	return t.Request.API()
+	return t.Request.API
 }
 
 // TicketOffer says what a prefill leg does with a ticket. The zero value is a leg without one.

@@ -65,7 +65,7 @@ func guard(client context.Context, limits Limits) (context.Context, *Stream) {
 // Stream is the answer of a decode leg. Two time limits bound its reads, and it knows the age of the bytes that it returns. It needs no
 // goroutine per read. One goroutine may read; Close ends everything.
 type Stream struct {
-	contentType string
+	ContentType string
 	body        io.ReadCloser // nil until headers have arrived
 
 	limits  legLimits
@@ -92,16 +92,13 @@ func (s *Stream) connected(serving net.Conn) {
 
 // attach sets the body, once headers have arrived. The first-byte limit stays armed until the first read returns.
 func (s *Stream) attach(contentType string, body io.ReadCloser) {
-	if s.contentType, s.body = contentType, body; s.Left() == 0 {
+	if s.ContentType, s.body = contentType, body; s.Left() == 0 {
 		s.conn = nil // it may serve another leg
 	}
 }
 
-// ContentType returns the header as the engine sent it.
-func (s *Stream) ContentType() string { return s.contentType }
-
 // MediaType returns the answer's media type in lower case without parameters, "" if the header can't be parsed.
-func (s *Stream) MediaType() string { return mediaType(s.contentType) }
+func (s *Stream) MediaType() string { return mediaType(s.ContentType) }
 
 // Read implements io.Reader. After a limit, or after the end of the client's context, the error is that cause; an answer of unknown
 // length of more than maxStream bytes is ErrStreamTooLong.

@@ -32,9 +32,6 @@ type Channel struct {
 	subscribed atomic.Bool // Subscribe has a subscription
 }
 
-// Channel returns the channel of the replicas that share the store.
-func (s *Store) Channel() *Channel { return s.channel }
-
 // Publish sends a short message to all replicas that subscribe now, this one included. Each gets it at most once, perhaps also after an error.
 func (c *Channel) Publish(ctx context.Context, message string) error {
 	value := c.envelope.close(convcache.Key{}, convcache.TicketID{}, fieldMessage, []byte(message))

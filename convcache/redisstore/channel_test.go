@@ -48,7 +48,7 @@ func listens(t *testing.T, r *redisstore.Store) *ear {
 	e := &ear{}
 	ctx, cancel := context.WithCancelCause(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- r.Channel().Subscribe(ctx, e.hear) }()
+	go func() { done <- r.Channel.Subscribe(ctx, e.hear) }()
 	t.Cleanup(func() {
 		cancel(errHeardEnough)
 		select {
@@ -70,7 +70,7 @@ func wantHeard(t *testing.T, from *redisstore.Store, what string, ears ...*ear) 
 		n := 0
 		eventually(t, fmt.Sprintf("ear %d: %s", i, what), func() bool {
 			n++
-			_ = from.Channel().Publish(t.Context(), fmt.Sprint(what, " ", n))
+			_ = from.Channel.Publish(t.Context(), fmt.Sprint(what, " ", n))
 			return slices.ContainsFunc(e.all(), func(heard string) bool { return strings.HasPrefix(heard, what+" ") })
 		})
 	}
@@ -89,7 +89,7 @@ func carries(t *testing.T, cfg Config) {
 	wantHeard(t, two, "begin two", first, second)
 	const count = 200
 	for i := range count {
-		must(t, one.Channel().Publish(t.Context(), fmt.Sprintf("\x84 bytes \xff %d", i)))
+		must(t, one.Channel.Publish(t.Context(), fmt.Sprintf("\x84 bytes \xff %d", i)))
 	}
 	for i, e := range []*ear{first, second} {
 		var got []string
@@ -159,7 +159,7 @@ func TestChannel_OutlivesTheServer(t *testing.T) {
 	e := listens(t, r)
 	wantHeard(t, r, "before", e)
 	s.Kill()
-	if err := r.Channel().Publish(t.Context(), "to nobody"); err == nil {
+	if err := r.Channel.Publish(t.Context(), "to nobody"); err == nil {
 		t.Error("no error of a server that is not there")
 	}
 	s.Restart()
@@ -196,7 +196,7 @@ func TestChannel_ForgedMessagesAreNotHeard(t *testing.T) {
 	foreign := openStore(t, cfg)
 	e := listens(t, r)
 	wantHeard(t, r, "ours", e)
-	_ = foreign.Channel().Publish(t.Context(), "theirs")
+	_ = foreign.Channel.Publish(t.Context(), "theirs")
 	for _, value := range []string{"", "theirs", "\x01theirs", "\x01" + strings.Repeat("x", 40)} {
 		must(t, r.Client().Publish(t.Context(), r.ChannelName(), value).Err())
 	}

@@ -58,7 +58,7 @@ func (s *Store) test(ctx context.Context) error {
 		return err
 	}
 	if s.cfg.Messages {
-		if err := s.channel.test(ctx, server); err != nil {
+		if err := s.Channel.test(ctx, server); err != nil {
 			return err
 		}
 	}

@@ -28,7 +28,7 @@ func (s *Store) ChannelName() string { return s.names.channel }
 func (s *Store) Mutant(text, by string) (*Store, bool) {
 	replace := func(script string) string { return strings.ReplaceAll(script, text, by) }
 	m := &Store{
-		cfg: s.cfg, servers: s.servers, names: s.names, envelope: s.envelope, lines: s.lines, channel: s.channel,
+		cfg: s.cfg, servers: s.servers, names: s.names, envelope: s.envelope, lines: s.lines, Channel: s.Channel,
 		scripts: newScripts(replace(sharedLua), replace(takeLua), replace(putLua)),
 	}
 	return m, strings.Contains(sharedLua+takeLua+putLua, text)

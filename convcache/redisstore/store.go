@@ -25,7 +25,7 @@ type Store struct {
 	envelope envelope
 	scripts  scripts
 	lines    *lines
-	channel  *Channel
+	Channel  *Channel
 	skewed   atomic.Bool // the last test found different clocks
 	epoch    atomic.Int64
 	replica  convcache.TicketID // this replica's random name
@@ -68,7 +68,7 @@ func New(cfg Config) (*Store, error) {
 		cfg: cfg, servers: &servers{client: redis.NewUniversalClient(clientOptions(cfg)), logger: cfg.Logger}, names: newNames(cfg), envelope: e, scripts: newScripts(sharedLua, takeLua, putLua),
 		lines: &lines{logger: cfg.Logger, now: cfg.Now}, replica: convcache.NewTicketID(),
 	}
-	s.channel = &Channel{name: s.names.channel, servers: s.servers, envelope: e, lines: s.lines}
+	s.Channel = &Channel{name: s.names.channel, servers: s.servers, envelope: e, lines: s.lines}
 	return s, nil
 }
 

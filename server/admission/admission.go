@@ -22,13 +22,13 @@ type QueueConfig struct {
 type Slots struct {
 	taken     chan struct{} // has one element for each slot that is taken
 	begin     *queue.Queue  // requests that wait for a slot of the server
-	instances *queue.Queue  // turns that wait for a slot of an instance
+	Instances *queue.Queue  // turns that wait for a slot of an instance
 	closed    atomic.Bool
 }
 
 // New returns this many slots, all free.
 func New(most int, cfg QueueConfig) *Slots {
-	s := &Slots{taken: make(chan struct{}, most), begin: queue.New(queue.Config{}), instances: queue.New(queue.Config{})}
+	s := &Slots{taken: make(chan struct{}, most), begin: queue.New(queue.Config{}), Instances: queue.New(queue.Config{})}
 	s.Configure(cfg)
 	return s
 }
@@ -36,7 +36,7 @@ func New(most int, cfg QueueConfig) *Slots {
 // Configure changes the limits of both queues. Only turns that wait to begin need the limit per tenant: the others have a slot.
 func (s *Slots) Configure(cfg QueueConfig) {
 	s.begin.Configure(queue.Config{MaxWaiting: cfg.MaxQueue, Timeout: cfg.QueueTimeout, MaxPerTenant: cfg.MaxPerTenant})
-	s.instances.Configure(queue.Config{MaxWaiting: cfg.MaxQueue, Timeout: cfg.QueueTimeout})
+	s.Instances.Configure(queue.Config{MaxWaiting: cfg.MaxQueue, Timeout: cfg.QueueTimeout})
 }
 
 // Take returns a slot, and waits for one if all are taken. Every request to engines on behalf of a client needs a slot. Errors come from package
@@ -56,23 +56,20 @@ func (s *Slots) Take(ctx context.Context, client string) (lease Lease, waited ti
 	return Lease{of: s, client: client}, waited, nil
 }
 
-// Instances returns the queue in which turns wait for a slot of an instance.
-func (s *Slots) Instances() *queue.Queue { return s.instances }
-
 // Waiting returns how many requests wait to begin, and how many turns wait for an instance.
-func (s *Slots) Waiting() (toBegin, forInstance int) { return s.begin.Waiting(), s.instances.Waiting() }
+func (s *Slots) Waiting() (toBegin, forInstance int) { return s.begin.Waiting(), s.Instances.Waiting() }
 
 // Open returns how many slots are taken.
 func (s *Slots) Open() int { return len(s.taken) }
 
 // Delay returns how long turns have waited recently.
-func (s *Slots) Delay() time.Duration { return max(s.begin.Delay(), s.instances.Delay()) }
+func (s *Slots) Delay() time.Duration { return max(s.begin.Delay(), s.Instances.Delay()) }
 
 // Close refuses the requests that wait, and later ones, so that clients go to another server. Slots stay taken.
 func (s *Slots) Close() {
 	s.closed.Store(true)
 	s.begin.Close()
-	s.instances.Close()
+	s.Instances.Close()
 }
 
 // Closed reports whether Close was called.

@@ -107,7 +107,7 @@ func (l *Learner) Answered(of, tenant string, kind Kind, key convcache.Key, prom
 	if before := l.waiting(key, func(a *Answer) bool { return a.prompt == prompt }); before != nil {
 		l.settle(before, at)
 	}
-	if l.oldest.Len() >= maxPending {
+	if l.oldest.Len >= maxPending {
 		l.settle(l.oldest.Most().Oldest().Value, at)
 	}
 	h := l.history(of, tenantKind{tenant, kind}, at)

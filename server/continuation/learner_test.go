@@ -144,8 +144,8 @@ func TestLearner_CompletionsOfOneInstruction(t *testing.T) {
 			t.Errorf("completion %d is continued twice", i)
 		}
 	}
-	if len(l.pending) != 0 || l.oldest.Len() != 0 {
-		t.Errorf("%d keys and %d answers wait", len(l.pending), l.oldest.Len())
+	if len(l.pending) != 0 || l.oldest.Len != 0 {
+		t.Errorf("%d keys and %d answers wait", len(l.pending), l.oldest.Len)
 	}
 }
 
@@ -186,7 +186,7 @@ func TestLearner_IsBounded(t *testing.T) {
 		t.Error("answers of one account have displaced that of another")
 	}
 	l.Answered("quiet", "", chat, key(-1), body.Beginning{}, at)
-	if n := len(l.pending); n != maxPending || l.oldest.Len() != n {
+	if n := len(l.pending); n != maxPending || l.oldest.Len != n {
 		t.Errorf("%d answers wait, want %d", n, maxPending)
 	}
 	if _, known, _ := l.Asked(Turn{Key: key(0), Earlier: []convcache.Key{key(3*maxPending - 1)}}, at); !known {
@@ -195,7 +195,7 @@ func TestLearner_IsBounded(t *testing.T) {
 	for i := range 3 * maxKinds { // invented tenants, of whom nothing was learnt yet
 		l.Answered("inventor", key(i).String(), chat, key(i), body.Beginning{}, at)
 	}
-	if n := len(l.kinds); n != maxKinds || l.recent.Len() != n || l.Curve("", chat, at).Known == 0 {
+	if n := len(l.kinds); n != maxKinds || l.recent.Len != n || l.Curve("", chat, at).Known == 0 {
 		t.Errorf("%d kinds, want %d, and that of the quiet tenant", n, maxKinds)
 	}
 	waiting := 0
@@ -204,8 +204,8 @@ func TestLearner_IsBounded(t *testing.T) {
 			waiting += h.waiting[i].Len()
 		}
 	}
-	if waiting != len(l.pending) || waiting != l.oldest.Len() {
-		t.Errorf("%d answers wait in histories, %d by their keys, %d in order", waiting, len(l.pending), l.oldest.Len())
+	if waiting != len(l.pending) || waiting != l.oldest.Len {
+		t.Errorf("%d answers wait in histories, %d by their keys, %d in order", waiting, len(l.pending), l.oldest.Len)
 	}
 }
 

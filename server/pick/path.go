@@ -82,7 +82,7 @@ func Fits(r *body.Request, prompt int, engine *fleet.Engine) bool {
 	if engine.Role == upstream.RolePrefill {
 		most = 1
 	}
-	length := facts.ContextLength(engine.Models(), r.Model())
+	length := facts.ContextLength(engine.Models(), r.Model)
 	return ok && (length == 0 || prompt+max(most, 1) <= length)
 }
 

@@ -62,7 +62,7 @@ func (p *Pins) Tickets() (tickets int) {
 	p.lock()
 	defer p.mu.Unlock()
 	for _, h := range p.holders {
-		tickets += h.stored.Len()
+		tickets += h.stored.Len
 	}
 	return tickets
 }

@@ -137,7 +137,7 @@ func (p *Pins) claim(key convcache.Key, t *convcache.Ticket, model string) *pin 
 func (p *Pins) add(n *pin) *pin {
 	if len(p.pins) >= maxPins && len(p.soonest) > 0 {
 		first := p.soonest[0]
-		if h := first.holder; h != nil && h.stored.Len() > 0 {
+		if h := first.holder; h != nil && h.stored.Len > 0 {
 			first = h.stored.Most().Oldest().Value
 		}
 		p.move(first, void)

@@ -81,7 +81,7 @@ func (p *Pins) terms(answer Answer, ticket *convcache.Ticket) continuation.Terms
 // makeRoom keeps an eighth of the memory free for the ids of answers under way. The account with most ids loses the ids of its newest tickets, whose
 // hand-back is farthest away. Such a ticket ends as if it could not be handed back. The caller holds p.mu.
 func (p *Pins) makeRoom(use func() (used, most int64)) {
-	for used, most := use(); used > most-most/8 && p.retained.Len() > 0; used, _ = use() {
+	for used, most := use(); used > most-most/8 && p.retained.Len > 0; used, _ = use() {
 		n := p.retained.Most().Newest().Value
 		n.drop()
 		p.move(n, stored)

@@ -115,8 +115,8 @@ func TestPins_MakeRoomWithinTheAccountThatHasMost(t *testing.T) {
 			t.Errorf("the ids of ticket %d are kept: %t, want %t", i, kept, want)
 		}
 	}
-	if used != 80 || r.retained.Len() != 4 {
-		t.Errorf("%d bytes are used for %d tickets", used, r.retained.Len())
+	if used != 80 || r.retained.Len != 4 {
+		t.Errorf("%d bytes are used for %d tickets", used, r.retained.Len)
 	}
 }
 

@@ -24,7 +24,7 @@ func attemptOf(tb testing.TB) *IDs {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	return newIDs(&Turn{proof: &Tokens{Chains: secret.ChainKey(), Logger: slog.New(slog.DiscardHandler)}, req: req, api: req.API()})
+	return newIDs(&Turn{proof: &Tokens{Chains: secret.ChainKey(), Logger: slog.New(slog.DiscardHandler)}, req: req, api: req.API})
 }
 
 // However prefill spells the ids that it was sent, they are the same; and nothing else is.

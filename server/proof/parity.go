@@ -14,7 +14,7 @@ func (k *IDs) Learn(ctx context.Context) {
 		return
 	}
 	t := k.turn
-	if t.shape == "" || t.prefill.Parity.Of(t.req.Model(), t.shape) != facts.Unknown {
+	if t.shape == "" || t.prefill.Parity.Of(t.req.Model, t.shape) != facts.Unknown {
 		return
 	}
 	prefill, req, tokenised := t.prefill, t.req, make(chan []uint32, 1)
@@ -32,7 +32,7 @@ func (k *IDs) Rendered(computed []byte) {
 		return
 	}
 	t := k.turn
-	id, prefill, model, tokenised, learnt := t.id, t.prefill, t.req.Model(), k.tokenised, make(chan struct{})
+	id, prefill, model, tokenised, learnt := t.id, t.prefill, t.req.Model, k.tokenised, make(chan struct{})
 	k.learnt = learnt
 	t.proof.Background("parity", id, func() {
 		defer close(learnt)

@@ -22,7 +22,7 @@ type Tokens struct {
 // Admit begins the proof of a request, or returns why the request takes no part in reuse. Ids do not show which images, audio and files they stand
 // for, so a request with such content takes no part. account is the request's. authorization is the client's credential, "" if it is not forwarded.
 func (p *Tokens) Admit(req *body.Request, account, authorization string) (_ *Turn, why string) {
-	t := &Turn{proof: p, req: req, api: req.API(), account: account, authorization: authorization}
+	t := &Turn{proof: p, req: req, api: req.API, account: account, authorization: authorization}
 	if !t.api.Rendered() {
 		if shape, comparable := req.FeatureSet(); comparable {
 			t.shape = shape
@@ -157,7 +157,7 @@ func (t *Turn) Look(ctx context.Context) (miss string) {
 		t.ids.compare(facts.Prompt{IDs: ids, List: t.req.Prompt().Text()})
 		return ""
 	}
-	if t.shape == "" || t.prefill.Parity.Of(t.req.Model(), t.shape) != facts.Yes {
+	if t.shape == "" || t.prefill.Parity.Of(t.req.Model, t.shape) != facts.Yes {
 		return Unproven(LacksShape)
 	}
 	if t.read(ctx) != nil {

@@ -82,12 +82,12 @@ func (i *Reader) identify(r *http.Request, req *body.Request, tenant string) (Co
 			return c, badRequest("conversation_id", "invalid_conversation_id", "conversation_id must be a string of at most 512 bytes, or a whole number")
 		}
 	}
-	for _, source := range i.sources(req.API()) {
+	for _, source := range i.sources(req.API) {
 		if id := conversationID(source, r.Header, req); id != "" {
 			salt, _ := req.String("cache_salt")
 			c.Known, c.Source, c.ID = true, source, i.secret.ClientID(id)
 			c.Key = i.secret.Conversation(convcache.Identity{
-				Tenant: c.Tenant, Model: req.Model(), CacheSalt: salt, SubAgent: r.Header.Get(subAgentHeader), ID: id,
+				Tenant: c.Tenant, Model: req.Model, CacheSalt: salt, SubAgent: r.Header.Get(subAgentHeader), ID: id,
 			})
 			c.Affinity, c.Name = c.Key.String(), c.Key.Short()
 			if i.cfg.ByContent {
@@ -121,7 +121,7 @@ func conversationID(source string, header http.Header, req *body.Request) string
 				return id
 			}
 		}
-		if req.API() == body.Messages {
+		if req.API == body.Messages {
 			return sessionOf(memberText(req, source, "user_id"))
 		}
 	case "client_headers":
@@ -253,7 +253,7 @@ func (i *Reader) contentKeys(c *Conversation, req *body.Request, salt string, co
 }
 
 func (i *Reader) contentKey(c *Conversation, req *body.Request, salt string, hash uint64) convcache.Key {
-	return i.secret.ByContent(convcache.Content{Tenant: c.Tenant, Model: req.Model(), CacheSalt: salt, Hash: hash})
+	return i.secret.ByContent(convcache.Content{Tenant: c.Tenant, Model: req.Model, CacheSalt: salt, Hash: hash})
 }
 
 // identifyByContent finds the conversation of a request that does not name it by its user's texts; body.Content says why. A request without a

@@ -83,7 +83,7 @@ func (i *Reader) Understand(r *http.Request, api body.API, tenant string, raw []
 	// Engines do not know conversation_id. request_id would let a client choose the id by which engines name its blocks.
 	parsed.Remove("conversation_id")
 	parsed.Remove("request_id")
-	req.Model, req.Stream, req.Length = parsed.Model(), parsed.Stream(), parsed.Prompt().Length()
+	req.Model, req.Stream, req.Length = parsed.Model, parsed.Stream, parsed.Prompt().Length()
 	if req.Authorization, err = i.Authorization(r.Header); err != nil {
 		return req, nil, err
 	}

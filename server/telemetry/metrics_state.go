@@ -97,8 +97,8 @@ func (o *observables) fleet(state State) func(metric.Observer) {
 			if owner == nil || e.Role != upstream.RoleDecode {
 				return
 			}
-			pinned(to, owner.Pinned(e), name)
-			if most := owner.PinnedBudget(e); most > 0 {
+			pinned(to, owner.Pins.Pinned(e), name)
+			if most := owner.Pins.Budget(e); most > 0 {
 				budget(to, most, name)
 			}
 		}
@@ -142,19 +142,19 @@ func (o *observables) server(state State) func(metric.Observer) {
 		stranded(to, int(counts.Stranded))
 		quarantines(to, int(counts.Quarantines))
 		shed(to, int(counts.Shed))
-		toBegin, forInstance := owner.Waiting()
+		toBegin, forInstance := owner.Slots.Waiting()
 		queue(to, toBegin, attribute.String("queue", "place"))
 		queue(to, forInstance, attribute.String("queue", "instance"))
-		open(to, owner.Open())
-		active(to, owner.Open()+toBegin, attrMethod.String(methodPost), attrScheme.String(schemeHTTP))
-		tickets(to, owner.Tickets())
+		open(to, owner.Slots.Open())
+		active(to, owner.Slots.Open()+toBegin, attrMethod.String(methodPost), attrScheme.String(schemeHTTP))
+		tickets(to, owner.Pins.Tickets())
 		for outcome, n := range map[string]uint64{"done": counts.HandBacks.Done, "failed": counts.HandBacks.Failed, "requeued": counts.HandBacks.Requeued} {
 			ended(to, int(n), attribute.String("outcome", outcome))
 		}
 		for choice, n := range map[string]uint64{"ticket": counts.Choices.Ticket, "hand_back": counts.Choices.HandBack, "release": counts.Choices.Release} {
 			choices(to, int(n), attribute.String("choice", choice))
 		}
-		due(to, owner.HandBackWaiting())
+		due(to, owner.Pins.Waiting())
 		used(to, int(owner.HandBackMemory()))
 	}
 }

@@ -235,7 +235,7 @@ func (r *reading) passOn(part []byte, blanks []rawjson.Blank) (gone error) {
 // start makes the relay of a stream. The reader sees each event before the client does. Decode's first chunk waits for the next event, at most for
 // LegConfig.FirstEvent. When the reader sees the end, the ticket is stored.
 func (r *reading) start(ctx context.Context) {
-	r.out.announceStream(r.ContentType())
+	r.out.announceStream(r.ContentType)
 	cfg := r.Relay()
 	cfg.Patience, cfg.Memory, cfg.Room = r.h.cfg.FirstEvent, &r.h.streamed, r.room
 	observe := cfg.Observe

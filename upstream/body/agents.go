@@ -15,7 +15,7 @@ const responseMessages = "enable_response_messages"
 // stateless refuses requests that need a store of earlier answers, with a *BadRequestError. vLLM's store is in the memory of one API
 // server, so prefill does not have decode's answers; and vLLM silently ignores a conversation.
 func (r *Request) stateless() error {
-	if r.api != Responses {
+	if r.API != Responses {
 		return nil
 	}
 	for _, row := range [...]struct{ member, message string }{

@@ -197,10 +197,10 @@ const (
 
 // Disaggregable reports whether the request can run as a prefill and a decode leg, or why not.
 func (r *Request) Disaggregable() (why string, ok bool) {
-	if r.api.Rendered() {
+	if r.API.Rendered() {
 		// "auto" cuts to the model's length less the answer's limit (build_tok_params). That differs between the legs, and so would
 		// their prompts.
-		if raw := r.body.Get("truncation"); r.api == Responses && !rawjson.IsNull(raw) && string(raw) != `"disabled"` {
+		if raw := r.body.Get("truncation"); r.API == Responses && !rawjson.IsNull(raw) && string(raw) != `"disabled"` {
 			return WhyTruncate, false
 		}
 		return "", true
@@ -210,7 +210,7 @@ func (r *Request) Disaggregable() (why string, ok bool) {
 	if best := r.body.Get("best_of"); r.n != 1 || !rawjson.IsNull(best) && string(best) != "1" {
 		return WhyN, false
 	}
-	if r.api == Text {
+	if r.API == Text {
 		// Embeddings are a prompt of their own beside the prompt, and have no token ids (completion/protocol.py).
 		if kind := r.Prompt().kind(); kind == promptTextBatch || kind == promptTokensBatch || !rawjson.IsNull(r.body.Get("prompt_embeds")) {
 			return WhyN, false
@@ -239,7 +239,7 @@ func (r *Request) Disaggregable() (why string, ok bool) {
 // Choices returns how many choices a chat or text completion asks for: n for each of its prompts.
 func (r *Request) Choices() int {
 	prompts := 1
-	if kind := r.Prompt().kind(); r.api == Text && (kind == promptTextBatch || kind == promptTokensBatch) {
+	if kind := r.Prompt().kind(); r.API == Text && (kind == promptTextBatch || kind == promptTokensBatch) {
 		prompts = 0
 		for range rawjson.Elements(r.Prompt().Text()) {
 			prompts++
@@ -250,7 +250,7 @@ func (r *Request) Choices() int {
 
 // Reusable reports whether the request may use or leave a ticket, or why not. It checks only what rules out every proof.
 func (r *Request) Reusable() (why string, ok bool) {
-	if r.api.Rendered() { // these members do not exist there, and ids prove plain text only
+	if r.API.Rendered() { // these members do not exist there, and ids prove plain text only
 		return "", true
 	}
 	// With echo, engines ignore forwarded ids and render anew.

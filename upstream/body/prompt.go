@@ -16,7 +16,7 @@ type Prompt struct {
 }
 
 // Prompt returns the request's prompt.
-func (r *Request) Prompt() Prompt { return Prompt{r.api, &r.body, &r.messages} }
+func (r *Request) Prompt() Prompt { return Prompt{r.API, &r.body, &r.messages} }
 
 // Text returns a text completion's prompt as the client wrote it, nil for none.
 func (p Prompt) Text() []byte { return p.body.Get("prompt") }
@@ -152,7 +152,7 @@ const textBudget = 16
 // 0.32). most is 0 if the answer may use up the context. ok is false for numbers that engines refuse.
 func (r *Request) Budget() (most, least int, ok bool) {
 	limit := r.body.Get("max_tokens")
-	switch r.api {
+	switch r.API {
 	case Chat:
 		if newer := r.body.Get("max_completion_tokens"); !rawjson.IsNull(newer) {
 			limit = newer
@@ -165,10 +165,10 @@ func (r *Request) Budget() (most, least int, ok bool) {
 		if most, ok = rawjson.Integer(limit); !ok || most < 1 {
 			return 0, 0, false
 		}
-	case r.api == Text:
+	case r.API == Text:
 		most = textBudget
 	}
-	if raw := r.body.Get("min_tokens"); raw != nil && !r.api.Rendered() { // null is refused
+	if raw := r.body.Get("min_tokens"); raw != nil && !r.API.Rendered() { // null is refused
 		if least, ok = rawjson.Integer(raw); !ok || least < 0 || most > 0 && least > most {
 			return 0, 0, false
 		}

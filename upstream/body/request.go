@@ -40,11 +40,11 @@ func (a API) ForwardsIDs() bool { return a != Text }
 // Request is a client's body, scanned once. It aliases the body, which must not change. Members are raw JSON, decoded
 // only on demand.
 type Request struct {
-	api      API
+	API      API
 	body     rawjson.Object
 	messages rawjson.List
-	model    string
-	stream   bool
+	Model    string
+	Stream   bool
 	n        int
 	shape    shape
 }
@@ -54,7 +54,7 @@ type Request struct {
 // in disagg_prefill_resp, which some backends accept). With these a client could make an engine connect to any host or
 // read another tenant's blocks. For other faults vLLM's own 400 reaches the client through the prefill leg.
 func ParseRequest(api API, body []byte) (*Request, error) {
-	r := &Request{api: api, n: 1}
+	r := &Request{API: api, n: 1}
 	history := api.subject()
 	scanned, err := rawjson.ParseObjectFunc(body, func(s *rawjson.Scanner, name []byte) (err error) {
 		if string(name) == history && api != Text {
@@ -73,7 +73,7 @@ func ParseRequest(api API, body []byte) (*Request, error) {
 	r.body = scanned
 	switch raw := r.body.Get("stream"); {
 	case string(raw) == "true":
-		r.stream = true
+		r.Stream = true
 	case !rawjson.IsNull(raw) && string(raw) != "false":
 		return nil, wrongType("stream", "a boolean")
 	}
@@ -89,7 +89,7 @@ func ParseRequest(api API, body []byte) (*Request, error) {
 		if !ok {
 			return nil, wrongType("model", "a string")
 		}
-		r.model = model
+		r.Model = model
 	}
 	if err := r.stateless(); err != nil {
 		return nil, err
@@ -137,21 +137,12 @@ func (r *Request) takeTransferParams() (name string, found bool) {
 	return name, found
 }
 
-// API returns the API of the request.
-func (r *Request) API() API { return r.api }
-
 // Size returns the length of the client's body.
 func (r *Request) Size() int { return r.body.Size() }
 
-// Stream reports whether the client asked for a stream.
-func (r *Request) Stream() bool { return r.stream }
-
-// Model returns the model's name, "" if absent.
-func (r *Request) Model() string { return r.model }
-
 // WantsTokenIDs reports whether the client itself asked for token ids. Messages has no way to ask.
 func (r *Request) WantsTokenIDs() bool {
-	switch r.api {
+	switch r.API {
 	case Messages:
 		return false
 	case Responses:
@@ -162,7 +153,7 @@ func (r *Request) WantsTokenIDs() bool {
 
 // WantsUsage reports whether the client asked for the usage of a stream, or the API always sends it.
 func (r *Request) WantsUsage() bool {
-	if r.api.Rendered() {
+	if r.API.Rendered() {
 		return true
 	}
 	options, err := rawjson.ParseObject(r.body.Get("stream_options"))

@@ -55,8 +55,8 @@ func TestAPI_PathIsConstant(t *testing.T) {
 func TestRequest_Accessors(t *testing.T) {
 	const body = `{"model":"a\u002fb","stream":true,"n":null,"max_tokens":7,"max_completion_tokens":9,"messages":[{"role":"user"}],"seed":9007199254740993,"user":"é","none":null}`
 	r := mustParse(t, Chat, body)
-	if r.Model() != "a/b" || !r.Stream() || r.Size() != len(body) || r.API() != Chat {
-		t.Errorf("got model %q, stream %t, size %d, api %d", r.Model(), r.Stream(), r.Size(), r.API())
+	if r.Model != "a/b" || !r.Stream || r.Size() != len(body) || r.API != Chat {
+		t.Errorf("got model %q, stream %t, size %d, api %d", r.Model, r.Stream, r.Size(), r.API)
 	}
 	if got, _ := r.Member("messages"); string(got) != `[{"role":"user"}]` {
 		t.Errorf("messages: got %s", got)

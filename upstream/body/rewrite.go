@@ -37,12 +37,12 @@ type Member struct {
 // the ids of a rendered prompt the leg is a text completion, so one path and one id echo serve Messages and Responses; the
 // render endpoint has already refused what their own endpoints would refuse.
 func (r *Request) PrefillBody(e PrefillEdit) rawjson.Pieces {
-	changes := legEdits{make(rawjson.Edits, 0, 18), r.api}
-	if r.api.Rendered() && e.PromptIDs != nil {
+	changes := legEdits{make(rawjson.Edits, 0, 18), r.API}
+	if r.API.Rendered() && e.PromptIDs != nil {
 		return e.completion(&r.body, changes)
 	}
-	changes.oneToken(r.stream)
-	if r.api.Rendered() {
+	changes.oneToken(r.Stream)
+	if r.API.Rendered() {
 		// A thinking budget stays: it shapes the prompt, and vLLM does not compare it with the limit of a prefill leg.
 		changes.Remove("stop", "stop_sequences", "stop_token_ids")
 	} else {
@@ -69,9 +69,9 @@ func (r *Request) RescueBody(e PrefillEdit) (API, rawjson.Pieces) {
 	}
 	if e.PromptIDs == nil {
 		e.Members = append(e.Members, Member{Name: "logprobs"}, Member{Name: "top_logprobs"}, Member{Name: "logprob_token_ids"}) // decode's bound may be lower
-		return r.api, r.PrefillBody(e)
+		return r.API, r.PrefillBody(e)
 	}
-	return Text, e.completion(&r.body, legEdits{make(rawjson.Edits, 0, 18), r.api})
+	return Text, e.completion(&r.body, legEdits{make(rawjson.Edits, 0, 18), r.API})
 }
 
 // completion returns a text completion of one token with a prompt's ids. From the client's body it takes only the model,
@@ -96,8 +96,8 @@ func (e PrefillEdit) completion(client *rawjson.Object, changes legEdits) rawjso
 // DecodeBody returns the client's body, byte for byte, except the members that Carryover owns. e.Members has the ids of a
 // rendered prompt.
 func (r *Request) DecodeBody(e DecodeEdit) rawjson.Pieces {
-	changes := legEdits{make(rawjson.Edits, 0, 8), r.api}
-	if e.Usage && !r.api.Rendered() {
+	changes := legEdits{make(rawjson.Edits, 0, 8), r.API}
+	if e.Usage && !r.API.Rendered() {
 		// continuous_usage_stats, if the client sent it, would take effect too.
 		changes.SetWord("stream_options", `{"include_usage":true}`)
 	}
@@ -111,7 +111,7 @@ func (r *Request) DecodeBody(e DecodeEdit) rawjson.Pieces {
 func (r *Request) RenderBody() []byte {
 	var changes rawjson.Edits
 	changes.Remove("stream", "stream_options")
-	if r.api == Responses {
+	if r.API == Responses {
 		changes.SetWord("store", "false")
 	}
 	return r.body.Rewrite(changes)
@@ -209,7 +209,7 @@ func (r *Request) TokenizeBody(buffer []byte) (body []byte, why string, ok bool)
 		body = append(body, value...)
 	}
 	for name, value := range r.body.Members() {
-		if rawjson.IsNull(value) || !r.api.tokenizes(string(name)) {
+		if rawjson.IsNull(value) || !r.API.tokenizes(string(name)) {
 			continue
 		}
 		if f.renamed && string(name) == "messages" {
@@ -219,7 +219,7 @@ func (r *Request) TokenizeBody(buffer []byte) (body []byte, why string, ok bool)
 		}
 		put(name, value)
 	}
-	if kwargs != nil && r.api == Chat {
+	if kwargs != nil && r.API == Chat {
 		put([]byte("chat_template_kwargs"), kwargs)
 	}
 	return append(body, '}'), "", true

@@ -55,7 +55,7 @@ func FuzzParseRequest(f *testing.F) {
 		params := rawjsontest.Member{Name: "kv_transfer_params", Raw: []byte(`{"p":1}`)}
 		one := []rawjsontest.Member{{Name: "stream", Raw: []byte("false")}, {Name: "max_tokens", Raw: []byte("1")}}
 		short := "min_tokens min_completion_tokens"
-		if r.Stream() {
+		if r.Stream {
 			short += " stream_options"
 		}
 		rawjsontest.Compare(t, r.DecodeBody(DecodeEdit{}).Bytes(), kept)

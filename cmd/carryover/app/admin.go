@@ -48,7 +48,7 @@ func (p *Proxy) ServeAdmin(ctx context.Context, listener net.Listener, token con
 	deps := admin.Deps{
 		Token: string(token), Fleet: p.Fleet, Registration: admin.Registration{Own: p.own.has}, Reload: reload,
 		State: admin.State{
-			Pinned: p.Server.Pinned, Budget: p.Server.PinnedBudget, Waiting: p.Server.Waiting, Open: p.Server.Open,
+			Pinned: p.Server.Pins.Pinned, Budget: p.Server.Pins.Budget, Waiting: p.Server.Slots.Waiting, Open: p.Server.Slots.Open,
 			Ready: p.Server.Ready, Identity: identity(), Drain: p.Server.Drain,
 		},
 		Handlers: admin.Handlers{Metrics: p.Telemetry.Meters.Scraped, Health: p.Server.HealthHandler()},
@@ -75,7 +75,7 @@ func PageAt(listener net.Listener) string { return "http://" + listener.Addr().S
 // tickets lists a conversation's tickets in the store, as far as this replica knows.
 func (p *Proxy) tickets(conversation string) []admin.Ticket {
 	out := []admin.Ticket{}
-	for _, t := range p.Server.TicketsOut(conversation) {
+	for _, t := range p.Server.Pins.TicketsOut(conversation) {
 		out = append(out, admin.Ticket{Instance: t.Decode, Tokens: t.Tokens, Deadline: t.Deadline})
 	}
 	return out

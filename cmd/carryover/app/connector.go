@@ -43,12 +43,12 @@ func (p *Proxy) openLMCache(cfg config.LMCacheConfig, logger *slog.Logger) (serv
 	}
 	heard := kvready.Config{Logger: logger}
 	if p.Tickets.Redis != nil {
-		heard.Relay = p.Tickets.Redis.Channel() // a worker may be connected to another replica than the turn's
+		heard.Relay = p.Tickets.Redis.Channel // a worker may be connected to another replica than the turn's
 	}
 	waits := kvready.New(heard)
 	if p.Tickets.Redis != nil {
 		p.Alongside = append(p.Alongside, toTheEnd(waits.Run), toTheEnd(func(ctx context.Context) error {
-			return p.Tickets.Redis.Channel().Subscribe(ctx, waits.Relayed)
+			return p.Tickets.Redis.Channel.Subscribe(ctx, waits.Relayed)
 		}))
 	}
 	p.Alongside = append(p.Alongside, toTheEnd(func(ctx context.Context) error {

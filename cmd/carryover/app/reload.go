@@ -94,7 +94,7 @@ func (p *Proxy) apply(cfg config.Config) error {
 	p.Fleet.SetPolicies(newPolicy(cfg.Routing.Prefill), newDecodePolicy(cfg))
 	p.Fleet.SetMaxInFlight(cfg.Limits.MaxPerInstance)
 	p.Server.SetRouting(newRouting(cfg))
-	p.Server.SetQueue(newQueue(cfg))
+	p.Server.Slots.Configure(newQueue(cfg))
 	p.Level.Set(logLevel(cfg.Log))
 	p.Sources.listed.Replace(instances)
 	return nil

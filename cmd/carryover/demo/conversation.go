@@ -122,7 +122,7 @@ func (d *conversationDemo) trusts(asked []byte) bool {
 	}
 	shape, _ := request.FeatureSet()
 	return !slices.ContainsFunc(d.fleet.Engines(upstream.RolePrefill), func(e *fleet.Engine) bool {
-		return e.Last().Parity.Of(request.Model(), shape) != facts.Yes
+		return e.Last().Parity.Of(request.Model, shape) != facts.Yes
 	})
 }
 

@@ -193,7 +193,7 @@ func try(ctx context.Context, cfg config.Config, logger *slog.Logger, c couple, 
 		seen.otherIDs = prefill.Quarantined()
 		decode.Health.SetDrain(true) // releases all tickets, which would stay pinned for minutes, whatever has ended by now
 		command.LookUntil(context.WithoutCancel(ctx), releaseLimit, func() bool {
-			seen.left = p.Server.Pinned(decode)
+			seen.left = p.Server.Pins.Pinned(decode)
 			return seen.left == 0
 		})
 	})
@@ -228,7 +228,7 @@ func learnt(ctx context.Context, prefill *fleet.Engine, talk *probeTalk) (found 
 	}
 	shape, _ := req.FeatureSet()
 	command.LookUntil(ctx, parityLimit, func() bool {
-		found = prefill.Last().Parity.Of(req.Model(), shape)
+		found = prefill.Last().Parity.Of(req.Model, shape)
 		return found != facts.Unknown
 	})
 	return found

@@ -120,7 +120,7 @@ func (s *unnamed) converse(ctx context.Context, k *speaker, from int, ticket *ke
 			ticket = &kept{ids: ids}
 			if s.handing && turn == soakTurns-1 { // the last turn comes after a pause
 				testrig.Eventually(func() bool {
-					return !slices.ContainsFunc(s.fronts, func(r *rig) bool { return len(r.proxy.Server.TicketsOut(rec.Conversation)) > 0 })
+					return !slices.ContainsFunc(s.fronts, func(r *rig) bool { return len(r.proxy.Server.Pins.TicketsOut(rec.Conversation)) > 0 })
 				})
 			}
 		}

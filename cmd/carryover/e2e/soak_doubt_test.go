@@ -253,7 +253,7 @@ func (d *doubting) strangers() (n int) {
 		if !slices.ContainsFunc(engines.Engines(upstream.RolePrefill), func(prefill *fleet.Engine) bool {
 			return prefill.Last().PairWith(decode.Last()).Releases()
 		}) {
-			waiting, _, _ := d.proxy.Server.Due(decode)
+			waiting, _, _ := d.proxy.Server.Pins.Due(decode)
 			n += waiting
 		}
 	}

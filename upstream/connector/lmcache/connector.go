@@ -62,7 +62,7 @@ func (c *Connector) admit(a *attempt) (to Receiver, why string) {
 			return to, name
 		}
 	}
-	if raw, _ := a.Request.Member("suffix"); a.Request.API() == body.Text && !rawjson.IsNull(raw) {
+	if raw, _ := a.Request.Member("suffix"); a.Request.API == body.Text && !rawjson.IsNull(raw) {
 		return to, whyRequest // the answer does not follow the ids, but stands between prompt and suffix
 	}
 	to, ok := c.Receivers[a.Decode.Authority()]

@@ -26,7 +26,7 @@ type continuation struct {
 
 func (a *attempt) continuation(id string, f first) *continuation {
 	c := &continuation{
-		first: f, chat: a.Request.API() == body.Chat, stream: a.Request.Stream(), created: f.body.Get("created"), model: f.body.Get("model"),
+		first: f, chat: a.Request.API == body.Chat, stream: a.Request.Stream, created: f.body.Get("created"), model: f.body.Get("model"),
 		top: a.top(), prompt: len(a.sent),
 	}
 	if id == "" {
@@ -40,7 +40,7 @@ func (a *attempt) continuation(id string, f first) *continuation {
 		c.created = []byte("0")
 	}
 	if !isText(c.model) {
-		c.model = rawjson.Quote(a.Request.Model())
+		c.model = rawjson.Quote(a.Request.Model)
 	}
 	if a.Request.WantsTokenIDs() {
 		c.ids = rawjson.AppendIDs(nil, a.sent)

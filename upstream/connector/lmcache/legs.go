@@ -45,7 +45,7 @@ func (a *attempt) onwardLeg(first uint32) upstream.LegPlan {
 	if a.least > 0 {
 		m.set("min_tokens", strconv.AppendInt(nil, int64(a.least-1), 10))
 	}
-	if a.Request.API() == body.Chat {
+	if a.Request.API == body.Chat {
 		a.logprobs(&m)
 	}
 	m.set("cache_salt", a.salt)
@@ -72,11 +72,11 @@ func (a *attempt) ownLeg(params []byte) upstream.LegPlan {
 	var m members
 	m.set("cache_salt", a.salt)
 	m.set("kv_transfer_params", params)
-	return upstream.LegPlan{API: a.Request.API(), Members: m}
+	return upstream.LegPlan{API: a.Request.API, Members: m}
 }
 
 func (a *attempt) asText(m *members, ids []uint32) {
-	if a.Request.API() == body.Chat {
+	if a.Request.API == body.Chat {
 		for _, name := range notOfTexts() {
 			m.set(name, nil)
 		}
@@ -101,7 +101,7 @@ func (a *attempt) logprobs(m *members) {
 		m.set("logprob_token_ids", ids) // without logprobs the engine answers 400, and the client gets this error
 	}
 	raw, _ := a.Request.Member("logprobs")
-	if a.Request.API() == body.Chat {
+	if a.Request.API == body.Chat {
 		if string(raw) != "true" {
 			return
 		}

@@ -96,7 +96,7 @@ func TestLegs_AreTextCompletionsOfIDs(t *testing.T) {
 		if want := map[bool]body.API{true: row.api, false: body.Text}[row.left]; leg.API != want {
 			t.Errorf("%s: decode is asked at %s, want %s", row.name, leg.API.Path(), want.Path())
 		}
-		if h.Left != row.left || (h.Rewrite != nil) == row.left || (h.Head != nil) != (tr.Request.Stream() && !row.left) {
+		if h.Left != row.left || (h.Rewrite != nil) == row.left || (h.Head != nil) != (tr.Request.Stream && !row.left) {
 			t.Errorf("%s: got head %q, rewriting %t and KV left %t", row.name, h.Head, h.Rewrite != nil, h.Left)
 		}
 	}

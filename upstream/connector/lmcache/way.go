@@ -21,7 +21,7 @@ func continues(r *body.Request, text string) bool {
 // request counts from the beginning of the answer, and would count one token late; or a chat needs parsers that text completions do not
 // have.
 func beginsAtDecode(r *body.Request) bool {
-	chat := r.API() == body.Chat
+	chat := r.API == body.Chat
 	for raw, value := range r.Members() {
 		if name := string(raw); fromTheStart(name, value) || chat && ofChatsOnly(r, name, value) {
 			return true

@@ -54,7 +54,7 @@ func (c *Connector) Plan(ctx context.Context, t upstream.Transfer) (upstream.Pla
 	decode := `{"do_remote_decode":false,"do_remote_prefill":true,"transfer_id":` + transfer + `,"remote_engine_id":` + quoted(id) +
 		`,"remote_bootstrap_addr":` + quoted(c.bootstrap(t.Prefill, t.Prefill.PeerHost()))
 	prompt := t.PromptIDs // so that Handover holds only the ids, not the request
-	api, ids := t.Request.API(), rawjson.AppendIDs(nil, prompt)
+	api, ids := t.Request.API, rawjson.AppendIDs(nil, prompt)
 	handover := &upstream.Handover{
 		Cached: -1,
 		Leg:    func([]byte) upstream.LegPlan { return upstream.LegPlan{API: api, Members: carry(api, decode, ids)} },

@@ -37,7 +37,7 @@ func (c Connector) Traits() upstream.Traits {
 // Plan has prefill compute first, and decode read prefill's blocks. The error says why the ticket is malformed or can't be cut; nothing may
 // be sent then.
 func (Connector) Plan(_ context.Context, t upstream.Transfer) (upstream.Plan, error) {
-	api := t.Request.API()
+	api := t.Request.API
 	if !t.PrefillAPI().ForwardsIDs() {
 		t.Offer.PromptIDs = nil // with this API the leg's prompt is the ids
 	}

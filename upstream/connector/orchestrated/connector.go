@@ -31,7 +31,7 @@ func (c Connector) Traits() upstream.Traits { return upstream.Traits{Agents: !c.
 
 // Plan has prefill compute first, and decode read prefill's KV.
 func (c Connector) Plan(_ context.Context, t upstream.Transfer) (upstream.Plan, error) {
-	api, host := t.Request.API(), t.Prefill.PeerHost()
+	api, host := t.Request.API, t.Prefill.PeerHost()
 	return upstream.Plan{
 		Prefill: leg(api, "kv_transfer_params", []byte(connector.NullParams)),
 		Handover: func(answer upstream.PrefillAnswer) (*upstream.Handover, error) {

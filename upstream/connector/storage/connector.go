@@ -23,7 +23,7 @@ func (Connector) Traits() upstream.Traits { return upstream.Traits{Agents: true}
 
 // Plan has prefill compute the prompt first. Decode's request is the client's own, and any decode instance may get it.
 func (Connector) Plan(_ context.Context, t upstream.Transfer) (upstream.Plan, error) {
-	leg := upstream.LegPlan{API: t.Request.API()}
+	leg := upstream.LegPlan{API: t.Request.API}
 	return upstream.Plan{
 		Prefill: leg,
 		Handover: func(upstream.PrefillAnswer) (*upstream.Handover, error) {

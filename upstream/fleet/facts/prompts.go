@@ -61,7 +61,7 @@ func (p *Prompts) ReadSoon(ctx context.Context, req *body.Request, authorization
 func (p *Prompts) Read(ctx context.Context, req *body.Request, authorization string) (Prompt, error) {
 	if ids, ok := req.Prompt().IDs(); ok {
 		list := req.Prompt().Text()
-		return Prompt{IDs: ids, List: list, ContextLength: ContextLength(p.engine.Models(), req.Model())}, nil
+		return Prompt{IDs: ids, List: list, ContextLength: ContextLength(p.engine.Models(), req.Model)}, nil
 	}
 	size := req.Prompt().Bytes()
 	limited, cancel := context.WithTimeout(ctx, askLimit(p.shared.AskLimit, size))
@@ -82,7 +82,7 @@ func (p *Prompts) Read(ctx context.Context, req *body.Request, authorization str
 }
 
 func (p *Prompts) ask(ctx context.Context, req *body.Request, authorization string) (Prompt, error) {
-	if req.API().Rendered() {
+	if req.API.Rendered() {
 		return p.rendered(ctx, req, authorization)
 	}
 	question, buffer := p.shared.buffer(), p.shared.buffer()
@@ -91,11 +91,11 @@ func (p *Prompts) ask(ctx context.Context, req *body.Request, authorization stri
 		return Prompt{}, fmt.Errorf("tokenize: %w: %s", ErrNotComparable, why)
 	}
 	question.text = raw
-	if req.API() == body.Chat && p.known && p.own.renders(body.Chat, p.shared.Now()) != No {
+	if req.API == body.Chat && p.known && p.own.renders(body.Chat, p.shared.Now()) != No {
 		// Only a missing endpoint leads on to /tokenize. After another failure, the parity that the render endpoint has
 		// shown would vouch for /tokenize's ids.
 		if prompt, err := p.askRender(ctx, &p.own, req, authorization, buffer); !errors.Is(err, ErrNoRender) {
-			prompt.ContextLength = ContextLength(p.engine.Models(), req.Model())
+			prompt.ContextLength = ContextLength(p.engine.Models(), req.Model)
 			question.done() // the question was not sent
 			return prompt, err
 		}

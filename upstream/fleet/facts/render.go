@@ -46,7 +46,7 @@ func (p *Prompts) renderer() *renderer {
 }
 
 func (p *Prompts) rendered(ctx context.Context, req *body.Request, authorization string) (Prompt, error) {
-	if p.renderer().renders(req.API(), p.shared.Now()) == No {
+	if p.renderer().renders(req.API, p.shared.Now()) == No {
 		return Prompt{}, ErrNoRender
 	}
 	prompt, err := p.askRender(ctx, p.renderer(), req, authorization, p.shared.buffer())
@@ -57,13 +57,13 @@ func (p *Prompts) rendered(ctx context.Context, req *body.Request, authorization
 		prompt.Done()
 		return Prompt{}, err
 	}
-	prompt.ContextLength = ContextLength(p.engine.Models(), req.Model())
+	prompt.ContextLength = ContextLength(p.engine.Models(), req.Model)
 	return prompt, nil
 }
 
 // askRender calls a render endpoint. Errors are ErrNoRender if it does not exist, and *upstream.LegError.
 func (p *Prompts) askRender(ctx context.Context, r *renderer, req *body.Request, authorization string, buffer *promptBuffer) (prompt Prompt, err error) {
-	at, api, found := cmp.Or(r.at, p.instance()), req.API(), Unknown
+	at, api, found := cmp.Or(r.at, p.instance()), req.API, Unknown
 	status, answer, err := p.shared.Client.Post(ctx, at, api.Path()+"/render", req.RenderBody(), authorization, buffer.text)
 	buffer.text = answer
 	switch {
@@ -113,7 +113,7 @@ func switchedOff(status int, answer []byte, authorization string) bool {
 // disabled.
 func disablesThinking(req *body.Request) bool {
 	raw, found := req.Member("thinking")
-	if req.API() != body.Messages || !found || rawjson.IsNull(raw) {
+	if req.API != body.Messages || !found || rawjson.IsNull(raw) {
 		return false
 	}
 	kind, ok := rawjson.Text(rawjson.Get(raw, "type"))
