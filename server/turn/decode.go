@@ -71,7 +71,7 @@ func (a *attempt) decodeOn(ctx context.Context, incarnation *fleet.Incarnation, 
 		r.origin.Prefill, r.origin.State, r.leg.Rewrite = a.pair.Prefill, a.pair.Prefill.PairWith(incarnation), h.Rewrite
 		r.head, r.leg.Cached = h.Head, answer.CachedTokens{Told: h.Cached >= 0, Tokens: h.Cached}
 	}
-	leg := a.leg(incarnation, plan, a.Body.DecodeBody(body.DecodeEdit{
+	leg := a.leg(incarnation, plan, a.Body.DecodeBody(body.LegEdit{
 		CacheSalt: a.cacheSalt(incarnation), PromptIDs: prompt, Members: plan.Members, AnswerID: a.answerID(), ReturnTokenIDs: asked, Usage: r.leg.Asks.Usage,
 	}))
 	r.leg.RequestID, r.leg.Size = leg.RequestID, leg.Body.Len()

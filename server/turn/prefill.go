@@ -47,7 +47,7 @@ type prefillLeg struct {
 // prefillLeg makes the attempt's prefill leg, just before it is sent.
 func (a *attempt) prefillLeg(plan upstream.Plan) *prefillLeg {
 	ids := a.proof.IDs
-	p := &prefillLeg{Leg: a.leg(a.pair.Prefill, plan.Prefill, a.Body.PrefillBody(body.PrefillEdit{
+	p := &prefillLeg{Leg: a.leg(a.pair.Prefill, plan.Prefill, a.Body.PrefillBody(body.LegEdit{
 		Members: plan.Prefill.Members, CacheSalt: a.cacheSalt(a.pair.Decode), ReturnTokenIDs: ids.Wanted(), PromptIDs: ids.ForPrefill(), AnswerID: a.answerID(),
 	}))}
 	a.failed.added = a.claim.Ticket != nil || a.claim.Piggyback != nil

@@ -68,7 +68,7 @@ func closePlan(plan upstream.Plan) {
 // sendRescue sends the leg in the background, and then closes the plan. Any decode instance can get the leg, unless the hand-over is bound to one.
 func (a *attempt) sendRescue(plan upstream.Plan, h handed) {
 	to, pair, model, id := a.h, a.pair, a.Request.Model, a.Record.ID() // the work keeps nothing else of the attempt
-	edit := body.PrefillEdit{Members: h.Rescue(), CacheSalt: upstream.Salted(upstream.NewID()+"~", a.proof.Salt)}
+	edit := body.LegEdit{Members: h.Rescue(), CacheSalt: upstream.Salted(upstream.NewID()+"~", a.proof.Salt)}
 	if ids := a.proof.IDs.Prompt(); ids != nil {
 		edit.PromptIDs = rawjson.AppendIDs(nil, ids)
 	}

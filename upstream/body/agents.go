@@ -21,15 +21,10 @@ func (r *Request) stateless() error {
 	for _, row := range [...]struct{ member, message string }{
 		{"previous_response_id", "previous_response_id is not supported: responses are not stored; send the whole history as input"},
 		{"conversation", "conversation is not supported: conversations are not stored; send the whole history as input, and name it in prompt_cache_key"},
+		{"background", "background is not supported: responses are not stored; send the request without it, as a stream where it takes long"},
 	} {
-		if !rawjson.IsNull(r.body.Get(row.member)) {
+		if !off(r.body.Get(row.member)) {
 			return &BadRequestError{Message: row.message, Param: row.member, Code: "unsupported_parameter"}
-		}
-	}
-	if !off(r.body.Get("background")) {
-		return &BadRequestError{
-			Message: "background is not supported: responses are not stored; send the request without it, as a stream where it takes long",
-			Param:   "background", Code: "unsupported_parameter",
 		}
 	}
 	return nil

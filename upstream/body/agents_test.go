@@ -42,7 +42,7 @@ func asMap(tb testing.TB, body []byte) map[string]json.RawMessage {
 func TestAgents_PrefillComputesRenderedIDs(t *testing.T) {
 	params := Member{Name: "kv_transfer_params", Value: []byte(`{"a":1}`)}
 	for api, body := range map[API]string{Messages: claudeBody("1"), Responses: codexBody} {
-		got := asMap(t, mustParse(t, api, body).PrefillBody(PrefillEdit{
+		got := asMap(t, mustParse(t, api, body).PrefillBody(LegEdit{
 			PromptIDs: []byte("[1,2]"), ReturnTokenIDs: true, CacheSalt: "salt", Members: []Member{params},
 		}).Bytes())
 		want := map[string]string{
@@ -61,7 +61,7 @@ func TestAgents_PrefillComputesRenderedIDs(t *testing.T) {
 }
 
 func TestAgents_NativeLegs(t *testing.T) {
-	prefill, decode := PrefillEdit{ReturnTokenIDs: true}, DecodeEdit{ReturnTokenIDs: true, AnswerID: "resp_1"}
+	prefill, decode := LegEdit{ReturnTokenIDs: true}, LegEdit{ReturnTokenIDs: true, AnswerID: "resp_1"}
 	for name, row := range map[string]struct {
 		api  API
 		body string
@@ -74,7 +74,7 @@ func TestAgents_NativeLegs(t *testing.T) {
 		"prefill of Responses": {Responses, codexBody, func(r *Request) rawjson.Pieces { return r.PrefillBody(prefill) }, map[string]string{
 			"max_output_tokens": "1", "stream": "false", "stop": "", "store": "false", "enable_response_messages": "true", "max_tokens": "",
 		}},
-		"decode of Messages": {Messages, claudeBody("1"), func(r *Request) rawjson.Pieces { return r.DecodeBody(DecodeEdit{ReturnTokenIDs: true}) }, map[string]string{
+		"decode of Messages": {Messages, claudeBody("1"), func(r *Request) rawjson.Pieces { return r.DecodeBody(LegEdit{ReturnTokenIDs: true}) }, map[string]string{
 			"max_tokens": "4096", "stream": "true", "stop_sequences": `["END"]`, "enable_response_messages": "", "store": "", "request_id": "",
 		}},
 		"decode of Responses": {Responses, strings.Replace(codexBody, `"store":false`, `"store":true`, 1), func(r *Request) rawjson.Pieces { return r.DecodeBody(decode) }, map[string]string{
@@ -163,14 +163,14 @@ func FuzzAgentBodies(f *testing.F) {
 			was[string(name)] = string(value)
 		}
 		for _, leg := range [][]byte{
-			r.PrefillBody(PrefillEdit{PromptIDs: []byte("[1]"), ReturnTokenIDs: true}).Bytes(), r.PrefillBody(PrefillEdit{ReturnTokenIDs: true}).Bytes(),
+			r.PrefillBody(LegEdit{PromptIDs: []byte("[1]"), ReturnTokenIDs: true}).Bytes(), r.PrefillBody(LegEdit{ReturnTokenIDs: true}).Bytes(),
 			rescue(r, nil).Bytes(), rescue(r, []byte("[1]")).Bytes(), r.RenderBody(),
 		} {
 			if m := asMap(t, leg); m["kv_transfer_params"] != nil || m["ec_transfer_params"] != nil {
 				t.Errorf("%q gives %q", body, leg)
 			}
 		}
-		decode := asMap(t, r.DecodeBody(DecodeEdit{Members: []Member{{Name: "kv_transfer_params", Value: []byte(`{"a":2}`)}}}).Bytes())
+		decode := asMap(t, r.DecodeBody(LegEdit{Members: []Member{{Name: "kv_transfer_params", Value: []byte(`{"a":2}`)}}}).Bytes())
 		if string(decode["kv_transfer_params"]) != `{"a":2}` {
 			t.Errorf("%q: decode's params are %s", body, decode["kv_transfer_params"])
 		}

@@ -90,7 +90,7 @@ func TestRequest_RemoveHidesFromReadersAndLegs(t *testing.T) {
 	if fmt.Sprint(names) != "[model]" || r.Has("request_id") {
 		t.Errorf("got members %v, want [model]", names)
 	}
-	if got := string(r.DecodeBody(DecodeEdit{}).Bytes()); got != `{"model":"m"}` {
+	if got := string(r.DecodeBody(LegEdit{}).Bytes()); got != `{"model":"m"}` {
 		t.Errorf("decode body: got %s", got)
 	}
 	for range r.Members() {
@@ -222,7 +222,7 @@ func TestParseRequest_RefusesSmuggledParams(t *testing.T) {
 
 func TestParseRequest_EmptyParamsAreRemoved(t *testing.T) {
 	r := mustParse(t, Chat, `{"kv_transfer_params":null,"a":1,"ec_transfer_params":{ },"vllm_xargs":{"session_id":"kv_transfer_params"}}`)
-	if got, want := string(r.DecodeBody(DecodeEdit{}).Bytes()), `{"a":1,"vllm_xargs":{"session_id":"kv_transfer_params"}}`; got != want {
+	if got, want := string(r.DecodeBody(LegEdit{}).Bytes()), `{"a":1,"vllm_xargs":{"session_id":"kv_transfer_params"}}`; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 }

@@ -6,22 +6,13 @@ import (
 	"carryover/sse/rawjson"
 )
 
-// PrefillEdit says what the prefill leg adds to the client's body.
-type PrefillEdit struct {
+// LegEdit says what a leg adds to the client's body.
+type LegEdit struct {
 	Members        []Member // the connector's changes, kv_transfer_params first
-	ReturnTokenIDs bool     // ask for the ids of the rendered prompt
-	CacheSalt      string   // replaces the client's cache_salt; "" keeps it
+	ReturnTokenIDs bool     // ask for the ids of the rendered prompt, and of the output; false keeps the client's choice on decode
+	Usage          bool     // ask for the usage at the end of decode's stream; false keeps the client's choice
+	CacheSalt      string   // replaces the client's cache_salt; "" keeps it. Decode reads prefill's blocks whatever their salt
 	PromptIDs      []byte   // list of ids that replaces a text completion's prompt; nil keeps the client's prompt
-	AnswerID       string   // as in DecodeEdit, for a leg to the client's own endpoint
-}
-
-// DecodeEdit says what the decode leg adds to the client's body.
-type DecodeEdit struct {
-	Members        []Member // the connector's changes, kv_transfer_params first
-	ReturnTokenIDs bool     // ask for the ids of prompt and output; false keeps the client's choice
-	Usage          bool     // ask for the usage at the end of the stream; false keeps the client's choice
-	CacheSalt      string   // as in PrefillEdit; decode reads prefill's blocks whatever their salt
-	PromptIDs      []byte   // as in PrefillEdit
 	AnswerID       string   // the id of a response, which engines do not take from a header; "" for other APIs
 }
 
@@ -36,12 +27,12 @@ type Member struct {
 // decode leg: vLLM transfers by position and asserts equal block counts inside the engine step (nixl/pull_worker.py). With
 // the ids of a rendered prompt the leg is a text completion, so one path and one id echo serve Messages and Responses; the
 // render endpoint has already refused what their own endpoints would refuse.
-func (r *Request) PrefillBody(e PrefillEdit) rawjson.Pieces {
-	changes := legEdits{make(rawjson.Edits, 0, 18), r.API}
+func (r *Request) PrefillBody(e LegEdit) rawjson.Pieces {
 	if r.API.Rendered() && e.PromptIDs != nil {
-		return e.completion(&r.body, changes)
+		return e.completion(r)
 	}
-	changes.oneToken(r.Stream)
+	changes := make(rawjson.Edits, 0, 18)
+	oneToken(&changes, r)
 	if r.API.Rendered() {
 		// A thinking budget stays: it shapes the prompt, and vLLM does not compare it with the limit of a prefill leg.
 		changes.Remove("stop", "stop_sequences", "stop_token_ids")
@@ -52,16 +43,13 @@ func (r *Request) PrefillBody(e PrefillEdit) rawjson.Pieces {
 		// prefill refuses too many of them before it computes.
 		changes.Remove("echo", "return_prompt_text", "return_token_ids")
 	}
-	changes.answer(e.AnswerID, e.ReturnTokenIDs)
-	changes.own(e.Members, e.CacheSalt)
-	changes.replacePrompt(e.PromptIDs)
-	return r.body.Splice(changes.Edits)
+	return e.apply(&r.body, r.API, changes)
 }
 
 // RescueBody returns the body and the API of a decode leg of one token that only reads prefill's KV. With ids, or with a
 // prompt among the members, it is a text completion, else the request that prefill has accepted: it has nothing of the
 // client's that an engine could refuse.
-func (r *Request) RescueBody(e PrefillEdit) (API, rawjson.Pieces) {
+func (r *Request) RescueBody(e LegEdit) (API, rawjson.Pieces) {
 	for _, m := range e.Members {
 		if m.Name == "prompt" {
 			e.PromptIDs = m.Value
@@ -71,40 +59,34 @@ func (r *Request) RescueBody(e PrefillEdit) (API, rawjson.Pieces) {
 		e.Members = append(e.Members, Member{Name: "logprobs"}, Member{Name: "top_logprobs"}, Member{Name: "logprob_token_ids"}) // decode's bound may be lower
 		return r.API, r.PrefillBody(e)
 	}
-	return Text, e.completion(&r.body, legEdits{make(rawjson.Edits, 0, 18), r.API})
+	return Text, e.completion(r)
 }
 
 // completion returns a text completion of one token with a prompt's ids. From the client's body it takes only the model,
 // the salt and the priority, which Messages ignores.
-func (e PrefillEdit) completion(client *rawjson.Object, changes legEdits) rawjson.Pieces {
+func (e LegEdit) completion(r *Request) rawjson.Pieces {
 	completion, err := rawjson.ParseObject([]byte(`{"max_tokens":1,"stream":false}`))
 	if err != nil { // never
 		return nil
 	}
+	changes := make(rawjson.Edits, 0, 18)
 	for _, name := range [...]string{"model", "priority", "cache_salt"} {
-		if raw := client.Get(name); !rawjson.IsNull(raw) && (name != "priority" || changes.api == Responses) {
+		if raw := r.body.Get(name); !rawjson.IsNull(raw) && (name != "priority" || r.API == Responses) {
 			changes.Set(name, raw)
 		}
 	}
-	changes.api = Text
-	changes.replacePrompt(e.PromptIDs)
-	changes.answer("", e.ReturnTokenIDs)
-	changes.own(e.Members, e.CacheSalt)
-	return completion.Splice(changes.Edits)
+	return e.apply(&completion, Text, changes)
 }
 
 // DecodeBody returns the client's body, byte for byte, except the members that Carryover owns. e.Members has the ids of a
 // rendered prompt.
-func (r *Request) DecodeBody(e DecodeEdit) rawjson.Pieces {
-	changes := legEdits{make(rawjson.Edits, 0, 8), r.API}
+func (r *Request) DecodeBody(e LegEdit) rawjson.Pieces {
+	changes := make(rawjson.Edits, 0, 8)
 	if e.Usage && !r.API.Rendered() {
 		// continuous_usage_stats, if the client sent it, would take effect too.
 		changes.SetWord("stream_options", `{"include_usage":true}`)
 	}
-	changes.answer(e.AnswerID, e.ReturnTokenIDs)
-	changes.own(e.Members, e.CacheSalt)
-	changes.replacePrompt(e.PromptIDs)
-	return r.body.Splice(changes.Edits)
+	return e.apply(&r.body, r.API, changes)
 }
 
 // RenderBody returns the body for the render endpoint of the request's API, which takes what the API's own endpoint takes.
@@ -117,24 +99,19 @@ func (r *Request) RenderBody() []byte {
 	return r.body.Rewrite(changes)
 }
 
-type legEdits struct {
-	rawjson.Edits
-	api API
-}
-
-func (e *legEdits) oneToken(stream bool) {
+func oneToken(e *rawjson.Edits, r *Request) {
 	e.SetWord("stream", "false")
-	if stream { // without stream they are a 400 (validate_stream_options, chat_completion/protocol.py)
+	if r.Stream { // without stream they are a 400 (validate_stream_options, chat_completion/protocol.py)
 		e.Remove("stream_options")
 	}
 	// A minimum above max_tokens is a 400 (sampling_params.py).
 	e.Remove("min_tokens")
-	if e.api == Responses {
+	if r.API == Responses {
 		e.SetWord("max_output_tokens", "1")
 		return
 	}
 	e.SetWord("max_tokens", "1")
-	if !e.api.Rendered() {
+	if !r.API.Rendered() {
 		// Chat reads max_completion_tokens first and would generate the whole answer if only max_tokens were set; null
 		// there falls back to max_tokens.
 		e.ReplaceWord("max_completion_tokens", "1")
@@ -142,46 +119,40 @@ func (e *legEdits) oneToken(stream bool) {
 	}
 }
 
-// answer asks for the ids of prompt and output, where the API can. In a Responses leg it sets our own members: the id,
-// which identifies the answer, and store, so that the engine stores nothing.
-func (e *legEdits) answer(id string, ids bool) {
+// apply returns the body with the changes of this leg and those of each leg of an API. Chat legs carry their ids in
+// kv_transfer_params, and engines add no special tokens to ids. In a Responses leg our own members are the id, which identifies
+// the answer, and store, so that the engine stores nothing. The connector's salt comes before the edit's. ParseRequest has
+// removed the client's kv_transfer_params and ec_transfer_params.
+func (e LegEdit) apply(to *rawjson.Object, api API, changes rawjson.Edits) rawjson.Pieces {
+	if api == Text && e.PromptIDs != nil {
+		changes.Set("prompt", e.PromptIDs)
+	}
 	switch {
-	case e.api == Responses:
-		if id != "" {
-			e.Set("request_id", rawjson.Quote(id))
+	case api == Responses:
+		if e.AnswerID != "" {
+			changes.Set("request_id", rawjson.Quote(e.AnswerID))
 		}
-		e.SetWord("store", "false")
-		if ids {
-			e.SetWord(responseMessages, "true")
+		changes.SetWord("store", "false")
+		if e.ReturnTokenIDs {
+			changes.SetWord(responseMessages, "true")
 		}
-	case ids && !e.api.Rendered():
-		e.SetWord("return_token_ids", "true")
+	case e.ReturnTokenIDs && !api.Rendered():
+		changes.SetWord("return_token_ids", "true")
 	}
-}
-
-// replacePrompt is for text completions: chat legs carry their ids in kv_transfer_params. Engines add no special tokens to ids.
-func (e *legEdits) replacePrompt(ids []byte) {
-	if e.api == Text && ids != nil {
-		e.Set("prompt", ids)
-	}
-}
-
-// own sets the connector's members, and the salt unless the connector has one. ParseRequest has removed the client's
-// kv_transfer_params and ec_transfer_params.
-func (e *legEdits) own(members []Member, salt string) {
-	for _, m := range members {
+	for _, m := range e.Members {
 		if m.Name == "cache_salt" {
-			salt = ""
+			e.CacheSalt = ""
 		}
 		if m.Value == nil {
-			e.Remove(m.Name)
+			changes.Remove(m.Name)
 		} else {
-			e.Set(m.Name, m.Value)
+			changes.Set(m.Name, m.Value)
 		}
 	}
-	if salt != "" {
-		e.Set("cache_salt", rawjson.Quote(salt))
+	if e.CacheSalt != "" {
+		changes.Set("cache_salt", rawjson.Quote(e.CacheSalt))
 	}
+	return to.Splice(changes)
 }
 
 // TokenizeBody returns a body with which /tokenize renders what the completion endpoint would. TokenizeChatRequest and

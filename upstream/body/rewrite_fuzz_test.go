@@ -58,9 +58,9 @@ func FuzzParseRequest(f *testing.F) {
 		if r.Stream {
 			short += " stream_options"
 		}
-		rawjsontest.Compare(t, r.DecodeBody(DecodeEdit{}).Bytes(), kept)
-		rawjsontest.Compare(t, r.DecodeBody(DecodeEdit{Members: transferParams(params.Raw)}).Bytes(), expected(kept, "", "", []rawjsontest.Member{params}))
-		rawjsontest.Compare(t, r.PrefillBody(PrefillEdit{Members: transferParams(params.Raw)}).Bytes(),
+		rawjsontest.Compare(t, r.DecodeBody(LegEdit{}).Bytes(), kept)
+		rawjsontest.Compare(t, r.DecodeBody(LegEdit{Members: transferParams(params.Raw)}).Bytes(), expected(kept, "", "", []rawjsontest.Member{params}))
+		rawjsontest.Compare(t, r.PrefillBody(LegEdit{Members: transferParams(params.Raw)}).Bytes(),
 			expected(kept, short+" echo return_prompt_text return_token_ids",
 				"max_completion_tokens n", append(one, params)))
 	})

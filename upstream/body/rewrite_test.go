@@ -53,10 +53,10 @@ func TestRequest_Bodies(t *testing.T) {
 	} {
 		r := mustParse(t, row.api, row.body)
 		for _, leg := range []struct{ name, got, want string }{
-			{"prefill", string(r.PrefillBody(PrefillEdit{Members: transferParams([]byte(ours))}).Bytes()), row.prefill},
-			{"decode", string(r.DecodeBody(DecodeEdit{Members: transferParams([]byte(ours))}).Bytes()), row.decode},
+			{"prefill", string(r.PrefillBody(LegEdit{Members: transferParams([]byte(ours))}).Bytes()), row.prefill},
+			{"decode", string(r.DecodeBody(LegEdit{Members: transferParams([]byte(ours))}).Bytes()), row.decode},
 			{"rescue without ids", string(rescue(r, nil, transferParams([]byte(ours))...).Bytes()), cmp.Or(row.rescue, row.prefill)},
-			{"decode alone", string(r.DecodeBody(DecodeEdit{}).Bytes()), row.body},
+			{"decode alone", string(r.DecodeBody(LegEdit{}).Bytes()), row.body},
 		} {
 			if leg.got != leg.want {
 				t.Errorf("%s, %s:\n got %s\nwant %s", row.name, leg.name, leg.got, leg.want)
@@ -67,11 +67,11 @@ func TestRequest_Bodies(t *testing.T) {
 
 func TestRequest_BodiesWithSaltAndIDs(t *testing.T) {
 	r := mustParse(t, Chat, `{"cache_salt":"theirs","return_token_ids":false,"n":3}`)
-	got := string(r.PrefillBody(PrefillEdit{ReturnTokenIDs: true, CacheSalt: `o"urs`}).Bytes())
+	got := string(r.PrefillBody(LegEdit{ReturnTokenIDs: true, CacheSalt: `o"urs`}).Bytes())
 	if want := `{"cache_salt":"o\"urs","return_token_ids":true,"n":1,"stream":false,"max_tokens":1}`; got != want {
 		t.Errorf("prefill: got %s, want %s", got, want)
 	}
-	got = string(r.DecodeBody(DecodeEdit{CacheSalt: `o"urs`}).Bytes())
+	got = string(r.DecodeBody(LegEdit{CacheSalt: `o"urs`}).Bytes())
 	if want := `{"cache_salt":"o\"urs","return_token_ids":false,"n":3}`; got != want {
 		t.Errorf("decode: got %s, want %s", got, want)
 	}
@@ -81,10 +81,10 @@ func TestRequest_LegsWithPromptIDs(t *testing.T) {
 	ids := []byte("[56,272]")
 	r := mustParse(t, Text, `{ "prompt" : "The lease", "return_token_ids":false}`)
 	for _, leg := range []struct{ name, got, want string }{
-		{"prefill", string(r.PrefillBody(PrefillEdit{PromptIDs: ids, ReturnTokenIDs: true}).Bytes()), `{ "prompt" : [56,272], "return_token_ids":true,"stream":false,"max_tokens":1}`},
-		{"decode", string(r.DecodeBody(DecodeEdit{PromptIDs: ids, ReturnTokenIDs: true}).Bytes()), `{ "prompt" : [56,272], "return_token_ids":true}`},
-		{"decode for the client", string(r.DecodeBody(DecodeEdit{PromptIDs: ids}).Bytes()), `{ "prompt" : [56,272], "return_token_ids":false}`},
-		{"decode as it came", string(r.DecodeBody(DecodeEdit{}).Bytes()), `{ "prompt" : "The lease", "return_token_ids":false}`},
+		{"prefill", string(r.PrefillBody(LegEdit{PromptIDs: ids, ReturnTokenIDs: true}).Bytes()), `{ "prompt" : [56,272], "return_token_ids":true,"stream":false,"max_tokens":1}`},
+		{"decode", string(r.DecodeBody(LegEdit{PromptIDs: ids, ReturnTokenIDs: true}).Bytes()), `{ "prompt" : [56,272], "return_token_ids":true}`},
+		{"decode for the client", string(r.DecodeBody(LegEdit{PromptIDs: ids}).Bytes()), `{ "prompt" : [56,272], "return_token_ids":false}`},
+		{"decode as it came", string(r.DecodeBody(LegEdit{}).Bytes()), `{ "prompt" : "The lease", "return_token_ids":false}`},
 	} {
 		if leg.got != leg.want {
 			t.Errorf("%s:\n got %s\nwant %s", leg.name, leg.got, leg.want)
@@ -92,14 +92,14 @@ func TestRequest_LegsWithPromptIDs(t *testing.T) {
 	}
 	// A chat leg carries its ids in kv_transfer_params.
 	r = mustParse(t, Chat, `{"messages":[]}`)
-	if got, want := string(r.DecodeBody(DecodeEdit{PromptIDs: ids, ReturnTokenIDs: true}).Bytes()), `{"messages":[],"return_token_ids":true}`; got != want {
+	if got, want := string(r.DecodeBody(LegEdit{PromptIDs: ids, ReturnTokenIDs: true}).Bytes()), `{"messages":[],"return_token_ids":true}`; got != want {
 		t.Errorf("chat: got %s, want %s", got, want)
 	}
 }
 
 // rescue is the body of a rescue.
 func rescue(r *Request, ids []byte, members ...Member) rawjson.Pieces {
-	_, body := r.RescueBody(PrefillEdit{PromptIDs: ids, Members: members})
+	_, body := r.RescueBody(LegEdit{PromptIDs: ids, Members: members})
 	return body
 }
 
@@ -109,15 +109,15 @@ func TestRequest_RescueBody(t *testing.T) {
 	params := transferParams([]byte(`{"ours":1}`))
 	for _, row := range []struct {
 		name string
-		edit PrefillEdit
+		edit LegEdit
 		api  API
 		want string
 	}{
-		{"ids", PrefillEdit{PromptIDs: []byte("[1,2]"), CacheSalt: "own", Members: params}, Text,
+		{"ids", LegEdit{PromptIDs: []byte("[1,2]"), CacheSalt: "own", Members: params}, Text,
 			`{"max_tokens":1,"stream":false,"model":"m","prompt":[1,2],"kv_transfer_params":{"ours":1},"cache_salt":"own"}`},
-		{"a prompt of the connector's", PrefillEdit{CacheSalt: "own", Members: append(params, Member{Name: "prompt", Value: []byte("[3]")})}, Text,
+		{"a prompt of the connector's", LegEdit{CacheSalt: "own", Members: append(params, Member{Name: "prompt", Value: []byte("[3]")})}, Text,
 			`{"max_tokens":1,"stream":false,"model":"m","kv_transfer_params":{"ours":1},"prompt":[3],"cache_salt":"own"}`},
-		{"no ids", PrefillEdit{CacheSalt: "own", Members: params}, Chat,
+		{"no ids", LegEdit{CacheSalt: "own", Members: params}, Chat,
 			`{"model":"m","messages":[],"n":1,"stream":false,"stop":["x"],"cache_salt":"own","response_format":{},"max_tokens":1,"kv_transfer_params":{"ours":1}}`},
 	} {
 		api, got := mustParse(t, Chat, chat).RescueBody(row.edit)
@@ -138,7 +138,7 @@ func TestRewrite_OneAllocation(t *testing.T) {
 			if _, err := ParseRequest(Chat, body); err != nil {
 				t.Error(err)
 			}
-			r.PrefillBody(PrefillEdit{Members: transferParams(noTicket)})
+			r.PrefillBody(LegEdit{Members: transferParams(noTicket)})
 		})
 	}
 	if few, many := count(2<<10), count(256<<10); few != many || many > 16 {
@@ -177,8 +177,8 @@ func BenchmarkRewrite(b *testing.B) {
 				r, err := ParseRequest(Chat, body)
 				must(b, err)
 				r.Remove("conversation_id")
-				r.PrefillBody(PrefillEdit{Members: transferParams(params)})
-				r.DecodeBody(DecodeEdit{Members: transferParams(params)})
+				r.PrefillBody(LegEdit{Members: transferParams(params)})
+				r.DecodeBody(LegEdit{Members: transferParams(params)})
 			}
 		})
 	}

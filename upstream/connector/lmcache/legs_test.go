@@ -13,11 +13,11 @@ import (
 
 // bodies of legs as the runner makes them.
 func prefillBody(r *body.Request, plan upstream.LegPlan) []byte {
-	return r.PrefillBody(body.PrefillEdit{Members: plan.Members}).Bytes()
+	return r.PrefillBody(body.LegEdit{Members: plan.Members}).Bytes()
 }
 
 func decodeBody(r *body.Request, plan upstream.LegPlan) []byte {
-	return r.DecodeBody(body.DecodeEdit{Members: plan.Members}).Bytes()
+	return r.DecodeBody(body.LegEdit{Members: plan.Members}).Bytes()
 }
 
 // wantBody compares a leg's body with JSON, those kv_transfer_params left out that say where KV goes.
@@ -85,7 +85,7 @@ func TestLegs_AreTextCompletionsOfIDs(t *testing.T) {
 		}
 		const rescue = `{"model":"m","prompt":[1,2,3,3],"max_tokens":1,"stream":false,"kv_transfer_params":{"lmcache.tag.attempt":"id-1"}}`
 		for _, rescues := range []func() []body.Member{h.Rescue, plan.Lost} {
-			api, pieces := tr.Request.RescueBody(body.PrefillEdit{Members: rescues(), CacheSalt: "own"})
+			api, pieces := tr.Request.RescueBody(body.LegEdit{Members: rescues(), CacheSalt: "own"})
 			got := exchangetest.Object(t, pieces.Bytes())
 			if delete(got, "cache_salt"); api != body.Text || !reflect.DeepEqual(got, exchangetest.Object(t, []byte(rescue))) {
 				t.Errorf("%s: got the rescue %s, want %s", row.name, pieces.Bytes(), rescue)
@@ -142,11 +142,11 @@ func TestLegs_SaltIsTheAttemptsOwn(t *testing.T) {
 		plan := b.plan(t, tr)
 		want := fmt.Sprintf("id-%d", b.ids) // behind that of the attempt
 		h := handOver(t, plan, firstAnswer(text, 3))
-		edited := body.DecodeEdit{Members: h.Leg(nil).Members, CacheSalt: "tenant"}
+		edited := body.LegEdit{Members: h.Leg(nil).Members, CacheSalt: "tenant"}
 		if got := exchangetest.Object(t, tr.Request.DecodeBody(edited).Bytes())["cache_salt"]; got != want {
 			t.Errorf("decode's salt is %v, want %s", got, want)
 		}
-		edit := body.PrefillEdit{Members: plan.Prefill.Members, CacheSalt: "tenant"}
+		edit := body.LegEdit{Members: plan.Prefill.Members, CacheSalt: "tenant"}
 		if got := exchangetest.Object(t, tr.Request.PrefillBody(edit).Bytes())["cache_salt"]; got != "tenant" {
 			t.Errorf("prefill's salt is %v, want the tenant's", got)
 		}

@@ -79,14 +79,14 @@ func plannedBy(t *testing.T, c *Connector, api body.API, raw string, change func
 	if rescue := asked(t, request.RescueBody, handover.Rescue()); string(rescue["prompt"]) != "[5,6,7]" || string(rescue["max_tokens"]) != "1" {
 		t.Errorf("got the rescue %v, want a text completion of the ids", rescue)
 	}
-	prefill = object(t, request.PrefillBody(body.PrefillEdit{Members: plan.Prefill.Members}).Bytes())
-	return plan, prefill, object(t, request.DecodeBody(body.DecodeEdit{Members: leg.Members}).Bytes())
+	prefill = object(t, request.PrefillBody(body.LegEdit{Members: plan.Prefill.Members}).Bytes())
+	return plan, prefill, object(t, request.DecodeBody(body.LegEdit{Members: leg.Members}).Bytes())
 }
 
 // asked is the body of a rescue with these members.
-func asked(t *testing.T, of func(body.PrefillEdit) (body.API, rawjson.Pieces), members []body.Member) map[string]json.RawMessage {
+func asked(t *testing.T, of func(body.LegEdit) (body.API, rawjson.Pieces), members []body.Member) map[string]json.RawMessage {
 	t.Helper()
-	_, pieces := of(body.PrefillEdit{Members: members})
+	_, pieces := of(body.LegEdit{Members: members})
 	return object(t, pieces.Bytes())
 }
 

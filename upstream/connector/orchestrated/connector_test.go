@@ -48,7 +48,7 @@ func TestConnector_LegsAreThoseOfTheContract(t *testing.T) {
 	}
 	for form, name := range map[bool]string{false: "02-decode.json", true: "03-decode-response.json"} {
 		request, plan := planned(t, Connector{Response: form}, body.Chat, upstream.Instance{BaseURL: prefillURL})
-		exchangetest.Same(t, request.PrefillBody(body.PrefillEdit{Members: plan.Prefill.Members}).Bytes(), prefill.Request.Body)
+		exchangetest.Same(t, request.PrefillBody(body.LegEdit{Members: plan.Prefill.Members}).Bytes(), prefill.Request.Body)
 		handover, err := plan.Handover(upstream.PrefillAnswer{Params: answered.Params, Body: prefill.Response.JSON})
 		if err != nil || handover.Bound || handover.Cached != -1 {
 			t.Fatalf("%s: got %+v, %v, want a hand-over to any decode instance", name, handover, err)
@@ -57,7 +57,7 @@ func TestConnector_LegsAreThoseOfTheContract(t *testing.T) {
 		if leg.API != body.Chat || leg.Rank != "" {
 			t.Errorf("%s: got %+v, want the client's endpoint and the attempt's id", name, leg)
 		}
-		exchangetest.Same(t, request.DecodeBody(body.DecodeEdit{Members: leg.Members}).Bytes(), written(t, name).Request.Body)
+		exchangetest.Same(t, request.DecodeBody(body.LegEdit{Members: leg.Members}).Bytes(), written(t, name).Request.Body)
 	}
 }
 

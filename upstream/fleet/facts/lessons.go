@@ -135,7 +135,7 @@ func (l *Lessons) give(ctx context.Context, this lesson, model string, shown *Ta
 }
 
 func (l *Lessons) prefill(ctx context.Context, req *body.Request) (rendered []byte, err error) {
-	leg := req.PrefillBody(body.PrefillEdit{ReturnTokenIDs: true}).Bytes()
+	leg := req.PrefillBody(body.LegEdit{ReturnTokenIDs: true}).Bytes()
 	status, answer, err := l.post(ctx, req.API.Path(), leg, "")
 	if err != nil || status != http.StatusOK {
 		return nil, askFailed(l.instance(), "lesson", status, answer, err)

@@ -20,7 +20,7 @@ import (
 // rendered asks an engine what it computes by itself.
 func rendered(r *rig, e *engine, req *body.Request) []uint32 {
 	r.t.Helper()
-	answer, err := r.Client.Prefill(r.t.Context(), upstream.Leg{Instance: e.Instance(), API: req.API, Body: req.PrefillBody(body.PrefillEdit{ReturnTokenIDs: true})})
+	answer, err := r.Client.Prefill(r.t.Context(), upstream.Leg{Instance: e.Instance(), API: req.API, Body: req.PrefillBody(body.LegEdit{ReturnTokenIDs: true})})
 	if err != nil {
 		r.t.Fatal(err)
 	}
