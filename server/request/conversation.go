@@ -90,14 +90,11 @@ func (i *Reader) identify(r *http.Request, req *body.Request, tenant string) (Co
 				Tenant: c.Tenant, Model: req.Model, CacheSalt: salt, SubAgent: r.Header.Get(subAgentHeader), ID: id,
 			})
 			c.Affinity, c.Name = c.Key.String(), c.Key.Short()
-			if i.cfg.ByContent {
-				i.narrow(&c, req, salt)
-			}
-			return c, nil
+			break
 		}
 	}
 	if i.cfg.ByContent {
-		i.identifyByContent(&c, req)
+		i.addContent(&c, req)
 	}
 	return c, nil
 }
@@ -236,41 +233,30 @@ func (c *Conversation) Home() convcache.Key {
 	return c.Key
 }
 
-// narrow adds the keys by content to a conversation with an id: clients send new ids with each request, or one id for all.
-func (i *Reader) narrow(c *Conversation, req *body.Request, salt string) {
-	if content, ok := req.Prompt().Content(); ok {
-		c.Narrow, c.Content = i.secret.Narrowed(c.Key, content.First), i.contentKeys(c, req, salt, content)
-		c.Answers = content.Answers
-	}
-}
-
-func (i *Reader) contentKeys(c *Conversation, req *body.Request, salt string, content body.Content) []convcache.Key {
-	keys := make([]convcache.Key, 0, 1+body.MaxEarlier)
-	for _, hash := range append([]uint64{content.Whole}, content.Earlier...) {
-		keys = append(keys, i.contentKey(c, req, salt, hash))
-	}
-	return keys
-}
-
-func (i *Reader) contentKey(c *Conversation, req *body.Request, salt string, hash uint64) convcache.Key {
-	return i.secret.ByContent(convcache.Content{Tenant: c.Tenant, Model: req.Model, CacheSalt: salt, Hash: hash})
-}
-
-// identifyByContent finds the conversation of a request that does not name it by its user's texts; body.Content says why. A request without a
-// text of a user has no conversation.
+// addContent adds the keys by content: clients send new ids with each request, or one id for all. They name the conversation of a request
+// without an id; body.Content says why. Without a text of a user there are none.
 //
 // A key only proposes tickets: the proof says how much of them the turn may use, so a wrong guess is a miss. Conversations of a tenant that
 // begin alike share keys until they part.
-func (i *Reader) identifyByContent(c *Conversation, req *body.Request) {
+func (i *Reader) addContent(c *Conversation, req *body.Request) {
 	content, ok := req.Prompt().Content()
 	if !ok {
 		return
 	}
 	salt, _ := req.String("cache_salt")
-	c.Known, c.Source = true, SourceContent
-	keys := i.contentKeys(c, req, salt, content)
-	if c.Key = keys[0]; len(keys) > 1 {
+	by := func(hash uint64) convcache.Key {
+		return i.secret.ByContent(convcache.Content{Tenant: c.Tenant, Model: req.Model, CacheSalt: salt, Hash: hash})
+	}
+	keys := append(make([]convcache.Key, 0, 1+body.MaxEarlier), by(content.Whole))
+	for _, hash := range content.Earlier {
+		keys = append(keys, by(hash))
+	}
+	if c.Known {
+		c.Narrow, c.Content, c.Answers = i.secret.Narrowed(c.Key, content.First), keys, content.Answers
+		return
+	}
+	c.Known, c.Source, c.Key, c.Name = true, SourceContent, keys[0], by(content.First).Short()
+	if len(keys) > 1 {
 		c.Earlier = keys[1:]
 	}
-	c.Name = i.contentKey(c, req, salt, content.First).Short()
 }

@@ -178,7 +178,7 @@ func BenchmarkLookUpByContent(b *testing.B) {
 			b.ReportAllocs()
 			for first := true; b.Loop(); first = false {
 				asked.Conversation = Conversation{Tenant: benchTenant}
-				i.identifyByContent(&asked.Conversation, req)
+				i.addContent(&asked.Conversation, req)
 				keys := asked.Keys()
 				if first {
 					store.Put(b.Context(), keys[1], convcache.Ticket{Branch: convcache.Branch{ID: convcache.NewTicketID(), Deadline: time.Now().Add(time.Hour)}}, time.Hour)
