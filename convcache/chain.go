@@ -136,9 +136,6 @@ type Growing struct {
 
 const outputBlocks = 16
 
-// Grow returns the chain of a prompt, ready for output. A blockSize of 0 means unknown.
-func (k ChainKey) Grow(prompt []uint32, blockSize int) *Growing { return k.IDs(prompt).Grow(blockSize) }
-
 // Grow returns the chain of these ids, ready for output. It reuses the hashes of offers. A blockSize of 0 means unknown.
 func (p *IDs) Grow(blockSize int) *Growing {
 	step := blockStep(max(blockSize, 0))

@@ -14,7 +14,7 @@ import (
 
 // chainOf is the chain of a prompt and its output that are there at once.
 func chainOf(k ChainKey, prompt, output []uint32, tokens, blockSize int) (Chain, bool) {
-	g := k.Grow(prompt, blockSize)
+	g := k.IDs(prompt).Grow(blockSize)
 	g.Add(output)
 	return g.Chain(tokens)
 }
@@ -61,7 +61,7 @@ func TestChain_IsWhatItsCommentSays(t *testing.T) {
 			ids := randomIDs(rng, tokens, 1<<32-1)
 			prompt := rng.IntN(tokens + 1)
 			// However the ids come, the chain is the same, and the last one may be left out.
-			g := k.Grow(ids[:prompt], blockSize)
+			g := k.IDs(ids[:prompt]).Grow(blockSize)
 			for more := ids[prompt:]; len(more) > 0; {
 				n := 1 + rng.IntN(len(more))
 				g.Add(more[:n])
@@ -134,7 +134,7 @@ func TestChain_WantsAllTokensOrOneLess(t *testing.T) {
 func TestChain_KeepsNothingOfTheCallersSlices(t *testing.T) {
 	k := chainKey(t, "0123456789abcdef")
 	prompt, output := []uint32{1, 2, 3, 77, 78, 79}, []uint32{4, 5, 6} // room behind the prompt that must not be written to
-	g := k.Grow(prompt[:3], 4)
+	g := k.IDs(prompt[:3]).Grow(4)
 	g.Add(output)
 	if prompt[3] != 77 {
 		t.Errorf("ids after: got %v", prompt)
@@ -220,7 +220,7 @@ func TestGrowing_SharesNothingWithTheOffer(t *testing.T) {
 
 // The end of a stream needs hashes: a prompt of 16,000 tokens takes 8 kB.
 func TestGrowing_TakesEightBytesPerBlock(t *testing.T) {
-	if n := chainKey(t, "the secret of all replicas").Grow(make([]uint32, 16_000), 16).Bytes(); n > 8*1000+200 {
+	if n := chainKey(t, "the secret of all replicas").IDs(make([]uint32, 16_000)).Grow(16).Bytes(); n > 8*1000+200 {
 		t.Errorf("takes %d bytes", n)
 	}
 }

@@ -110,34 +110,23 @@ func (m *Memory) Peek(ctx context.Context, keys []Key) ([]KeyedBranch, Outcome) 
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	var known [MaxKeys]*conversation
-	there := 0
-	for i, key := range Bounded(keys) {
-		if c := m.conversations[key]; c != nil {
-			m.accounts.Use(c.place)
-			known[i] = c
-			there += len(c.branches)
-		}
-	}
-	if there == 0 {
-		return nil, Empty
-	}
-	now := m.now()
-	branches := make([]KeyedBranch, 0, there)
-	for _, c := range known {
+	now, otherwise := m.now(), Empty
+	var branches []KeyedBranch
+	for _, key := range Bounded(keys) {
+		c := m.conversations[key]
 		if c == nil {
 			continue
 		}
+		m.accounts.Use(c.place)
+		otherwise = Expired
+		branches = slices.Grow(branches, len(c.branches))
 		for _, s := range c.branches {
 			if s.usable(now) {
-				branches = append(branches, KeyedBranch{c.key, s.ticket.Branch})
+				branches = append(branches, KeyedBranch{key, s.ticket.Branch})
 			}
 		}
 	}
-	if len(branches) == 0 {
-		return nil, Expired
-	}
-	return branches, Found
+	return branches, found(branches, otherwise)
 }
 
 // Take removes exactly this ticket and returns Taken. Otherwise it returns Consumed if the ticket is not there, Expired if its deadline has

@@ -217,29 +217,11 @@ const (
 
 // String returns the outcome in lower case, for logs and metrics.
 func (o Outcome) String() string {
-	switch o {
-	case Unavailable:
-		return "unavailable"
-	case Found:
-		return "found"
-	case Taken:
-		return "taken"
-	case Stored:
-		return "stored"
-	case Empty:
-		return "empty"
-	case Expired:
-		return "expired"
-	case Consumed:
-		return "consumed"
-	case Fenced:
-		return "fenced"
-	case Refused:
-		return "refused"
-	case Superseded:
-		return "superseded"
-	case NotStored:
-		return "not_stored"
+	names := [...]string{
+		"unavailable", "found", "taken", "stored", "empty", "expired", "consumed", "fenced", "refused", "superseded", "not_stored",
+	}
+	if o >= 0 && int(o) < len(names) {
+		return names[o]
 	}
 	return "unknown"
 }

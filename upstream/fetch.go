@@ -64,15 +64,6 @@ const (
 	mostAtOnce  = 1 << 20 // even if the peer announces more
 )
 
-// ReadAll reads r to its end; more than limit bytes are ErrAnswerTooLarge.
-func ReadAll(r io.Reader, limit int64) ([]byte, error) {
-	body, err := ReadWithin(r, limit, nil, nil)
-	if err != nil {
-		return nil, err
-	}
-	return body, nil
-}
-
 // ReadWithin reads r to its end, into buffer if the body fits. It asks room, unless that is nil, for all memory beyond usualAnswer. ErrAnswerTooLarge
 // means that limit was reached or room refused; then it returns the bytes read so far and leaves the rest to the caller.
 func ReadWithin(r io.Reader, limit int64, buffer []byte, room func(n int64) bool) ([]byte, error) {

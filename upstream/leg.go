@@ -94,7 +94,7 @@ func (l Leg) usable(ctx context.Context, a *http1.Response) error {
 		e := l.failure(ctx, Status, nil)
 		e.Status = a.Status
 		e.RetryAfter = a.RetryAfter
-		body, err := ReadAll(a, maxErrorBody)
+		body, err := ReadWithin(a, maxErrorBody, nil, nil)
 		if err == nil {
 			e.Fault = ReadFault(body)
 		}

@@ -46,7 +46,7 @@ func (c *Client) Prefill(ctx context.Context, leg Leg) (PrefillAnswer, error) {
 // readInTime reads the body of an answer within a limit. Mostly all of it has arrived with the header.
 func readInTime(body *http1.Response, within time.Duration) ([]byte, error) {
 	if body.Here() {
-		return ReadAll(body, maxPrefillAnswer)
+		return ReadWithin(body, maxPrefillAnswer, nil, nil)
 	}
 	var late atomic.Bool
 	limit := time.AfterFunc(within, func() {
@@ -54,7 +54,7 @@ func readInTime(body *http1.Response, within time.Duration) ([]byte, error) {
 		_ = body.Close()
 	})
 	defer limit.Stop()
-	read, err := ReadAll(body, maxPrefillAnswer)
+	read, err := ReadWithin(body, maxPrefillAnswer, nil, nil)
 	if err != nil && late.Load() {
 		err = ErrPrefillTimeout
 	}

@@ -131,7 +131,7 @@ func TestBranches_ThoseThatDivergeAreReleased(t *testing.T) {
 		for i := range prompt {
 			prompt[i] = ids[i/16]
 		}
-		c, ok := secret.ChainKey().Grow(prompt, 16).Chain(len(prompt))
+		c, ok := secret.ChainKey().IDs(prompt).Grow(16).Chain(len(prompt))
 		if !ok {
 			t.Fatal("no chain")
 		}

@@ -123,7 +123,7 @@ func TestIDs_OfPlainChunksAreChainedAsOfOthers(t *testing.T) {
 	many := strings.TrimSuffix(strings.Repeat("7,", 3*fewIDs), ",")
 	for _, output := range []string{"[5]", "[ 5 , 6 ]", "[]", "[5", "[5,]", "[5]x", `["5"]`, "[-1]", "[4294967296]", "[" + many + "]", "[" + many + ",x]", "null", ""} {
 		t.Run(fmt.Sprintf("%.12s", output), func(t *testing.T) {
-			k, chain, want := &IDs{chain: key.Grow([]uint32{1, 2, 3}, 4)}, key.Grow([]uint32{1, 2, 3}, 4), ""
+			k, chain, want := &IDs{chain: key.IDs([]uint32{1, 2, 3}).Grow(4)}, key.IDs([]uint32{1, 2, 3}).Grow(4), ""
 			ids, ok := rawjson.ParseIDs([]byte(output))
 			if chain.Add(ids); !ok {
 				want = "output_ids"
@@ -149,7 +149,7 @@ func TestIDs_OfPlainChunksCostNoAllocation(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	k := &IDs{chain: secret.ChainKey().Grow([]uint32{1}, 16)}
+	k := &IDs{chain: secret.ChainKey().IDs([]uint32{1}).Grow(16)}
 	output := []byte("[12345]")
 	if per := testing.AllocsPerRun(5, func() {
 		for range 2000 {

@@ -24,6 +24,11 @@ type Metrics struct {
 
 const none = "none"
 
+const (
+	attrProof  = attribute.Key("proof")
+	attrResult = attribute.Key("result")
+)
+
 // NewMetrics returns metrics of a meter of this provider.
 func NewMetrics(provider metric.MeterProvider) (*Metrics, error) {
 	m := &Metrics{meter: provider.Meter(meterName)}
@@ -44,9 +49,7 @@ func turnLabels(outcome, reason, path string, followUp bool) []attribute.KeyValu
 func followUpLabel(is bool) attribute.KeyValue {
 	return attribute.String("follow_up", strconv.FormatBool(is))
 }
-func proofLabel(proof string) attribute.KeyValue      { return attribute.String("proof", proof) }
 func roleLabel(role upstream.Role) attribute.KeyValue { return attribute.String("role", role.String()) }
-func resultLabel(stored string) attribute.KeyValue    { return attribute.String("result", stored) }
 
 func failureLabel(failure string) (label attribute.KeyValue) {
 	if failure != "" {
@@ -66,12 +69,12 @@ func (m *Metrics) begin() {
 	m.prompts.add(0, followUpLabel(true))
 	m.prompts.add(0, followUpLabel(false))
 	for _, proof := range []string{"tokens", "engine"} {
-		m.offered.add(0, proofLabel(proof))
-		m.read.add(0, proofLabel(proof))
+		m.offered.add(0, attrProof.String(proof))
+		m.read.add(0, attrProof.String(proof))
 	}
 	m.confirmed.add(0, roleLabel(upstream.RolePrefill))
 	m.confirmed.add(0, roleLabel(upstream.RoleDecode))
-	m.tickets.add(0, resultLabel("yes"))
+	m.tickets.add(0, attrResult.String("yes"))
 	m.retries.add(0)
 	m.saved.Add(context.Background(), 0)
 }
@@ -85,7 +88,7 @@ func (m *Metrics) Observe(r *record.Turn) {
 	m.prompts.add(r.Prompt(), followUpLabel(followUp))
 	m.reuse(r, outcome)
 	if r.Stored != "" {
-		m.tickets.add(1, resultLabel(r.Stored))
+		m.tickets.add(1, attrResult.String(r.Stored))
 	}
 	if r.Retries > 0 {
 		m.retries.add(r.Retries)
@@ -115,8 +118,8 @@ func (m *Metrics) reuse(r *record.Turn, outcome string) {
 	if outcome != record.Hit {
 		return
 	}
-	m.offered.add(r.Reuse.Offered, proofLabel(r.Reuse.Proof))
-	m.read.add(r.Reuse.Read, proofLabel(r.Reuse.Proof))
+	m.offered.add(r.Reuse.Offered, attrProof.String(r.Reuse.Proof))
+	m.read.add(r.Reuse.Read, attrProof.String(r.Reuse.Proof))
 	if cached := r.Reuse.Cached; cached > 0 {
 		m.confirmed.add(cached, roleLabel(upstream.RolePrefill))
 	}
@@ -143,10 +146,9 @@ func (m *Metrics) request(r *record.Turn) {
 			m.genAIPerOutToken.record((r.Took-r.TTFT)/time.Duration(n-1), labels(failureLabel(""))...)
 		}
 	}
-	if n := r.Answer.PromptTokens; n >= 0 {
-		m.genAIUsage.Record(context.Background(), int64(n), m.genAIDuration.get(labels(attrTokenType.String("input")))...)
-	}
-	if n := r.Answer.CompletionTokens; n >= 0 {
-		m.genAIUsage.Record(context.Background(), int64(n), m.genAIDuration.get(labels(attrTokenType.String("output")))...)
+	for kind, n := range map[string]int{"input": r.Answer.PromptTokens, "output": r.Answer.CompletionTokens} {
+		if n >= 0 {
+			m.genAIUsage.Record(context.Background(), int64(n), m.genAIDuration.get(labels(attrTokenType.String(kind)))...)
+		}
 	}
 }

@@ -135,14 +135,13 @@ func (d *DNS) questions() []*question {
 	if d.srv {
 		return []*question{{kind: "SRV", ask: d.services}}
 	}
-	return []*question{
-		{kind: "A", ask: func(ctx context.Context, r *net.Resolver) ([]upstream.Instance, error) {
-			return d.addresses(ctx, r, "ip4")
-		}},
-		{kind: "AAAA", ask: func(ctx context.Context, r *net.Resolver) ([]upstream.Instance, error) {
-			return d.addresses(ctx, r, "ip6")
-		}},
+	var both []*question
+	for _, family := range [...]struct{ kind, network string }{{"A", "ip4"}, {"AAAA", "ip6"}} {
+		both = append(both, &question{kind: family.kind, ask: func(ctx context.Context, r *net.Resolver) ([]upstream.Instance, error) {
+			return d.addresses(ctx, r, family.network)
+		}})
 	}
+	return both
 }
 
 // question is one look-up of a name, with its last answers.

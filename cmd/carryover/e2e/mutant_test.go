@@ -187,7 +187,7 @@ func (e *replayingEngine) Decode(ctx context.Context, leg upstream.Leg, limits u
 	}
 	second, err := e.Legs.Decode(ctx, again, limits)
 	if err == nil {
-		_, _ = upstream.ReadAll(second, 1<<20)
+		_, _ = upstream.ReadWithin(second, 1<<20, nil, nil)
 		_ = second.Close()
 	}
 	return stream, nil
