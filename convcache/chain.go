@@ -146,18 +146,15 @@ func (p *IDs) Grow(blockSize int) *Growing {
 	for i := range p.hashed {
 		if known := p.hashed[i]; known.step == step && len(p.ids) > 0 {
 			// The chain may leave the last id out.
-			g.take(known.hashes[:min(len(known.hashes), (len(p.ids)-1)/step)])
+			hashes := known.hashes[:min(len(known.hashes), (len(p.ids)-1)/step)]
+			g.hashed, g.last = len(hashes)*step, lastOf(hashes)
+			if blockSize > 0 {
+				g.blocks = append(g.blocks, hashes...)
+			}
 		}
 	}
 	g.Add(p.ids[g.hashed:])
 	return g
-}
-
-func (g *Growing) take(hashes []uint64) {
-	g.hashed, g.last = len(hashes)*g.step, lastOf(hashes)
-	if g.size > 0 {
-		g.blocks = append(g.blocks, hashes...)
-	}
 }
 
 // Add appends ids. It keeps none of the slice.
@@ -223,11 +220,11 @@ const (
 
 // Relation compares c with a later chain. Hashes under different keys are never equal.
 func (c Chain) Relation(later Chain) Relation {
-	if c.equal(later) {
-		return Contained
-	}
 	if c.BlockSize != later.BlockSize {
 		return Unrelated
+	}
+	if c.Tokens > 0 && c.Tokens == later.Tokens && c.Whole == later.Whole {
+		return Contained // without a look at the blocks
 	}
 	shared := 0
 	for shared < min(len(c.Blocks), len(later.Blocks)) && c.Blocks[shared] == later.Blocks[shared] {
@@ -241,9 +238,4 @@ func (c Chain) Relation(later Chain) Relation {
 		return Diverges
 	}
 	return Contained
-}
-
-// equal compares by Whole, without the blocks.
-func (c Chain) equal(other Chain) bool {
-	return c.Tokens > 0 && c.Tokens == other.Tokens && c.BlockSize == other.BlockSize && c.Whole == other.Whole
 }

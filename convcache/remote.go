@@ -70,18 +70,10 @@ func (e *RemoteError) Error() string { return e.Err.Error() }
 // Unwrap returns the cause.
 func (e *RemoteError) Unwrap() error { return e.Err }
 
-func unapplied(err error) bool {
-	var e *RemoteError
-	return errors.As(err, &e) && e.Unapplied
-}
-
-func shownBy(err error) Shown {
-	var e *RemoteError
-	switch {
-	case err == nil:
-		return ShowsAnswer
-	case errors.As(err, &e):
-		return e.Shows
+// told returns what an error says; without a RemoteError it is a failure of the store.
+func told(err error) RemoteError {
+	if e, ok := errors.AsType[*RemoteError](err); ok {
+		return *e
 	}
-	return ShowsFailure
+	return RemoteError{}
 }

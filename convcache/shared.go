@@ -123,7 +123,7 @@ func (s *Shared) Put(ctx context.Context, key Key, t Ticket, ttl time.Duration) 
 	displaced, outcome, err := s.remote.Put(ctx, key, t)
 	s.note(err)
 	switch {
-	case unapplied(err):
+	case told(err).Unapplied:
 		return s.putHome(ctx, key, t, ttl)
 	case err != nil:
 		return nil, Unavailable
@@ -185,11 +185,10 @@ func (s *Shared) tell(what string, remote func() error) error {
 }
 
 func (s *Shared) note(err error) {
-	switch shownBy(err) {
-	case ShowsNothing:
-	case ShowsAnswer:
+	switch shows := told(err).Shows; {
+	case err == nil || shows == ShowsAnswer:
 		s.breaker.record(true)
-	case ShowsFailure:
+	case shows == ShowsFailure:
 		s.failed(err)
 		s.breaker.record(false)
 	}

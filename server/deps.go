@@ -60,12 +60,6 @@ type TimeConfig struct {
 	ClientHeaderTimeout time.Duration
 }
 
-func (c *Config) reuse() reuse.Config {
-	return reuse.Config{
-		MinTokens: c.ReuseMinTokens, MinShare: c.ReuseMinShare, TTL: c.TTL, StoreTimeout: c.StoreTimeout, Logger: c.Logger,
-	}
-}
-
 // Store keeps tickets between turns. Every method returns within the store's time limit. A failure costs a miss; clients never get an
 // error for it.
 type Store interface {

@@ -32,14 +32,18 @@ type questions struct {
 	judged   bool // engines judge the credentials of clients
 }
 
-// failed answers a failed request that is not a turn. If the client has left, it aborts the connection: a client that has only closed its
+// answer answers a request that is not a turn. If the client has left, it aborts the connection: a client that has only closed its
 // sending side would otherwise get an empty 200.
-func (q *questions) failed(w http.ResponseWriter, api body.API, err error) {
+func (q *questions) answer(c echo.Context, api body.API, text []byte, err error) error {
+	if err == nil {
+		return c.Blob(http.StatusOK, "application/json", text)
+	}
 	known := q.errors.Map(err)
 	if known.Status == record.StatusClientGone {
 		panic(http.ErrAbortHandler)
 	}
-	known.Write(w, api)
+	known.Write(c.Response(), api)
+	return nil
 }
 
 const maxModels = 4 << 20
@@ -49,11 +53,7 @@ const maxModels = 4 << 20
 // known, the list of the first instance that answers is relayed.
 func (q *questions) handleModels(c echo.Context) error {
 	list, err := q.listModels(c.Request())
-	if err != nil {
-		q.failed(c.Response(), body.Chat, err)
-		return nil
-	}
-	return c.Blob(http.StatusOK, "application/json", list)
+	return q.answer(c, body.Chat, list, err)
 }
 
 // listModels occupies a slot, as a turn does, if it has to ask an engine.
@@ -113,18 +113,12 @@ func (q *questions) fetchModels(ctx context.Context, authorization string) ([]by
 				return body, nil
 			}
 			last = err
-			if q.judged && refusesCredential(err) {
-				return nil, err // the other engines would refuse the credential too
+			if leg, ok := errors.AsType[*upstream.LegError](err); q.judged && ok && leg.Refused() {
+				return nil, err // the other engines would refuse the client's credential too
 			}
 		}
 	}
 	return nil, last
-}
-
-// refusesCredential reports whether an engine refused a request's credential: the client's if that is forwarded, else this program's.
-func refusesCredential(err error) bool {
-	var leg *upstream.LegError
-	return errors.As(err, &leg) && leg.Refused()
 }
 
 func (q *questions) models(ctx context.Context, engine *fleet.Engine, authorization string) ([]byte, error) {
@@ -146,15 +140,8 @@ func (q *questions) models(ctx context.Context, engine *fleet.Engine, authorizat
 }
 
 func (q *questions) handleCountTokens(c echo.Context) error {
-	w, r := c.Response(), c.Request()
-	n, err := q.countTokens(w, r)
-	if err != nil {
-		q.failed(w, body.Messages, err)
-		return nil
-	}
-	w.Header().Set("Content-Type", "application/json")
-	_, _ = fmt.Fprintf(w, `{"input_tokens":%d}`, n) // an error means that the client has gone
-	return nil
+	n, err := q.countTokens(c.Response(), c.Request())
+	return q.answer(c, body.Messages, fmt.Appendf(nil, `{"input_tokens":%d}`, n), err)
 }
 
 // countTokens occupies a slot, as a turn does, and its body counts against the client's share.

@@ -39,7 +39,7 @@ func diverging(t *testing.T, n int) (all []convcache.Chain) {
 	for i := range n {
 		ids := make([]uint32, 32)
 		ids[16] = uint32(i)
-		chain, ok := secret.ChainKey().Grow(ids, 16).Chain(len(ids))
+		chain, ok := secret.ChainKey().IDs(ids).Grow(16).Chain(len(ids))
 		if !ok {
 			t.Fatal("no chain")
 		}

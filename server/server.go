@@ -66,7 +66,9 @@ func New(cfg Config, deps Deps) *Server {
 		Fleet: deps.Fleet, Store: deps.Store, Legs: deps.Legs, Connector: deps.Connector, Epoch: s.epoch, Shared: deps.Shared,
 		Background: s.background.Run, Blame: func(engine *fleet.Engine, err error) { turn.Blame(engine, err, true) },
 	})
-	tickets := reuse.New(cfg.reuse(), reuse.Deps{
+	tickets := reuse.New(reuse.Config{
+		MinTokens: cfg.ReuseMinTokens, MinShare: cfg.ReuseMinShare, TTL: cfg.TTL, StoreTimeout: cfg.StoreTimeout, Logger: cfg.Logger,
+	}, reuse.Deps{
 		Pins: s.Pins, Store: deps.Store, Fleet: deps.Fleet, Legs: deps.Legs, Connector: deps.Connector, Epoch: s.epoch,
 		Tokens:   &proof.Tokens{Chains: deps.Secret.ChainKey(), Logger: cfg.Logger, Background: s.background.Run},
 		Outlines: deps.Secret.OutlineKey(), Background: s.background.Run,

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"io"
-	"net"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -94,8 +93,7 @@ func (c *Client) Check(base string) {
 
 type outgoing struct {
 	http1.Request
-	stream    *Stream     // learns which connection serves the request; may be nil
-	connected atomic.Bool // something may have been sent
+	connected bool // something may have been sent
 }
 
 // request sets the header fields of every request to an engine. The list is fixed: nothing is copied from a client's request.
@@ -139,13 +137,6 @@ func (c *Client) do(ctx context.Context, q *outgoing) (*http1.Response, error) {
 
 func broke(err error) bool {
 	return isOneOf(err, syscall.ECONNREFUSED, syscall.ECONNRESET, syscall.EPIPE, io.EOF, io.ErrUnexpectedEOF)
-}
-
-func (q *outgoing) isConnected(serving net.Conn) {
-	q.connected.Store(true)
-	if q.stream != nil {
-		q.stream.connected(serving)
-	}
 }
 
 func (q *outgoing) base() string { return q.Scheme + "://" + q.Authority }

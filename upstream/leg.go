@@ -52,11 +52,15 @@ func (c *Client) send(ctx context.Context, leg *Leg, stream *Stream) (*http1.Res
 		}
 	}
 	q.Body, leg.Body = leg.Body, nil
-	q.stream, q.Connected = stream, q.isConnected
+	q.Connected = func(serving net.Conn) {
+		if q.connected = true; stream != nil {
+			stream.connected(serving)
+		}
+	}
 	a, err := c.do(ctx, q)
 	if err != nil {
 		kind := Broken
-		if !q.connected.Load() {
+		if !q.connected {
 			kind = Dial
 		} else if ctx.Err() == nil {
 			// An engine that restarts breaks all its connections. The next leg must not get one whose end was not
@@ -164,9 +168,6 @@ type legLimits struct {
 	until   time.Time // when an abandoned leg ends
 	closed  bool
 }
-
-// waits records that a read begins; 0 is stored when it has returned.
-func (l *legLimits) waits() { l.waiting.Store(max(1, int64(time.Since(l.began)))) }
 
 func (l *legLimits) start(firstByte time.Duration) {
 	l.arming.Lock() // until the timer is set, which may fire at once

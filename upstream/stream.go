@@ -103,7 +103,7 @@ func (s *Stream) MediaType() string { return mediaType(s.ContentType) }
 // Read implements io.Reader. After a limit, or after the end of the client's context, the error is that cause; an answer of unknown
 // length of more than maxStream bytes is ErrStreamTooLong.
 func (s *Stream) Read(p []byte) (int, error) {
-	s.limits.waits()
+	s.limits.waiting.Store(max(1, int64(time.Since(s.limits.began)))) // 0 is for no read
 	if s.conn != nil {
 		s.freshAsOf = s.conn.age.before
 	}

@@ -9,19 +9,9 @@ import (
 	"carryover/upstream/body"
 )
 
-// ReleaseFacts is what a release of vLLM requires of a pair of its engines.
-type ReleaseFacts struct {
-	// Release is the first two numbers of the version. The facts hold until the next release in the list.
-	Release string
-	// Connector is NIXL_CONNECTOR_VERSION (nixl/metadata.py). It is part of the hash by which engines refuse each
-	// other's hand-overs.
-	Connector int
-}
-
-// Releases returns the known releases, the oldest first.
-func Releases() []ReleaseFacts {
-	return []ReleaseFacts{{"0.28", 7}, {"0.30", 11}, {"0.31", 13}, {"0.32", 14}, {"0.33", 15}}
-}
+// Releases returns the known releases of vLLM by the first two numbers of their versions, the oldest first. What is known of one
+// holds until the next in the list.
+func Releases() []string { return []string{"0.28", "0.30", "0.31", "0.32", "0.33"} }
 
 // AnswerFacts is what a decode instance's answers give to reuse, for one release, API and form, measured on real
 // pairs (nixl 1.5.1, CPU) of each release.
@@ -37,19 +27,16 @@ type AnswerFacts struct {
 	PlugIn string
 }
 
-// ReleaseOf returns the facts of a version as /version tells it. A newer version counts as the newest known release.
+// ReleaseOf returns the release of a version as /version tells it. A newer version counts as the newest known release.
 // ok is false for no version, or one older than all releases.
-func ReleaseOf(version string) (facts ReleaseFacts, ok bool) {
-	have, ok := releaseNumbers(version)
-	if !ok {
-		return facts, false
-	}
+func ReleaseOf(version string) (release string, ok bool) {
+	have, known := releaseNumbers(version)
 	for _, r := range slices.Backward(Releases()) {
-		if from, _ := releaseNumbers(r.Release); slices.Compare(from[:], have[:]) <= 0 {
+		if from, _ := releaseNumbers(r); known && slices.Compare(from[:], have[:]) <= 0 {
 			return r, true
 		}
 	}
-	return facts, false
+	return "", false
 }
 
 // AnswersOf returns the facts of a version; ok as in [ReleaseOf].
@@ -58,8 +45,8 @@ func AnswersOf(version string, api body.API, stream bool) (row AnswerFacts, ok b
 	if !ok {
 		return row, false
 	}
-	streams := !slices.Contains([]string{"0.28", "0.30", "0.31", "0.32"}, release.Release) // with params
-	row = AnswerFacts{Release: release.Release, API: api, Stream: stream, Params: !stream || streams, IDs: "return_token_ids"}
+	streams := !slices.Contains([]string{"0.28", "0.30", "0.31", "0.32"}, release) // with params
+	row = AnswerFacts{Release: release, API: api, Stream: stream, Params: !stream || streams, IDs: "return_token_ids"}
 	switch {
 	case api == body.Responses:
 		row.Params, row.IDs = true, "enable_response_messages"
@@ -119,7 +106,7 @@ func WhyNoParams(version string, api body.API, stream, bare bool) (why, fix stri
 
 func newestPlugIn(api body.API) (version string) {
 	for _, release := range Releases() {
-		row, _ := AnswersOf(release.Release, api, true)
+		row, _ := AnswersOf(release, api, true)
 		version = max(version, row.PlugIn)
 	}
 	return version

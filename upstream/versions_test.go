@@ -33,8 +33,8 @@ func TestVersions_ReleaseOf(t *testing.T) {
 		"0.28.0": "0.28", "0.29.1": "0.28", "0.30.0+cpu": "0.30", "0.32.0": "0.32", "v0.33.0": "0.33", "0.33.1.dev3+gabc": "0.33", "0.41.0": "0.33", "1.0.0": "0.33",
 		"0.27.9": "", "": "", "dev": "", "0": "", "0.x.1": "", "-1.33.0": "",
 	} {
-		if got, ok := ReleaseOf(version); got.Release != want || ok != (want != "") {
-			t.Errorf("%q is %q, %v, want %q", version, got.Release, ok, want)
+		if got, ok := ReleaseOf(version); got != want || ok != (want != "") {
+			t.Errorf("%q is %q, %v, want %q", version, got, ok, want)
 		}
 	}
 }
@@ -48,7 +48,7 @@ func FuzzReleaseOf(f *testing.F) {
 		}
 		for api := range body.API(body.APIs) {
 			for _, stream := range []bool{true, false} {
-				if row, known := AnswersOf(version, api, stream); known != ok || row.Release != release.Release || ok && row.API != api {
+				if row, known := AnswersOf(version, api, stream); known != ok || row.Release != release || ok && row.API != api {
 					t.Errorf("%q: %+v, %v", version, row, known)
 				}
 				if why, fix := WhyNoParams(version, api, stream, false); why == "" || fix == "" {
@@ -127,7 +127,7 @@ func answerTable() (rows []AnswerFacts) {
 	for _, release := range Releases() {
 		for api := range body.API(body.APIs) {
 			for _, stream := range []bool{false, true} {
-				row, _ := AnswersOf(release.Release, api, stream)
+				row, _ := AnswersOf(release, api, stream)
 				rows = append(rows, row)
 			}
 		}
@@ -143,16 +143,16 @@ func versionTable() string {
 	for _, release := range Releases() {
 		var cells []string
 		for _, row := range answerTable() {
-			if row.Release == release.Release {
+			if row.Release == release {
 				cells = append(cells, row.cell())
 			}
 		}
 		if last := len(names) - 1; last >= 0 && slices.Equal(columns[names[last]], cells) {
-			shared := names[last] + ", " + release.Release
+			shared := names[last] + ", " + release
 			columns[shared], names[last] = cells, shared
 			continue
 		}
-		columns[release.Release], names = cells, append(names, release.Release)
+		columns[release], names = cells, append(names, release)
 	}
 	var b strings.Builder
 	b.WriteString("| answers of | ")

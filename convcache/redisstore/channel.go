@@ -110,16 +110,12 @@ func (c *Channel) listen(ctx context.Context, up func(), handle func(message str
 			c.subscribed.Store(true)
 			up()
 		case *redis.Message:
-			c.hear(received.Payload, handle)
+			message, err := c.envelope.open(convcache.Key{}, convcache.TicketID{}, fieldMessage, []byte(received.Payload))
+			if err != nil {
+				c.lines.warnForged()
+				continue
+			}
+			handle(string(message))
 		}
 	}
-}
-
-func (c *Channel) hear(value string, handle func(message string)) {
-	message, err := c.envelope.open(convcache.Key{}, convcache.TicketID{}, fieldMessage, []byte(value))
-	if err != nil {
-		c.lines.warnForged()
-		return
-	}
-	handle(string(message))
 }

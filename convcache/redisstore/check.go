@@ -110,7 +110,7 @@ func (c *Config) explain(err error) error {
 		return err
 	case errors.Is(err, errNoFence):
 		return fmt.Errorf("%w: %s", convcache.ErrRemoteForbids, adviceNo)
-	case forbidden(err):
+	case isReply(err, "NOPERM", "ERR The user executing the script can't"): // the latter from Redis 7.0 (script.c scriptVerifyACL)
 		return fmt.Errorf("%w: %s (%s)", convcache.ErrRemoteForbids, c.adviceACL(), loggable(err))
 	case isReply(err, "NOAUTH", "WRONGPASS", "ERR AUTH", "ERR Client sent AUTH", "ERR invalid password"):
 		who := "it refuses"

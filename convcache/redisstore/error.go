@@ -51,11 +51,6 @@ func timedOut(err error) bool {
 	return errors.As(err, &timeout) && timeout.Timeout() && !notApplied(err)
 }
 
-// forbidden recognises an error of the ACL. Redis 7.0 reports a script's as a plain ERR (script.c scriptVerifyACL), other versions as NOPERM.
-func forbidden(err error) bool {
-	return isReply(err, "NOPERM", "ERR The user executing the script can't")
-}
-
 func odd(format string, args ...any) error {
 	return &convcache.RemoteError{Err: fmt.Errorf("the server answers "+format, args...), Shows: convcache.ShowsAnswer}
 }

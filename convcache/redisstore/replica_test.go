@@ -148,7 +148,7 @@ func mustSecret(tb testing.TB, text string) convcache.Secret {
 // mustChain returns the chain of a prompt all of whose ids decode holds.
 func mustChain(tb testing.TB, k convcache.ChainKey, ids []uint32, blockSize int) Chain {
 	tb.Helper()
-	chain, ok := k.Grow(ids, blockSize).Chain(len(ids))
+	chain, ok := k.IDs(ids).Grow(blockSize).Chain(len(ids))
 	if !ok {
 		tb.Fatalf("no chain of %d ids", len(ids))
 	}

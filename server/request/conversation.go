@@ -82,7 +82,11 @@ func (i *Reader) identify(r *http.Request, req *body.Request, tenant string) (Co
 			return c, badRequest("conversation_id", "invalid_conversation_id", "conversation_id must be a string of at most 512 bytes, or a whole number")
 		}
 	}
-	for _, source := range i.sources(req.API) {
+	sources := i.cfg.Sources
+	if req.API == body.Responses { // there the member "conversation" is no id: it refers to a conversation that the server stores
+		sources = i.responseSources
+	}
+	for _, source := range sources {
 		if id := conversationID(source, r.Header, req); id != "" {
 			salt, _ := req.String("cache_salt")
 			c.Known, c.Source, c.ID = true, source, i.secret.ClientID(id)
@@ -162,15 +166,6 @@ func validID(id string) string {
 
 // promptCacheKey names a conversation on Responses, where agents send one key for each. Elsewhere it does so only if configured.
 const promptCacheKey = "prompt_cache_key"
-
-// sources returns the places of an API's conversation id, in the order in which they are tried. On Responses the member "conversation" is no
-// id here: it refers to a conversation that the server stores.
-func (i *Reader) sources(api body.API) []string {
-	if api == body.Responses {
-		return i.responseSources
-	}
-	return i.cfg.Sources
-}
 
 // responseSources returns the configured sources, and prompt_cache_key as the last if client_headers is among them.
 func responseSources(sources []string) []string {

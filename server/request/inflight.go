@@ -67,7 +67,7 @@ func (r *Reservation) Moved() error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if r.gaveWay() {
-		return errStalled()
+		return errStalled
 	}
 	r.arriving.moved = time.Now()
 	i.arriving.Use(r.arriving.place)
@@ -87,9 +87,7 @@ func (r *Reservation) End() {
 
 func (r *Reservation) gaveWay() bool { return r.arriving != nil && r.arriving.place == nil }
 
-func errStalled() error {
-	return overloaded("Too many request bytes in flight, and this body arrived slowly.")
-}
+var errStalled = overloaded("Too many request bytes in flight, and this body arrived slowly.")
 
 // Grow adds n bytes. If they exceed a limit, it adds none and returns the error for the client.
 func (r *Reservation) Grow(n int64) error {
@@ -97,7 +95,7 @@ func (r *Reservation) Grow(n int64) error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if r.gaveWay() {
-		return errStalled()
+		return errStalled
 	}
 	for i.accounts[r.Account]+n > i.perAccount {
 		if !i.makeRoom(i.arriving.Of(r.Account), r) {

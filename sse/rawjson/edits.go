@@ -73,15 +73,6 @@ func (o *Object) Rewrite(e Edits) []byte {
 	return a.own
 }
 
-func (e *memberEdit) appendName(to []byte, first bool) []byte {
-	if !first {
-		to = append(to, ',')
-	}
-	to = append(to, '"')
-	to = append(to, e.name...)
-	return append(to, `":`...)
-}
-
 type step struct {
 	from, to int   // offsets in the object's text
 	edit     int32 // index of the edit that has the value; negative for bytes of the text
@@ -193,7 +184,10 @@ func (a *assembly) put(o *Object, e Edits) {
 			a.add(o.raw[s.from:s.to])
 			continue
 		case s.absent:
-			a.own = e[s.edit].appendName(a.own, s.first)
+			if !s.first {
+				a.own = append(a.own, ',')
+			}
+			a.own = append(append(append(a.own, '"'), e[s.edit].name...), `":`...)
 		}
 		if value := e[s.edit].value; value != nil {
 			a.add(value)

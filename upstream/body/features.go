@@ -175,9 +175,8 @@ func leavesPrompt(name string) bool {
 		"skip_special_tokens", "spaces_between_special_tokens", "thinking_token_budget", "include_reasoning",
 		"parallel_tool_calls", "echo", "priority", "request_id", "session_id", "cache_salt", "vllm_xargs",
 		"return_tokens_as_token_ids", "return_token_ids", "return_token_offsets", "return_prompt_text",
-		"routed_experts_prompt_start", "mm_payload", "return_mm_kwargs", "return_weight_versions":
-		return true
-	case "user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention",
+		"routed_experts_prompt_start", "mm_payload", "return_mm_kwargs", "return_weight_versions",
+		"user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention",
 		"prompt_cache_options", "conversation_id", "conversation", "chat_id", "thread_id", "message_id", "client_metadata",
 		"litellm_session_id", "litellm_call_id", "litellm_trace_id", "litellm_metadata", "trace_id", "tags":
 		return true

@@ -92,7 +92,7 @@ func (h *head) field(line []byte) error {
 		}
 		h.chunked = true
 	case same(name, "connection"):
-		h.last = h.last || lists(value, "close")
+		h.last = h.last || closes(value)
 	case same(name, "content-type"):
 		if !h.typed {
 			h.contentType, h.typed = known(value), true
@@ -142,10 +142,9 @@ func (h *head) complete() (done bool, err error) {
 	return false, nil
 }
 
-// lists expects word in lower case.
-func lists(value []byte, word string) bool {
+func closes(value []byte) bool {
 	for element := range bytes.SplitSeq(value, []byte(",")) {
-		if same(trim(element), word) {
+		if same(trim(element), "close") {
 			return true
 		}
 	}

@@ -30,7 +30,7 @@ func (q *Request) check() error {
 		return errMethod
 	case q.Scheme != "http" && q.Scheme != "https":
 		return errScheme
-	case !isAuthority(q.Authority):
+	case q.Authority == "" || !isVisible(q.Authority) || strings.ContainsAny(q.Authority, `@/?#\"<>^{}|%`+"`"): // dialling finds other faults
 		return errAuthority
 	case !strings.HasPrefix(q.Path, "/") || !isVisible(q.Path):
 		return errPath
@@ -57,11 +57,6 @@ func frames(name string) bool {
 	return false
 }
 
-// isAuthority reports whether text is host or host:port without a user. Dialling finds other faults.
-func isAuthority(text string) bool {
-	return text != "" && isVisible(text) && !strings.ContainsAny(text, `@/?#\"<>^{}|%`+"`")
-}
-
 // isVisible reports whether text is printable ASCII without blanks.
 func isVisible(text string) bool {
 	for i := range len(text) {
@@ -84,14 +79,6 @@ func Address(scheme, authority string) string {
 	return net.JoinHostPort(strings.Trim(strings.TrimSuffix(authority, ":"), "[]"), port)
 }
 
-// size is the length of the body.
-func (q *Request) size() (n int) {
-	for _, piece := range q.Body {
-		n += len(piece)
-	}
-	return n
-}
-
 // appendHead appends the request line and the header.
 func (q *Request) appendHead(to []byte) []byte {
 	to = append(to, q.Method...)
@@ -106,7 +93,11 @@ func (q *Request) appendHead(to []byte) []byte {
 		to = append(to, f.Value...)
 		to = append(to, "\r\n"...)
 	}
-	if size := q.size(); size > 0 || q.Method == "POST" {
+	size := 0
+	for _, piece := range q.Body {
+		size += len(piece)
+	}
+	if size > 0 || q.Method == "POST" {
 		to = append(to, "Content-Length: "...)
 		to = strconv.AppendInt(to, int64(size), 10)
 		to = append(to, "\r\n"...)

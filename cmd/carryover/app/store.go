@@ -64,20 +64,6 @@ func memoryBounds(cfg config.StoreConfig) convcache.MemoryConfig {
 	return convcache.MemoryConfig{MaxEntries: maxTickets, MaxBytes: int64(cfg.MaxBytes)}
 }
 
-func (t tickets) close() {
-	if t.Redis != nil {
-		_ = t.Redis.Close() // fails only the second time
-	}
-}
-
-// redisState returns what /readyz shows of Redis, nil without Redis.
-func (t tickets) redisState() func() string {
-	if t.Shared == nil {
-		return nil
-	}
-	return func() string { return t.Shared.State().String() }
-}
-
 // StoreCheckTimeout is how long a Redis without an answer may delay the start.
 const StoreCheckTimeout = 2 * time.Second
 

@@ -86,13 +86,6 @@ type exporters struct {
 	tracing *tracing // nil if no traces are exported
 }
 
-func (e exporters) close() {
-	if e.tracing != nil {
-		e.tracing.close()
-	}
-	e.Meters.end()
-}
-
 func (p *Proxy) trace(cfg telemetryConfig, deps *server.Deps, logger *slog.Logger) (err error) {
 	if cfg.traces == "" {
 		return nil
@@ -168,13 +161,13 @@ func NewParts(all Configured, logger *slog.Logger) (*Proxy, server.Deps, error) 
 	p.kvEvents = newKVEvents(cfg.KVEvents, engines, logger)
 	p.Alongside = append(p.Alongside, p.kvEvents.run)
 	deps := server.Deps{
-		Store: p.Tickets.Store, RedisState: p.Tickets.redisState(), Fleet: engines, Legs: client, Connector: connector, Secret: secret,
+		Store: p.Tickets.Store, Fleet: engines, Legs: client, Connector: connector, Secret: secret,
+	}
+	if shared := p.Tickets.Shared; shared != nil {
+		deps.Shared, deps.RedisState = shared, func() string { return shared.State().String() }
 	}
 	if err := p.measure(all.Telemetry, &deps, logger); err != nil {
 		return nil, server.Deps{}, err
-	}
-	if p.Tickets.Shared != nil {
-		deps.Shared = p.Tickets.Shared
 	}
 	if p.Sources.named != nil {
 		deps.Prefillers = p.Sources.named
@@ -185,8 +178,13 @@ func NewParts(all Configured, logger *slog.Logger) (*Proxy, server.Deps, error) 
 // Close drops all connections. A second call does nothing.
 func (p *Proxy) Close() {
 	p.Client.Close()
-	p.Tickets.close()
-	p.Telemetry.close()
+	if p.Tickets.Redis != nil {
+		_ = p.Tickets.Redis.Close() // fails only the second time
+	}
+	if p.Telemetry.tracing != nil {
+		p.Telemetry.tracing.close()
+	}
+	p.Telemetry.Meters.end()
 }
 
 // Run serves on the listener until ctx ends and all background work has stopped.

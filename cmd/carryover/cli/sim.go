@@ -73,12 +73,8 @@ func newSimCommand() *cobra.Command {
 	return cmd
 }
 
-func simConnectors() []string {
-	return []string{vllmsim.ConnectorNIXL, vllmsim.ConnectorLMCache, vllmsim.ConnectorLMCacheStorage, vllmsim.ConnectorMooncake}
-}
-
 func addSimConnectorFlags(flags *pflag.FlagSet, cfg *vllmsim.Config) {
-	flags.StringVar(&cfg.Connector, "connector", cfg.Connector, "KV connector: "+strings.Join(simConnectors(), ", "))
+	flags.StringVar(&cfg.Connector, "connector", cfg.Connector, "KV connector: "+strings.Join([]string{vllmsim.ConnectorNIXL, vllmsim.ConnectorLMCache, vllmsim.ConnectorLMCacheStorage, vllmsim.ConnectorMooncake}, ", "))
 	l := &cfg.LMCache
 	flags.IntVar(&l.TP, "lmcache-tp", l.TP, "tensor-parallel ranks that send and receive")
 	flags.IntVar(&l.ChunkSize, "lmcache-chunk-size", l.ChunkSize, "chunk_size")

@@ -44,11 +44,7 @@ func NewLoader() *Loader {
 
 // Load reads and checks all sources. Its error is a UsageError that joins all faults.
 func (l *Loader) Load(env map[string]string, flags *Flags) (Config, error) {
-	if path := filePath(env, flags); path != "" {
-		origin := configVariable
-		if flags.file.given {
-			origin = "--" + FileFlag
-		}
+	if path, origin := filePath(env, flags); path != "" {
 		l.applyFile(path, origin)
 	}
 	l.applyEnv(env)
@@ -61,11 +57,11 @@ func (l *Loader) Load(env map[string]string, flags *Flags) (Config, error) {
 	return l.cfg, nil
 }
 
-func filePath(env map[string]string, flags *Flags) string {
+func filePath(env map[string]string, flags *Flags) (path, origin string) {
 	if flags.file.given {
-		return flags.file.text
+		return flags.file.text, "--" + FileFlag
 	}
-	return env[configVariable]
+	return env[configVariable], configVariable
 }
 
 // set parses one value. A fault leaves the value of the earlier source. Secrets accept every text, so no fault here shows a secret.
@@ -89,7 +85,7 @@ func LoadAgain(started *Loader, env map[string]string, flags *Flags) (Config, er
 		return Config{}, err
 	}
 	var faults []error
-	if file := filePath(env, flags); file != "" && started.saidBy(file) && !l.saidBy(file) {
+	if file, _ := filePath(env, flags); file != "" && started.saidBy(file) && !l.saidBy(file) {
 		faults = append(faults, Fault{Key: FileFlag, Value: Quoted(file), Origin: "reload", Want: "a file that sets something, as it did at the start"})
 	}
 	for _, role := range []string{RolePrefill, RoleDecode} {

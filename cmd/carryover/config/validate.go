@@ -50,7 +50,9 @@ func validate(v *validation, c *Config, rows []Setting) {
 	}
 	validateLegTimes(v, c)
 	validateRedis(v, c)
-	validateUpstreamKey(v, &c.Auth)
+	if key := string(c.Auth.UpstreamKey); key != "" && !upstream.IsVisible(key) { // net/http would refuse it with every request
+		v.fault("auth.upstream_key", redacted, "printable ASCII without spaces")
+	}
 	if body, all := c.Limits.MaxBodyBytes, c.Limits.MaxInflightBytes; body > all {
 		v.fault("limits.max_inflight_bytes", all.String(), fmt.Sprintf("at least limits.max_body_bytes, %s", body))
 	}
@@ -162,13 +164,6 @@ func validateLegTimes(v *validation, c *Config) {
 		v.fault("timeouts.handover_budget", FormatDuration(budget), "less than the 30s for which prefill keeps its blocks")
 	case budget > 0 && budget <= DialTimeout:
 		v.fault("timeouts.handover_budget", FormatDuration(budget), fmt.Sprintf("more than %s, the time limit of one dial, because the budget covers a second instance, too", FormatDuration(DialTimeout)))
-	}
-}
-
-// validateUpstreamKey refuses keys that net/http would refuse with every request.
-func validateUpstreamKey(v *validation, a *AuthConfig) {
-	if key := string(a.UpstreamKey); key != "" && !upstream.IsVisible(key) {
-		v.fault("auth.upstream_key", redacted, "printable ASCII without spaces")
 	}
 }
 

@@ -44,7 +44,11 @@ func (c *Connector) Plan(_ context.Context, t upstream.Transfer) (upstream.Plan,
 	}
 	id := c.NewID()
 	a.salt, a.params = rawjson.Quote(c.NewID()), tagged(id)
-	arrival := c.Expect(id, c.notices(to))
+	notices := len(to.InitPorts)
+	if c.Notifications > 0 {
+		notices = c.Notifications
+	}
+	arrival := c.Expect(id, notices)
 	return upstream.Plan{
 		Prefill:  a.prefillLeg(to.params(id)),
 		Handover: a.handOver,
@@ -83,13 +87,6 @@ func (c *Connector) admit(a *attempt) (to Receiver, why string) {
 		return to, whyLong
 	}
 	return to, ""
-}
-
-func (c *Connector) notices(to Receiver) int {
-	if c.Notifications > 0 {
-		return c.Notifications
-	}
-	return len(to.InitPorts)
 }
 
 func ready(ctx context.Context, arrival upstream.Arrival) error {
