@@ -22,11 +22,17 @@ const (
 	sharedOut = 4
 )
 
-func (d *doctor) measured(p command.Pace) {
-	d.report.mu.Lock()
-	defer d.report.mu.Unlock()
-	if p.Spread > d.pace.Spread {
-		d.pace = p
+// tell notes the turns of a pair, and the pace of its stream if that was answered.
+func (d *doctor) tell(t *tried) {
+	r := d.report
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.probed++
+	r.requests += len(t.turns)
+	if second := t.turn(true, true); second != nil && second.record.End.Status == http.StatusOK {
+		if p := t.turn(true, false).pace; p.Spread > d.pace.Spread {
+			d.pace = p
+		}
 	}
 }
 
@@ -61,27 +67,19 @@ func (d *doctor) front(ctx context.Context) {
 			lost = append(lost, name)
 		}
 	}
-	if len(lost) > 0 {
-		what = "answers lack " + strings.Join(lost, ", ")
-	}
-	if r.check(at, codeFrontForeign, what, address...) {
-		if strings.Contains(answer.Header.Get("X-KV-Reuse"), record.ReasonNoConversation) {
-			what = "a turn that X-Conversation-Id names has no conversation"
-		}
-		r.check(at, codeFrontID, what, address...)
+	if r.check(at, codeFrontForeign, problem(lost == nil, "answers lack %s", strings.Join(lost, ", ")), address...) {
+		r.check(at, codeFrontID, problem(!strings.Contains(answer.Header.Get("X-KV-Reuse"), record.ReasonNoConversation),
+			"a turn that X-Conversation-Id names has no conversation"), address...)
 	}
 	d.buffers(at, answer.Pace)
 }
 
 func (d *doctor) buffers(at string, through command.Pace) {
-	what, past := "", d.pace.Spread*frontTokens/probeAnswer
+	past := d.pace.Spread * frontTokens / probeAnswer
 	if past < slowEnough {
 		d.report.note("Whether a proxy buffers is unknown: the engines answer too fast, or no pair was tried.")
 		return
 	}
-	if through.Waits*sharedOut < d.pace.Waits*frontTokens/probeAnswer {
-		what = fmt.Sprintf("%d events came within %s; without the proxy they take %s", through.Events,
-			through.Spread.Round(time.Millisecond), past.Round(time.Millisecond))
-	}
-	d.report.check(at, codeFrontBuffers, what)
+	d.report.check(at, codeFrontBuffers, problem(through.Waits*sharedOut >= d.pace.Waits*frontTokens/probeAnswer,
+		"%d events came within %s; without the proxy they take %s", through.Events, through.Spread.Round(time.Millisecond), past.Round(time.Millisecond)))
 }

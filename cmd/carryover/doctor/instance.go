@@ -88,17 +88,14 @@ func (i *interview) fetch(ctx context.Context, path string) (status int, body []
 
 func (i *interview) health(ctx context.Context) bool {
 	status, _, err := i.fetch(ctx, "/health")
-	what := ""
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return i.check(codeUnreachable, i.BaseURL+" refuses connections")
 	case status == 0:
 		return i.check(codeUnreachable, fmt.Sprintf("%s: %v", i.BaseURL, err))
-	case status != http.StatusOK:
-		what = fmt.Sprintf("/health answers %d", status)
 	}
 	i.check(codeUnreachable, "")
-	return i.check(codeUnhealthy, what)
+	return i.check(codeUnhealthy, problem(status == http.StatusOK, "/health answers %d", status))
 }
 
 // readVersion does not judge an instance that reports no version.
@@ -109,11 +106,9 @@ func (i *interview) readVersion(ctx context.Context) {
 		return
 	}
 	i.version = told.Version
-	what := "" // any version passes for a build of one's own; the oldest release in the list is the first that takes the ids of a chat
-	if _, known := upstream.ReleaseOf(told.Version); i.cfg.Connector.ReusesKV() && !known && strings.HasPrefix(told.Version, "0.") {
-		what = "vLLM " + told.Version
-	}
-	i.check(codeVersion, what)
+	// Any version passes for a build of one's own; the oldest release in the list is the first that takes the ids of a chat.
+	_, known := upstream.ReleaseOf(told.Version)
+	i.check(codeVersion, problem(known || !i.cfg.Connector.ReusesKV() || !strings.HasPrefix(told.Version, "0."), "vLLM %s", told.Version))
 }
 
 func (i *interview) readModels(ctx context.Context) bool {
@@ -149,14 +144,9 @@ func (i *interview) readStart(ctx context.Context) {
 	}
 	last := i.engine.Last()
 	i.start, i.blockSize = last.ID(), last.BlockSize()
-	unknown, changes := "", ""
-	if len(told) > 1 {
-		changes = fmt.Sprintf("%d readings of /metrics showed %d starts", readings, len(told))
-	} else if told[0] == "" {
-		unknown = "/metrics has no process_start_time_seconds, as with several API servers, or cannot be read"
-	}
-	if i.check(codeStartUnknown, unknown) {
-		i.check(codeStartChanges, changes)
+	several := len(told) > 1
+	if i.check(codeStartUnknown, problem(several || told[0] != "", "/metrics has no process_start_time_seconds, as with several API servers, or cannot be read")) {
+		i.check(codeStartChanges, problem(!several, "%d readings of /metrics showed %d starts", readings, len(told)))
 		i.check(codeClock, clockApart(i.start, time.Now()))
 	}
 }
@@ -177,16 +167,9 @@ func clockApart(start string, now time.Time) string {
 }
 
 func (i *interview) capability(ctx context.Context) {
-	ignored, unproven := "", ""
-	switch i.engine.Last().Capability.Probe(ctx, body.Chat, "") {
-	case facts.Yes:
-	case facts.No:
-		ignored = "it answers a chat with invalid ids as if it had none"
-	default:
-		unproven = "it did not answer the probe for forwarded ids as vLLM does"
-	}
-	if i.check(codeIDsUnproven, unproven) {
-		i.check(codeIDsIgnored, ignored)
+	uses := i.engine.Last().Capability.Probe(ctx, body.Chat, "")
+	if i.check(codeIDsUnproven, problem(uses == facts.Yes || uses == facts.No, "it did not answer the probe for forwarded ids as vLLM does")) {
+		i.check(codeIDsIgnored, problem(uses == facts.Yes, "it answers a chat with invalid ids as if it had none"))
 	}
 }
 

@@ -51,11 +51,8 @@ func (v *verdict) judge() {
 			return
 		}
 	}
-	what := ""
-	if v.seen.left > 0 {
-		what = fmt.Sprintf("decode holds %d tokens of the probe's tickets, and frees them after %s", v.seen.left, config.FormatDuration(v.couple.decode.KVTTL))
-	}
-	v.report.check(v.at, codeNotReleased, what, v.details...)
+	v.report.check(v.at, codeNotReleased, problem(v.seen.left == 0, "decode holds %d tokens of the probe's tickets, and frees them after %s",
+		v.seen.left, config.FormatDuration(v.couple.decode.KVTTL)), v.details...)
 }
 
 func (v *verdict) found(code, what string, details ...string) bool {

@@ -92,10 +92,7 @@ func (d *doctor) pair(ctx context.Context, c couple) {
 		v.found(codeTurnFailed, err.Error())
 		return
 	}
-	d.report.sent(len(v.seen.turns))
-	if second := v.seen.turn(true, true); second != nil && second.record.End.Status == http.StatusOK {
-		d.measured(v.seen.turn(true, false).pace)
-	}
+	d.tell(v.seen)
 	if ctx.Err() == nil {
 		v.judge()
 	}
@@ -111,27 +108,19 @@ func (d *doctor) compare(c couple) (model string) {
 	}
 	model = p.models[i]
 	r.holds(at, codeNoCommonModel, "")
-	lengths := ""
-	if there, here := p.lengths[model], q.lengths[model]; there != here && there > 0 && here > 0 {
-		lengths = fmt.Sprintf("%d tokens on prefill, %d on decode", there, here)
+	sizes := func(there, here int) string {
+		return problem(there == here || there == 0 || here == 0, "%d tokens on prefill, %d on decode", there, here)
 	}
-	r.check(at, codeLengths, lengths, "{length}", fmt.Sprint(q.lengths[model]))
+	r.check(at, codeLengths, sizes(p.lengths[model], q.lengths[model]), "{length}", fmt.Sprint(q.lengths[model]))
 	if !d.cfg.Connector.ReusesKV() { // the rest is about NIXL
 		return model
 	}
-	paths, versions, sizes := "", "", ""
-	if there, here := p.roots[model], q.roots[model]; there != here {
-		paths = fmt.Sprintf("%s is %q on prefill and %q on decode", model, there, here)
-	}
-	r.check(at, codeModelPaths, paths, "{root}", shellWord("{root}", p.roots[model]), "{decode}", q.Name)
-	if p.version != "" && q.version != "" && p.version != q.version {
-		versions = fmt.Sprintf("prefill runs %s, decode %s", p.version, q.version)
-	}
-	r.check(at, codeVersions, versions, "{version}", shellWord("{version}", max(p.version, q.version)))
-	if p.blockSize > 0 && q.blockSize > 0 && p.blockSize != q.blockSize {
-		sizes = fmt.Sprintf("%d tokens on prefill, %d on decode", p.blockSize, q.blockSize)
-	}
-	r.check(at, codeBlockSizes, sizes, "{size}", fmt.Sprint(q.blockSize))
+	there, here := p.roots[model], q.roots[model]
+	r.check(at, codeModelPaths, problem(there == here, "%s is %q on prefill and %q on decode", model, there, here),
+		"{root}", shellWord("{root}", there), "{decode}", q.Name)
+	r.check(at, codeVersions, problem(p.version == "" || q.version == "" || p.version == q.version, "prefill runs %s, decode %s", p.version, q.version),
+		"{version}", shellWord("{version}", max(p.version, q.version)))
+	r.check(at, codeBlockSizes, sizes(p.blockSize, q.blockSize), "{size}", fmt.Sprint(q.blockSize))
 	return model
 }
 

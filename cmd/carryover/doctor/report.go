@@ -77,6 +77,14 @@ func (r *doctorReport) check(where, code, what string, details ...string) bool {
 	return false
 }
 
+// problem returns "" if a check passes, else the text.
+func problem(passes bool, format string, args ...any) string {
+	if passes {
+		return ""
+	}
+	return fmt.Sprintf(format, args...)
+}
+
 // add drops a passed check that is already there, or that stands beside a problem of its code and place.
 func (r *doctorReport) add(f finding) {
 	f.What = printable(f.What)
@@ -96,13 +104,6 @@ func (r *doctorReport) note(text string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.notes = append(r.notes, printable(text))
-}
-
-func (r *doctorReport) sent(requests int) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.probed++
-	r.requests += requests
 }
 
 // printable escapes control characters, because engines choose their own texts.

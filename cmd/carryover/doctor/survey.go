@@ -68,12 +68,10 @@ func (d *doctor) settings() {
 	for _, i := range d.cfg.Decode {
 		shortest = min(shortest, i.KVTTL)
 	}
-	useful, what := shortest-pins.MarginWithExpiry, ""
-	if d.cfg.Store.TTL > useful {
-		what = fmt.Sprintf("store.ttl is %s, and decode keeps its blocks for %s: tickets end after %s",
-			config.FormatDuration(d.cfg.Store.TTL), config.FormatDuration(shortest), config.FormatDuration(useful))
-	}
-	d.report.check(whereSettings, codeTTLOrder, what, "{ttl}", config.FormatDuration(useful))
+	useful := config.FormatDuration(shortest - pins.MarginWithExpiry)
+	d.report.check(whereSettings, codeTTLOrder, problem(d.cfg.Store.TTL <= shortest-pins.MarginWithExpiry,
+		"store.ttl is %s, and decode keeps its blocks for %s: tickets end after %s",
+		config.FormatDuration(d.cfg.Store.TTL), config.FormatDuration(shortest), useful), "{ttl}", useful)
 }
 
 func (d *doctor) store(ctx context.Context, p *app.Proxy) {
@@ -95,16 +93,9 @@ func (d *doctor) store(ctx context.Context, p *app.Proxy) {
 	}
 	r.holds(whereRedis, codeRedisDown, "")
 	r.holds(whereRedis, codeRedisForbids, "")
-	what := ""
-	if seen.Apart.Abs() > clockSlack {
-		what = fmt.Sprintf("its clock and ours differ by %s", seen.Apart.Abs().Round(time.Millisecond))
-	}
-	r.check(whereRedis, codeRedisClock, what)
-	what = ""
-	if seen.MaxMemory > 0 && seen.Eviction != "volatile-ttl" {
-		what = "maxmemory-policy is " + seen.Eviction
-	}
-	r.check(whereRedis, codeRedisEviction, what)
+	apart := seen.Apart.Abs()
+	r.check(whereRedis, codeRedisClock, problem(apart <= clockSlack, "its clock and ours differ by %s", apart.Round(time.Millisecond)))
+	r.check(whereRedis, codeRedisEviction, problem(seen.MaxMemory == 0 || seen.Eviction == "volatile-ttl", "maxmemory-policy is %s", seen.Eviction))
 }
 
 func (d *doctor) ask(ctx context.Context, p *app.Proxy, role upstream.Role) []*examined {
