@@ -34,7 +34,7 @@ func (a *Reader) plain(ev sse.Event) (_ sse.Verdict, ok bool) {
 			ev.Replace(chunk.ids.From, chunk.ids.To, []byte("null"))
 		}
 	}
-	if a.foreign && !a.passed {
+	if a.Foreign && !a.passed {
 		return sse.Stop, true
 	}
 	return sse.Forward, true

@@ -23,14 +23,14 @@ func midway(tb testing.TB, answerIDs *facts.AnswerIDs, api body.API, asks Asks, 
 	leg := &Leg{API: api, RequestID: plainLeg, AnswerIDs: answerIDs, Asks: asks}
 	a := &Reader{}
 	a.Reset(leg, &told{})
-	a.first, a.passed = true, passed
+	a.Seen, a.passed = true, passed
 	return a
 }
 
 // stateOf is what an answer has learnt.
 func stateOf(a *Reader) map[string]any {
 	return map[string]any{
-		"odd": a.ineligible, "foreign": a.foreign, "failed": a.failed, "ending": a.ending, "done": a.done, "fault": a.fault,
+		"odd": a.ineligible, "foreign": a.Foreign, "failed": a.failed, "ending": a.ending, "done": a.Done, "fault": a.fault,
 		"counted": a.heldFinish, "params": string(a.params), "ends": !a.freshAsOf.IsZero(),
 	}
 }
@@ -64,7 +64,7 @@ func samePlain(t *testing.T, answerIDs *facts.AnswerIDs, data []byte, api body.A
 	wanted, shown := through(func(ev sse.Event) sse.Verdict {
 		v := general.weigh(ev, false)
 		chunk, _ := readPlain(ev.Data, api)
-		if general.belongs(string(chunk.id)); general.foreign && !general.passed {
+		if general.belongs(string(chunk.id)); general.Foreign && !general.passed {
 			return sse.Stop
 		}
 		return v
@@ -224,7 +224,7 @@ func (rec recording) watch(t *testing.T, answerIDs *facts.AnswerIDs, mode chunkM
 	t.Helper()
 	a = midway(t, answerIDs, rec.api, mode.asks, false)
 	mode.prove(t, a)
-	a.first = false
+	a.Seen = false
 	a.leg.RequestID = rec.id
 	var out strings.Builder
 	relay := sse.New(&out, nil, sse.Config{Strip: ParamsMember, Substance: []string{"choices", "usage", "error"}, Begin: a.Begin, Observe: func(ev sse.Event) sse.Verdict {
@@ -284,7 +284,7 @@ func TestChunk_NullIsNoParams(t *testing.T) {
 		if has := rec.file != "chat-null"; (a.params != nil) != has || has && !strings.HasPrefix(string(a.params), `{"do_remote_prefill":false,`) {
 			t.Errorf("%s: params %q", rec.file, a.params)
 		}
-		a.done = false // the client leaves behind the finish
+		a.Done = false // the client leaves behind the finish
 		if ended := a.completeness(true) != Incomplete; ended != (rec.file != "chat-null") {
 			t.Errorf("%s: complete: %t", rec.file, ended)
 		}

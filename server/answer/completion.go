@@ -17,9 +17,9 @@ func (a *Reader) judge(ev sse.Event) sse.Verdict {
 	case body.Responses:
 		return a.judgeResponse(ev)
 	}
-	first := !a.first
-	a.first = true
-	if a.done { // events behind the end have no part of the answer
+	first := !a.Seen
+	a.Seen = true
+	if a.Done { // events behind the end have no part of the answer
 		return sse.Forward
 	}
 	if ev.Member != nil {
@@ -27,7 +27,7 @@ func (a *Reader) judge(ev sse.Event) sse.Verdict {
 		a.ends()
 	}
 	if string(ev.Data) == "[DONE]" {
-		a.done, a.over = true, true
+		a.Done, a.over = true, true
 		return sse.Forward
 	}
 	if rawjson.Begins(ev.Data, `{"error":`) {
@@ -70,7 +70,7 @@ func (a *Reader) weigh(ev sse.Event, first bool) sse.Verdict {
 		a.tellCached(ev, "usage")
 	}
 	switch {
-	case a.foreign && !a.passed:
+	case a.Foreign && !a.passed:
 		return sse.Stop
 	case first && choice.roleOnly():
 		return sse.Await
@@ -167,7 +167,7 @@ func (a *Reader) read(found *answerMembers) (choice choiceMembers, some bool) {
 
 // Whole reads a whole answer, and returns it as a stock engine would have sent it, or unchanged if the client may see the additions.
 func (a *Reader) Whole(answer []byte) rawjson.Pieces {
-	a.first, a.done = true, true
+	a.Seen, a.Done = true, true
 	a.ends()
 	switch a.leg.API {
 	case body.Messages:

@@ -22,7 +22,7 @@ func (a *Reader) open(id string) sse.Verdict {
 		a.belongs(id)
 	}
 	switch {
-	case a.foreign && !a.passed:
+	case a.Foreign && !a.passed:
 		return sse.Stop
 	case a.passed:
 		return sse.Forward
@@ -32,8 +32,8 @@ func (a *Reader) open(id string) sse.Verdict {
 
 // goOn notes the first event behind those that open the answer. It shows that decode has the KV.
 func (a *Reader) goOn() sse.Verdict {
-	if !a.first {
-		a.first = true
+	if !a.Seen {
+		a.Seen = true
 		a.turn.Begun()
 	}
 	return sse.Forward
@@ -48,7 +48,7 @@ func (a *Reader) breaks(failure []byte) sse.Verdict {
 }
 
 func (a *Reader) finishes() {
-	a.first, a.done = true, true
+	a.Seen, a.Done = true, true
 	a.ends()
 }
 
@@ -59,7 +59,7 @@ func (a *Reader) judgeMessage(ev sse.Event) sse.Verdict {
 	if rawjson.Begins(ev.Data, `{"type":"content_block_`) && a.passed {
 		return sse.Forward
 	}
-	if ev.Member != nil && !a.done {
+	if ev.Member != nil && !a.Done {
 		a.params = bytes.Clone(ev.Member)
 	}
 	if !rawjson.Valid(ev.Data) {
@@ -157,7 +157,7 @@ func (a *Reader) judgeResponse(ev sse.Event) sse.Verdict {
 	case "response.completed", "response.incomplete":
 		a.readResponse(response)
 		a.tellCached(ev, "response", "usage")
-		if a.foreign && !a.passed {
+		if a.Foreign && !a.passed {
 			return sse.Stop
 		}
 		a.finishes()

@@ -60,7 +60,7 @@ func relayAgents(answerIDs *facts.AnswerIDs, api body.API, leg string, asks Asks
 	observe := cfg.Observe
 	cfg.Observe = func(ev sse.Event) sse.Verdict {
 		verdict := observe(ev)
-		if s.Done() {
+		if s.Done {
 			s.ended = append(s.ended, s.out.String())
 		}
 		return verdict
@@ -339,11 +339,11 @@ func TestDialect_AnothersAnswerReachesNobody(t *testing.T) {
 		body.Responses: "event: response.created\ndata: {\"response\":{\"id\":\"resp_ID\"},\"type\":\"response.created\"}\n\n",
 	} {
 		answerIDs := &facts.AnswerIDs{}
-		if own, _ := relayAgents(answerIDs, api, "leg", Asks{}, true, strings.NewReader(strings.ReplaceAll(opening, "ID", "leg"))); own.foreign {
+		if own, _ := relayAgents(answerIDs, api, "leg", Asks{}, true, strings.NewReader(strings.ReplaceAll(opening, "ID", "leg"))); own.Foreign {
 			t.Errorf("%v: its own answer is foreign", api)
 		}
-		if got, err := relayAgents(answerIDs, api, "leg", Asks{}, true, strings.NewReader(opening)); !got.foreign || !errors.Is(err, sse.ErrStopped) || got.out.Len() > 0 {
-			t.Errorf("%v: another's answer: foreign %t, %v, relayed %q", api, got.foreign, err, got.out.String())
+		if got, err := relayAgents(answerIDs, api, "leg", Asks{}, true, strings.NewReader(opening)); !got.Foreign || !errors.Is(err, sse.ErrStopped) || got.out.Len() > 0 {
+			t.Errorf("%v: another's answer: foreign %t, %v, relayed %q", api, got.Foreign, err, got.out.String())
 		}
 	}
 }

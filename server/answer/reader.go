@@ -97,35 +97,22 @@ type Reader struct {
 }
 
 type progress struct {
-	first   bool   // an event has been seen
+	Seen    bool   // an event shows that decode works on the answer; one that opens an answer of Messages or Responses does not
 	waits   bool   // an event waits for the next one, or has waited
 	passed  bool   // an event that shows that decode works on the answer has been forwarded
-	done    bool   // decode has ended the answer: [DONE], the event that a dialect has for it, or a whole answer
+	Done    bool   // decode has ended the answer: [DONE], the event that a dialect has for it, or a whole answer
 	over    bool   // nothing that matters is missing: each choice has its finish, or the last event of an API, or an error, has been seen
 	failed  bool   // the engine reported an error
 	fault   int    // the status in that error
 	why     string // the message in that error
-	foreign bool   // the answer belongs to another request
+	Foreign bool   // the answer belongs to another request
 
 	totalled   bool // a usage of the prompt and all of the answer has been seen
-	unwritable bool // the connector has made an event that can't be sent
+	Unwritable bool // the connector has made an event that can't be sent
 }
-
-// Seen reports whether an event shows that decode works on the answer. An event that opens an answer of Messages or Responses does not: it
-// comes before the KV is loaded.
-func (p *progress) Seen() bool { return p.first }
-
-// Done reports whether decode's end of the answer has been read. [Reader.Observe] reads it before the client can see it.
-func (p *progress) Done() bool { return p.done }
-
-// Foreign reports whether the answer belongs to another request.
-func (p *progress) Foreign() bool { return p.foreign }
 
 // Fault returns the status and the beginning of the message of the engine's error, 0 for none.
 func (p *progress) Fault() (status int, message string) { return p.fault, p.why }
-
-// Unwritable reports whether the connector has made an event that can't be sent.
-func (p *progress) Unwritable() bool { return p.unwritable }
 
 // Reset prepares the reader for a leg whose answer has not begun.
 func (a *Reader) Reset(leg *Leg, turn Turn) {
@@ -198,7 +185,7 @@ func (a *Reader) Observe(ev sse.Event) sse.Verdict {
 		case out == nil:
 			verdict = sse.Drop
 		case !ev.Supplant(out):
-			a.unwritable = true
+			a.Unwritable = true
 			return sse.Stop
 		case !a.failed && rawjson.Begins(out, `{"error":`): // the connector can't read the event
 			a.fails(rawjson.Get(out, "error"))
@@ -220,7 +207,7 @@ func (a *Reader) belongs(id string) {
 		a.ineligible = "response_id"
 	}
 	if a.leg.AnswerIDs.Foreign(a.leg.RequestID, id) {
-		a.foreign = true
+		a.Foreign = true
 	}
 }
 
@@ -248,7 +235,7 @@ func (a *Reader) Unread(head []byte) {
 		name, _, _ := bytes.Cut(bytes.TrimPrefix(head, []byte("event: ")), []byte("\n"))
 		switch string(name) {
 		case "message_stop", "response.completed", "response.incomplete":
-			a.first, a.done, a.over = true, true, true
+			a.Seen, a.Done, a.over = true, true, true
 		case "error", "response.failed":
 			a.fails(nil)
 			a.over = true
@@ -261,7 +248,7 @@ func (a *Reader) Unread(head []byte) {
 
 // UnreadWhole notes that a whole answer with this beginning passes unread.
 func (a *Reader) UnreadWhole(head []byte) {
-	a.first, a.done, a.ineligible = true, true, Unparsable
+	a.Seen, a.Done, a.ineligible = true, true, Unparsable
 	a.ends()
 	for m, value := range rawjson.Members(head) {
 		if m.Named("id") {
@@ -278,4 +265,4 @@ func (a *Reader) passes() {
 }
 
 // Over reports whether the client has all of the answer once all seen events are forwarded.
-func (a *Reader) Over() bool { return a.done && a.over }
+func (a *Reader) Over() bool { return a.Done && a.over }

@@ -28,7 +28,7 @@ type Result struct {
 func (a *Reader) Result(left bool) Result {
 	return Result{
 		Finish: a.finish, StopReason: a.stopReason, Usage: a.usage, Params: a.params, FreshAsOf: a.freshAsOf, Ineligible: a.ineligible,
-		Completeness: a.completeness(left), Foreign: a.foreign, Identified: a.id != nil,
+		Completeness: a.completeness(left), Foreign: a.Foreign, Identified: a.id != nil,
 	}
 }
 
@@ -108,7 +108,7 @@ const (
 
 func (a *Reader) completeness(left bool) Completeness {
 	// After the finish with the params vLLM sends nothing that matters except the usage.
-	end := a.done || left && a.finish != "" && a.params != nil
+	end := a.Done || left && a.finish != "" && a.params != nil
 	switch {
 	case a.failed || !end:
 		return Incomplete

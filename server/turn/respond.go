@@ -165,7 +165,7 @@ func (r *reading) relayWhole(ctx context.Context) error {
 	r.record.Answered(r.Record(sse.Stats{}))
 	r.keep(ctx, false)
 	switch {
-	case r.Foreign():
+	case r.Foreign:
 		return r.broken(ctx, upstream.ErrForeign)
 	case r.Result(false).Ineligible == answer.Unparsable:
 		return r.broken(ctx, errNotJSON)
@@ -190,7 +190,7 @@ func (r *reading) relayWhole(ctx context.Context) error {
 // passUnread passes on a whole answer as it comes, beginning with the part that was read. kv_transfer_params becomes null.
 func (r *reading) passUnread(ctx context.Context, part []byte) (err error) {
 	r.UnreadWhole(part)
-	if r.Foreign() {
+	if r.Foreign {
 		return r.broken(ctx, upstream.ErrForeign)
 	}
 	r.taken()
@@ -240,11 +240,11 @@ func (r *reading) start(ctx context.Context) {
 	cfg.Patience, cfg.Memory, cfg.Room = r.h.cfg.FirstEvent, &r.h.streamed, r.room
 	observe := cfg.Observe
 	cfg.Observe = func(e sse.Event) sse.Verdict {
-		if r.Seen() { // what an API server sends before that does not show that decode works
+		if r.Seen { // what an API server sends before that does not show that decode works
 			r.wait.Heard()
 		}
 		verdict := observe(e)
-		if r.Done() {
+		if r.Done {
 			r.keep(ctx, false)
 		}
 		return verdict
@@ -259,7 +259,7 @@ func (r *reading) ended(ctx context.Context, err error) error {
 	_, unwritten := errors.AsType[*sse.WriteError](err)
 	left := err != nil && (unwritten || ctx.Err() != nil) // decode may have had more to send
 	fault, why := r.Fault()
-	if left && r.Seen() && fault == 0 { // the event that waits shows that decode takes the hand-over, but not that it could load it
+	if left && r.Seen && fault == 0 { // the event that waits shows that decode takes the hand-over, but not that it could load it
 		r.untaken = nil
 	}
 	r.keep(ctx, left) // does nothing if the end was seen, because the ticket was stored then
@@ -269,9 +269,9 @@ func (r *reading) ended(ctx context.Context, err error) error {
 			r.out.commit()
 		}
 		return nil
-	case stopped && r.Unwritable():
+	case stopped && r.Unwritable:
 		err = errUnwritable
-	case stopped && r.Foreign():
+	case stopped && r.Foreign:
 		err = upstream.ErrForeign
 	case stopped && fault == http.StatusServiceUnavailable:
 		// An engine refuses a whole answer by its status, and a stream in the first event.

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"carryover/cmd/carryover/command"
-	"carryover/cmd/carryover/config"
 	"carryover/upstream"
 	"carryover/upstream/body"
 	"carryover/upstream/fleet"
@@ -41,11 +40,10 @@ const (
 
 type interview struct {
 	*examined
+	*doctor
 
-	report *doctorReport
 	client *upstream.Client
 	engine *fleet.Engine
-	cfg    *config.Config
 }
 
 func (i *interview) check(code, what string) bool {

@@ -22,8 +22,7 @@ const nixlConfig = `'{"kv_connector":"NixlConnector","kv_role":"kv_both","kv_con
 const leastLoad = 64
 
 type verdict struct {
-	report  *doctorReport
-	cfg     config.Config
+	*doctor
 	details []string
 	couple  couple
 	at      string // the pair, in findings
@@ -32,7 +31,7 @@ type verdict struct {
 
 func (d *doctor) verdictOf(c couple, model string, seen *tried) *verdict {
 	return &verdict{
-		report: d.report, cfg: d.cfg, couple: c, at: c.name(), seen: seen,
+		doctor: d, couple: c, at: c.name(), seen: seen,
 		details: []string{
 			"{prefill}", c.prefill.Name, "{decode}", c.decode.Name, "{config}", nixlConfig, "{model}", shellWord("{model}", model), "{url}", c.prefill.BaseURL,
 			"{limit}", config.FormatDuration(app.ReuseTrialTimeout),

@@ -107,7 +107,7 @@ func (d *doctor) ask(ctx context.Context, p *app.Proxy, role upstream.Role) []*e
 		list[i] = &examined{Instance: *engine.Instance()}
 		d.report.place(list[i].where())
 		group.Go(func() error {
-			about := interview{list[i], d.report, p.Client, engine, &d.cfg}
+			about := interview{list[i], d, p.Client, engine}
 			about.ask(ctx)
 			return nil
 		})
