@@ -28,12 +28,8 @@ type sources struct {
 
 // openSources orders the sources: requests, the configuration's lists, discovery, registration. The first source of an instance counts.
 func openSources(cfg config.Config, logger *slog.Logger) (sources, error) {
-	instances, err := newInstances(cfg)
-	if err != nil {
-		return sources{}, err
-	}
 	s := sources{listed: &discovery.Listed{}, kvHost: cfg.KV.Host, kvTTL: cfg.Store.DecoderKVTTL}
-	s.listed.Replace(instances)
+	s.listed.Replace(newInstances(cfg))
 	found, err := newFinders(cfg.Discovery, logger)
 	if err != nil {
 		return sources{}, err
@@ -59,20 +55,14 @@ func openSources(cfg config.Config, logger *slog.Logger) (sources, error) {
 	return s, nil
 }
 
-func newInstances(cfg config.Config) ([]upstream.Instance, error) {
-	var all []upstream.Instance
+func newInstances(cfg config.Config) (all []upstream.Instance) {
 	for _, role := range []upstream.Role{upstream.RolePrefill, upstream.RoleDecode} {
 		for _, c := range *cfg.Instances(role.String()) {
-			instance, err := upstream.NewInstance(role, c.Name, c.URL)
-			if err != nil {
-				return nil, err
-			}
-			instance.KVHost, instance.KVTTL, instance.Weight = c.KVHost, c.KVTTL, c.Weight
-			instance.KVPort, instance.KVEvents = c.BootstrapPort, c.KVEvents
-			all = append(all, discovery.Ranks(instance, c.Ranks)...)
+			c.Role = role
+			all = append(all, discovery.Ranks(c.Instance, c.Ranks)...)
 		}
 	}
-	return all, nil
+	return all
 }
 
 func newFinders(d config.DiscoveryConfig, logger *slog.Logger) (found []upstream.Source, err error) {

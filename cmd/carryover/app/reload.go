@@ -51,14 +51,12 @@ func (r *Reloader) Reload() error {
 	if err == nil {
 		changed, err = compared(&r.Cfg, &next)
 	}
-	if err == nil {
-		err = r.Proxy.apply(next)
-	}
 	if err != nil {
 		r.Logger.Error("configuration refused, nothing has changed", "error", err)
 		tell("The configuration was refused, and nothing has changed: " + err.Error())
 		return err
 	}
+	r.Proxy.apply(next)
 	r.Cfg = next
 	r.Logger.Info("configuration reloaded", "prefill", len(next.Prefill), "decode", len(next.Decode), "changed", changed)
 	tell("The configuration was read again and is in force; changed: " + changed + ".")
@@ -86,18 +84,13 @@ func compared(old, next *config.Config) (changed string, err error) {
 }
 
 // apply changes settings while the program serves. A running turn keeps its routing.
-func (p *Proxy) apply(cfg config.Config) error {
-	instances, err := newInstances(cfg)
-	if err != nil {
-		return err
-	}
+func (p *Proxy) apply(cfg config.Config) {
 	p.Fleet.SetPolicies(newPolicy(cfg.Routing.Prefill), newDecodePolicy(cfg))
 	p.Fleet.SetMaxInFlight(cfg.Limits.MaxPerInstance)
 	p.Server.SetRouting(newRouting(cfg))
 	p.Server.Slots.Configure(newQueue(cfg))
 	p.Level.Set(logLevel(cfg.Log))
-	p.Sources.listed.Replace(instances)
-	return nil
+	p.Sources.listed.Replace(newInstances(cfg))
 }
 
 // onHangup catches SIGHUP from now on, because an earlier one would end the process. The result reloads at each signal.

@@ -50,7 +50,7 @@ func summary(cfg config.Config) string {
 func explainInstances(cfg config.Config) (lines []string) {
 	for _, role := range []string{config.RolePrefill, config.RoleDecode} {
 		for _, i := range *cfg.Instances(role) {
-			line := fmt.Sprintf("%s %s at %s", role, i.Name, i.URL)
+			line := fmt.Sprintf("%s %s at %s", role, i.Name, i.BaseURL)
 			if i.Weight > 1 {
 				line += fmt.Sprintf(", weight %d", i.Weight)
 			}

@@ -14,6 +14,7 @@ import (
 	"carryover/server/pins"
 	"carryover/server/request"
 	"carryover/server/turn"
+	"carryover/upstream"
 )
 
 // Config is everything that an operator can set. settings.go names each field.
@@ -59,18 +60,11 @@ const AdminDefault = "127.0.0.1:9480"
 // AdminOff is AdminConfig.Listen without a listener.
 const AdminOff = "off"
 
-// InstanceConfig is one vLLM instance. Load leaves KVTTL of a prefill instance and the fields of single connectors empty; package app
-// fills in these for instances of all sources.
+// InstanceConfig is one vLLM instance. Load leaves its role, KVTTL of a prefill instance, and KVPort and KVEvents that are not given empty;
+// package app fills these in for instances of all sources.
 type InstanceConfig struct {
-	URL    string        // scheme://host[:port], no slash at the end
-	Name   string        // shown in logs and metrics; host[:port] of the URL unless given
-	KVHost string        // KVHostAuto, kvHostPin or a host; kv.host unless given
-	KVTTL  time.Duration // how long a decode instance keeps blocks; store.decoder_kv_ttl unless given
-	Weight int           // its share of the load, relative to others of its role
-	Ranks  int           // data-parallel ranks behind the address if the proxy picks the rank; 0 if the engine does
-
-	BootstrapPort int    // for Mooncake's prefill instances; mooncake.bootstrap_port unless given
-	KVEvents      string // where it publishes KV events, tcp://host:port; its host and kv_events.port unless given
+	upstream.Instance
+	Ranks int // data-parallel ranks behind the address if the proxy picks the rank; 0 if the engine does
 }
 
 // RoutingConfig says how the proxy picks instances.
@@ -200,8 +194,8 @@ func Default() Config {
 	return Config{
 		Listen:    ListenConfig{Host: "0.0.0.0", Port: 8000},
 		Admin:     AdminConfig{Listen: AdminDefault},
-		Prefill:   []InstanceConfig{{URL: "http://localhost:8100"}},
-		Decode:    []InstanceConfig{{URL: "http://localhost:8200"}},
+		Prefill:   instancesAt("http://localhost:8100"),
+		Decode:    instancesAt("http://localhost:8200"),
 		Connector: ConnectorConfig{Name: ConnectorNIXL, OrchestratedForm: OrchestratedParams},
 		Mooncake:  MooncakeConfig{BootstrapPort: 8998},
 		LMCache:   LMCacheConfig{Listen: "127.0.0.1:7500", ChunkTokens: 256},

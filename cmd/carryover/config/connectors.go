@@ -176,18 +176,18 @@ func validateLMCache(v *validation, c *Config) {
 func validateReceivers(v *validation, c *Config, receivers map[string]lmcache.Receiver) {
 	taken := map[string]int{}
 	for i, inst := range c.Decode {
-		if _, err := upstream.ParseBaseURL(inst.URL); err != nil {
+		if _, err := upstream.ParseBaseURL(inst.BaseURL); err != nil {
 			continue // validateRole has reported it
 		}
-		to, known := receivers[upstream.Instance{BaseURL: inst.URL}.Authority()]
+		to, known := receivers[inst.Authority()]
 		if !known {
-			v.fault(instanceKey(RoleDecode, i)+"url", inst.URL, "an entry in lmcache.decoder_registry")
+			v.fault(instanceKey(RoleDecode, i)+"url", inst.BaseURL, "an entry in lmcache.decoder_registry")
 			continue
 		}
 		for _, port := range to.InitPorts {
 			address := net.JoinHostPort(to.Host, strconv.Itoa(port))
 			if first, shared := taken[address]; shared && first != i {
-				v.fault(instanceKey(RoleDecode, i)+"url", inst.URL, fmt.Sprintf("a receiver of its own (lmcache.decoder_registry), decode[%d] is reached at %s too", first, address))
+				v.fault(instanceKey(RoleDecode, i)+"url", inst.BaseURL, fmt.Sprintf("a receiver of its own (lmcache.decoder_registry), decode[%d] is reached at %s too", first, address))
 				break
 			}
 			taken[address] = i

@@ -77,12 +77,11 @@ func (l *Loader) applyExample(r ExampleRole, flags *Flags) {
 		l.faults = append(l.faults, faults...)
 		return
 	}
-	instances := make([]InstanceConfig, len(hostList))
 	for i, host := range hostList {
 		// JoinHostPort puts brackets around an IPv6 address; the example does not.
-		instances[i].URL = "http://" + net.JoinHostPort(unbracket(host), portList[i])
+		hostList[i] = "http://" + net.JoinHostPort(unbracket(host), portList[i])
 	}
-	*l.cfg.Instances(r.Key) = instances
+	*l.cfg.Instances(r.Key) = instancesAt(hostList...)
 	l.own(r.Key, origin)
 }
 

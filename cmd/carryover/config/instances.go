@@ -15,6 +15,13 @@ const (
 	RoleDecode  = "decode"
 )
 
+func instancesAt(urls ...string) (all []InstanceConfig) {
+	for _, u := range urls {
+		all = append(all, InstanceConfig{Instance: upstream.Instance{BaseURL: u}})
+	}
+	return all
+}
+
 // Instances returns the list of a role.
 func (c *Config) Instances(role string) *[]InstanceConfig {
 	if role == RolePrefill {
@@ -65,8 +72,8 @@ func complete(v *validation, c *Config) {
 		list := *c.Instances(role)
 		for i := range list {
 			inst, key := &list[i], instanceKey(role, i)
-			if u, err := upstream.ParseBaseURL(inst.URL); err == nil {
-				inst.URL = u.String()
+			if u, err := upstream.ParseBaseURL(inst.BaseURL); err == nil {
+				inst.BaseURL = u.String()
 				if inst.Name == "" {
 					inst.Name = u.Host
 				}
@@ -113,14 +120,14 @@ func validateRole(v *validation, c *Config, role string) {
 	addresses, names := map[string]int{}, map[string]int{}
 	for i, inst := range list {
 		key := instanceKey(role, i)
-		if _, err := upstream.ParseBaseURL(inst.URL); err != nil {
-			v.fault(key+"url", inst.URL, wantBaseURL)
+		if _, err := upstream.ParseBaseURL(inst.BaseURL); err != nil {
+			v.fault(key+"url", inst.BaseURL, wantBaseURL)
 			validateInstance(v, role, i, &inst)
 			continue
 		}
-		at := upstream.Instance{BaseURL: inst.URL}.Authority() // http://a and http://a:80 are equal
+		at := inst.Authority() // http://a and http://a:80 are equal
 		if first, taken := addresses[at]; taken {
-			v.fault(key+"url", inst.URL, fmt.Sprintf("each %s instance once, this is %s[%d] again", role, role, first))
+			v.fault(key+"url", inst.BaseURL, fmt.Sprintf("each %s instance once, this is %s[%d] again", role, role, first))
 		} else {
 			addresses[at] = i
 			if first, taken := names[inst.Name]; taken {

@@ -197,7 +197,7 @@ func clientSettings(c *Config) []Setting {
 func InstanceSettings(role string, i int, c *InstanceConfig) []Setting {
 	at := instanceKey(role, i)
 	rows := []Setting{
-		{Key: at + "url", To: &c.URL},
+		{Key: at + "url", To: &c.BaseURL},
 		{Key: at + "name", To: &c.Name},
 		{Key: at + "kv_host", To: &c.KVHost},
 		{Key: at + "weight", To: &c.Weight, min: 1, max: maxWeight},
@@ -207,7 +207,7 @@ func InstanceSettings(role string, i int, c *InstanceConfig) []Setting {
 	if role == RoleDecode {
 		rows = append(rows, Setting{Key: at + "kv_ttl", To: &c.KVTTL})
 	} else {
-		rows = append(rows, Setting{Key: at + "bootstrap_port", To: &c.BootstrapPort, max: 65535})
+		rows = append(rows, Setting{Key: at + "bootstrap_port", To: &c.KVPort, max: 65535})
 	}
 	return rows
 }

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
+
+	"carryover/upstream"
 )
 
 // withoutFlag are the only settings that a command line cannot express, with their variables: a process list shows
@@ -210,13 +212,13 @@ func TestLoad_InstancesAreComplete(t *testing.T) {
 	cfg, err := loadSources(t, []string{"--config", "accepted-small.yaml", "--kv-host", "pin"})
 	must(t, err)
 	want := []InstanceConfig{
-		{URL: "http://10.0.0.3:8200", Name: "d-big", KVHost: "pin", KVTTL: cfg.Store.DecoderKVTTL, Weight: 1},
-		{URL: "https://decode.example", Name: "decode.example", KVHost: "pin", KVTTL: 300e9, Weight: 1},
+		{Instance: upstream.Instance{BaseURL: "http://10.0.0.3:8200", Name: "d-big", KVHost: "pin", KVTTL: cfg.Store.DecoderKVTTL, Weight: 1}},
+		{Instance: upstream.Instance{BaseURL: "https://decode.example", Name: "decode.example", KVHost: "pin", KVTTL: 300e9, Weight: 1}},
 	}
 	if !slices.Equal(cfg.Decode, want) {
 		t.Errorf("decode\n got %+v\nwant %+v", cfg.Decode, want)
 	}
-	if got, want := cfg.Prefill[1], (InstanceConfig{URL: "http://10.0.0.2:8100", Name: "10.0.0.2:8100", KVHost: "pin", Weight: 1}); got != want {
+	if got, want := cfg.Prefill[1], (InstanceConfig{Instance: upstream.Instance{BaseURL: "http://10.0.0.2:8100", Name: "10.0.0.2:8100", KVHost: "pin", Weight: 1}}); got != want {
 		t.Errorf("prefill[1] %+v, want %+v", got, want)
 	}
 }
@@ -226,7 +228,7 @@ func TestLoad_ReplacedInstancesLeaveNothingBehind(t *testing.T) {
 	for _, args := range []string{"--decode http://x:1 --decode http://y:1", "--decoder-host x y --decoder-port 1 1"} {
 		cfg, err := loadSources(t, strings.Fields("--config accepted-small.yaml "+args))
 		must(t, err)
-		if got, want := cfg.Decode[1], (InstanceConfig{URL: "http://y:1", Name: "y:1", KVHost: "auto", KVTTL: 480e9, Weight: 1}); got != want {
+		if got, want := cfg.Decode[1], (InstanceConfig{Instance: upstream.Instance{BaseURL: "http://y:1", Name: "y:1", KVHost: "auto", KVTTL: 480e9, Weight: 1}}); got != want {
 			t.Errorf("%s: decode[1] %+v, want %+v", args, got, want)
 		}
 	}

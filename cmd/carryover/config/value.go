@@ -62,10 +62,7 @@ func parseValue(s Setting, text string) (want string) {
 	case *[]string:
 		*v = splitList(text)
 	case *[]InstanceConfig:
-		*v = nil
-		for _, u := range splitList(text) {
-			*v = append(*v, InstanceConfig{URL: u})
-		}
+		*v = instancesAt(splitList(text)...)
 	}
 	return ""
 }
@@ -82,7 +79,7 @@ func FormatValue(from any) string {
 	case []InstanceConfig:
 		urls := make([]string, len(v))
 		for i, inst := range v {
-			urls[i] = inst.URL
+			urls[i] = inst.BaseURL
 		}
 		return strings.Join(urls, ",")
 	default:

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"carryover/cmd/carryover/config"
+	"carryover/upstream"
 	"carryover/upstream/vllmsim"
 )
 
@@ -56,10 +57,10 @@ func (d *Deployment) start(o Options) error {
 			return fmt.Errorf("start simulated %s instance: %w", role, err)
 		}
 		*started = append(*started, instance)
-		*c.Instances(role) = append(*c.Instances(role), config.InstanceConfig{
-			URL: instance.URL(), Name: fmt.Sprintf("%s-%d", role, number), KVHost: config.KVHostAuto, KVTTL: ttl,
-			BootstrapPort: instance.Addresses().BootstrapPort,
-		})
+		*c.Instances(role) = append(*c.Instances(role), config.InstanceConfig{Instance: upstream.Instance{
+			BaseURL: instance.URL(), Name: fmt.Sprintf("%s-%d", role, number), KVHost: config.KVHostAuto, KVTTL: ttl,
+			KVPort: instance.Addresses().BootstrapPort,
+		}})
 	}
 	if o.Connector == config.ConnectorLMCache {
 		d.nameReceivers()
