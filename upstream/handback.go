@@ -36,13 +36,10 @@ func (c *Client) HandBack(ctx context.Context, leg Leg) (PrefillAnswer, error) {
 		return PrefillAnswer{}, leg.failed(Garbage, errNoStream)
 	}
 	answer, err := leg.firstChoice(resp)
-	if err == nil {
-		return answer, nil
+	if _, told := errors.AsType[*LegError](err); err != nil && !told {
+		err = leg.failure(ctx, Broken, wireError(Broken, err))
 	}
-	if said, ok := errors.AsType[*LegError](err); ok {
-		return PrefillAnswer{}, said
-	}
-	return PrefillAnswer{}, leg.failure(ctx, Broken, wireError(Broken, err))
+	return answer, err
 }
 
 // firstChoice returns the first event with a choice. A *LegError is a fault that the stream reports; other errors come from reading.

@@ -78,14 +78,6 @@ func (s *Store) ShareEpoch(ctx context.Context, own int64, risen bool) error {
 	return s.sawEpoch(reply)
 }
 
-func (s *Store) readEpoch(ctx context.Context) error {
-	values, err := s.servers.hmget(ctx, s.names.epoch, "0i")
-	if err != nil {
-		return err
-	}
-	return s.sawEpoch(values)
-}
-
 // sawEpoch notes the epoch in the first value, 0 if there is none. An error means that the epoch is unknown.
 func (s *Store) sawEpoch(values []any) error {
 	if values[0] == nil {

@@ -197,35 +197,39 @@ func usableAt(b convcache.Branch, now time.Time) bool {
 // Take removes exactly this ticket and returns Taken. Otherwise the ticket is gone: Consumed if it was not there or not authentic, Expired if
 // its deadline had passed, Fenced if another master may have given it away. After an error it may be gone, and counts as lost. Take reads the
 // epoch after the ticket, so the caller knows of every rise before the take.
-func (s *Store) Take(ctx context.Context, key convcache.Key, id convcache.TicketID) (convcache.Ticket, convcache.Outcome, error) {
+func (s *Store) Take(ctx context.Context, key convcache.Key, id convcache.TicketID) (none convcache.Ticket, outcome convcache.Outcome, err error) {
 	reply, err := s.servers.run(ctx, s.scripts.take, s.names.of(key), id[:])
 	if err != nil {
-		return convcache.Ticket{}, convcache.Unavailable, err
+		return none, convcache.Unavailable, err
 	}
 	switch answer := text(reply, 0); answer {
 	case "taken":
 	case "expired":
-		return convcache.Ticket{}, convcache.Expired, nil
+		return none, convcache.Expired, nil
 	case "fenced":
 		if s.lines.fenced.due(s.cfg.Now()) {
 			s.cfg.Logger.Info("redis has failed over or restarted; tickets from before are not used")
 		}
-		return convcache.Ticket{}, convcache.Fenced, nil
+		return none, convcache.Fenced, nil
 	case "consumed":
-		return convcache.Ticket{}, convcache.Consumed, nil
+		return none, convcache.Consumed, nil
 	default:
-		return convcache.Ticket{}, convcache.Unavailable, odd("%q to a take", answer)
+		return none, convcache.Unavailable, odd("%q to a take", answer)
 	}
 	t, err := s.envelope.openTicket(key, id, text(reply, 1), text(reply, 2))
 	if err != nil {
 		s.lines.warnForged()
-		return convcache.Ticket{}, convcache.Consumed, nil
+		return none, convcache.Consumed, nil
 	}
 	if !usableAt(t.Branch, s.cfg.Now()) {
-		return convcache.Ticket{}, convcache.Expired, nil
+		return none, convcache.Expired, nil
 	}
-	if err := s.readEpoch(ctx); err != nil {
-		return convcache.Ticket{}, convcache.Unavailable, err
+	epoch, err := s.servers.hmget(ctx, s.names.epoch, "0i")
+	if err == nil {
+		err = s.sawEpoch(epoch)
+	}
+	if err != nil {
+		return none, convcache.Unavailable, err
 	}
 	return t, convcache.Taken, nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -58,22 +59,14 @@ func (n *Named) Admit(hostPort string) (name string, err error) {
 		return name, nil
 	}
 	if len(n.used) > MaxNamed {
-		delete(n.used, n.unusedForLongest())
+		longest := slices.MinFunc(slices.Collect(maps.Keys(n.used)), func(a, b string) int { return n.used[a].Compare(n.used[b]) })
+		delete(n.used, longest)
 	}
 	n.publish(name)
 	return name, nil
 }
 
 var errNotPermitted = errors.New("no pattern permits host and port")
-
-func (n *Named) unusedForLongest() (name string) {
-	for candidate, last := range n.used {
-		if name == "" || last.Before(n.used[name]) {
-			name = candidate
-		}
-	}
-	return name
-}
 
 // publish sets the list to the names in use, with added at its end. n.mu is held.
 func (n *Named) publish(added ...string) {

@@ -2,6 +2,7 @@ package http1
 
 import (
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -39,7 +40,7 @@ func (q *Request) check() error {
 		switch {
 		case !isToken(f.Name):
 			return errName
-		case frames(f.Name):
+		case slices.ContainsFunc(framingFields, func(ours string) bool { return strings.EqualFold(f.Name, ours) }):
 			return errReserved
 		case !isValue(f.Value):
 			return errValue
@@ -48,14 +49,7 @@ func (q *Request) check() error {
 	return nil
 }
 
-func frames(name string) bool {
-	for _, ours := range [...]string{"Host", "Content-Length", "Transfer-Encoding", "Connection", "Trailer", "Upgrade", "Expect", "TE"} {
-		if strings.EqualFold(name, ours) {
-			return true
-		}
-	}
-	return false
-}
+var framingFields = []string{"Host", "Content-Length", "Transfer-Encoding", "Connection", "Trailer", "Upgrade", "Expect", "TE"} //nolint:gochecknoglobals // immutable
 
 // isVisible reports whether text is printable ASCII without blanks.
 func isVisible(text string) bool {

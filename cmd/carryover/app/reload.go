@@ -88,7 +88,7 @@ func (p *Proxy) apply(cfg config.Config) {
 	p.Fleet.SetPolicies(newPolicy(cfg.Routing.Prefill), newDecodePolicy(cfg))
 	p.Fleet.SetMaxInFlight(cfg.Limits.MaxPerInstance)
 	p.Server.SetRouting(newRouting(cfg))
-	p.Server.Slots.Configure(newQueue(cfg))
+	p.Server.Slots.Configure(cfg.Limits.QueueConfig)
 	p.Level.Set(logLevel(cfg.Log))
 	p.Sources.listed.Replace(newInstances(cfg))
 }

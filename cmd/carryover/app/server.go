@@ -8,7 +8,6 @@ import (
 	"carryover/cmd/carryover/command"
 	"carryover/cmd/carryover/config"
 	"carryover/server"
-	"carryover/server/admission"
 	"carryover/server/pins"
 	"carryover/server/request"
 	"carryover/server/turn"
@@ -56,7 +55,7 @@ func NewServerConfig(cfg config.Config, logger *slog.Logger) server.Config {
 			MaxBodyBytes:         int64(cfg.Limits.MaxBodyBytes), ClientBodyTimeout: clientBodyTimeout,
 		},
 		LimitConfig: server.LimitConfig{
-			MaxInflightBytes: int64(cfg.Limits.MaxInflightBytes), MaxStreams: streams, MaxConnections: connections, QueueConfig: newQueue(cfg),
+			MaxInflightBytes: int64(cfg.Limits.MaxInflightBytes), MaxStreams: streams, MaxConnections: connections, QueueConfig: cfg.Limits.QueueConfig,
 		},
 		LegConfig: turn.LegConfig{
 			PrefillTimeout: cfg.Timeouts.Prefill, HandoverBudget: cfg.Timeouts.HandoverBudget,
@@ -100,8 +99,4 @@ func openFiles() int {
 
 func newRouting(cfg config.Config) turn.RoutingConfig {
 	return turn.RoutingConfig{DisaggThreshold: cfg.Routing.DisaggThreshold, PrefillFailure: turn.PrefillFailure(cfg.Routing.PrefillFailure)}
-}
-
-func newQueue(cfg config.Config) admission.QueueConfig {
-	return admission.QueueConfig{MaxQueue: cfg.Limits.MaxQueue, QueueTimeout: cfg.Limits.QueueTimeout, MaxPerTenant: cfg.Limits.MaxPerTenant}
 }

@@ -12,7 +12,8 @@ import (
 
 func explain(cfg config.Config) string {
 	var out bytes.Buffer
-	out.WriteString(summary(cfg))
+	fmt.Fprintf(&out, "ok: %d prefill, %d decode, connector %s, store %s, ttl %s\n",
+		len(cfg.Prefill), len(cfg.Decode), cfg.Connector.Name, config.StoreName(cfg.Redis), config.FormatDuration(cfg.Store.TTL))
 	w := tabwriter.NewWriter(&out, 0, 0, 3, ' ', 0)
 	for _, topic := range []struct {
 		name  string
@@ -40,11 +41,6 @@ func explain(cfg config.Config) string {
 	}
 	_ = w.Flush() // into memory
 	return out.String()
-}
-
-func summary(cfg config.Config) string {
-	return fmt.Sprintf("ok: %d prefill, %d decode, connector %s, store %s, ttl %s\n",
-		len(cfg.Prefill), len(cfg.Decode), cfg.Connector.Name, config.StoreName(cfg.Redis), config.FormatDuration(cfg.Store.TTL))
 }
 
 func explainInstances(cfg config.Config) (lines []string) {

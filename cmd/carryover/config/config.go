@@ -10,6 +10,7 @@ package config
 import (
 	"time"
 
+	"carryover/server/admission"
 	"carryover/server/continuation"
 	"carryover/server/pins"
 	"carryover/server/request"
@@ -150,9 +151,7 @@ type LimitsConfig struct {
 	MaxInflightBytes ByteSize
 	MaxStreams       int // 0: derived from the open-file limit
 	MaxPerInstance   int // attempts at once, 0 for no limit
-	MaxPerTenant     int // turns at once, 0 for no limit
-	MaxQueue         int // turns that wait for a slot
-	QueueTimeout     time.Duration
+	admission.QueueConfig
 }
 
 // DialTimeout bounds a dial to an engine, TLS included.
@@ -213,8 +212,7 @@ func Default() Config {
 		Limits: LimitsConfig{
 			MaxBodyBytes:     32 * mebibyte,
 			MaxInflightBytes: gibibyte,
-			MaxQueue:         1024,
-			QueueTimeout:     10 * time.Second,
+			QueueConfig:      admission.QueueConfig{MaxQueue: 1024, QueueTimeout: 10 * time.Second},
 		},
 		Timeouts: TimeoutsConfig{
 			Prefill:        120 * time.Second,

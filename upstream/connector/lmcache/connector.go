@@ -53,8 +53,16 @@ func (c *Connector) Plan(_ context.Context, t upstream.Transfer) (upstream.Plan,
 		Prefill:  a.prefillLeg(to.params(id)),
 		Handover: a.handOver,
 		Lost:     a.rescue,
-		Ready:    func(ctx context.Context) error { return ready(ctx, arrival) },
-		Close:    arrival.Close,
+		Ready: func(ctx context.Context) error {
+			err := arrival.Ready(ctx)
+			if errors.Is(err, upstream.ErrNotReady) {
+				return fmt.Errorf("%w, and no prefill worker has said so: prompts longer than prefill's max_num_batched_tokens are never announced"+
+					" (lmcache.max_prompt_tokens), nor is anything for a decode instance that was restarted; check pd_proxy_host and pd_proxy_port of"+
+					" prefill's LMCache", err)
+			}
+			return err
+		},
+		Close: arrival.Close,
 	}, nil
 }
 
@@ -87,16 +95,6 @@ func (c *Connector) admit(a *attempt) (to Receiver, why string) {
 		return to, whyLong
 	}
 	return to, ""
-}
-
-func ready(ctx context.Context, arrival upstream.Arrival) error {
-	err := arrival.Ready(ctx)
-	if errors.Is(err, upstream.ErrNotReady) {
-		return fmt.Errorf("%w, and no prefill worker has said so: prompts longer than prefill's max_num_batched_tokens are never announced"+
-			" (lmcache.max_prompt_tokens), nor is anything for a decode instance that was restarted; check pd_proxy_host and pd_proxy_port of"+
-			" prefill's LMCache", err)
-	}
-	return err
 }
 
 // Receiver is the address at which a decode instance's LMCache takes KV: pd_peer_host, pd_peer_init_port, pd_peer_alloc_port and
