@@ -22,6 +22,9 @@ const (
 	RoleDecode
 )
 
+// Roles returns all roles.
+func Roles() []Role { return []Role{RolePrefill, RoleDecode} }
+
 // MarshalText returns the name, for logs in JSON.
 func (r Role) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
 

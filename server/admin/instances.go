@@ -46,7 +46,7 @@ func (a *admin) list(w http.ResponseWriter, _ *http.Request) {
 
 func (a *admin) instances() []instance {
 	instances := []instance{}
-	for _, role := range []upstream.Role{upstream.RolePrefill, upstream.RoleDecode} {
+	for _, role := range upstream.Roles() {
 		for _, engine := range a.Fleet.Engines(role) {
 			instances = append(instances, a.show(engine))
 		}
@@ -148,7 +148,7 @@ func readRegistration(body io.Reader) (wanted upstream.Instance, param any, err 
 }
 
 func roleOf(word string) (upstream.Role, bool) {
-	for _, role := range []upstream.Role{upstream.RolePrefill, upstream.RoleDecode} {
+	for _, role := range upstream.Roles() {
 		if word == role.String() {
 			return role, true
 		}

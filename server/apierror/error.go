@@ -31,7 +31,7 @@ func marshal(value any) []byte {
 
 // BadRequest is the error for a wrong member, param, or for the whole request where param is "".
 func BadRequest(param, code, message string) *Error {
-	e := &Error{Status: http.StatusBadRequest, Message: message, Type: "invalid_request_error", Code: code}
+	e := Refused(http.StatusBadRequest, code, message)
 	if param != "" {
 		e.Param = param
 	}
@@ -40,12 +40,18 @@ func BadRequest(param, code, message string) *Error {
 
 // Refused is the error for a request that would fail again.
 func Refused(status int, code, message string) *Error {
-	return &Error{Status: status, Message: message, Type: "invalid_request_error", Code: code}
+	return failure(status, "invalid_request_error", code, message)
 }
 
 // Unavailable is the error for a request that may succeed in a second.
 func Unavailable(code, message string) *Error {
-	return &Error{Status: http.StatusServiceUnavailable, RetryAfter: "1", Message: message, Type: "server_error", Code: code}
+	e := failure(http.StatusServiceUnavailable, "server_error", code, message)
+	e.RetryAfter = "1"
+	return e
+}
+
+func failure(status int, kind, code, message string) *Error {
+	return &Error{Status: status, Message: message, Type: kind, Code: code}
 }
 
 const maxModelName = 256

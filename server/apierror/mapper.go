@@ -44,7 +44,7 @@ func (m *Mapper) Map(err error) *Error {
 	case errors.Is(err, background.ErrShuttingDown), errors.Is(err, queue.ErrClosed):
 		return Unavailable("server_shutting_down", "The server is shutting down.")
 	case errors.Is(err, record.ErrClientGone), errors.Is(err, context.Canceled):
-		return &Error{Status: record.StatusClientGone, Message: "The client closed the connection.", Type: "server_error", Code: "client_gone"}
+		return failure(record.StatusClientGone, "server_error", "client_gone", "The client closed the connection.")
 	case errors.As(err, &unserved):
 		return NoModel(unserved.Model)
 	case errors.Is(err, pick.ErrNoPrefill):
@@ -63,7 +63,7 @@ func (m *Mapper) Map(err error) *Error {
 	case errors.As(err, &leg):
 		return m.fromLeg(leg)
 	}
-	return &Error{Status: http.StatusInternalServerError, Message: "Internal error.", Type: "server_error", Code: "internal"}
+	return failure(http.StatusInternalServerError, "server_error", "internal", "Internal error.")
 }
 
 func fromRequest(wrong *request.Error) *Error {
@@ -88,10 +88,10 @@ func (m *Mapper) crowded(code, message string) *Error {
 
 func (m *Mapper) fromLeg(leg *upstream.LegError) *Error {
 	if errors.Is(leg.Err, upstream.ErrStreamTooLong) {
-		return &Error{Status: http.StatusBadGateway, Message: "The answer is longer than the limit.", Type: "upstream_error", Code: "stream_limit"}
+		return failure(http.StatusBadGateway, "upstream_error", "stream_limit", "The answer is longer than the limit.")
 	}
 	role := leg.Role.String()
-	failed := &Error{Status: http.StatusBadGateway, Message: "The " + role + " engine failed.", Type: "upstream_error", Code: role + "_failed"}
+	failed := failure(http.StatusBadGateway, "upstream_error", role+"_failed", "The "+role+" engine failed.")
 	switch leg.Kind {
 	case upstream.Dial:
 		return Unavailable(role+"_unavailable", "No "+role+" engine is available.")
@@ -100,7 +100,7 @@ func (m *Mapper) fromLeg(leg *upstream.LegError) *Error {
 		if errors.Is(leg.Err, upstream.ErrIdleTimeout) {
 			code = "stream_idle_timeout"
 		}
-		return &Error{Status: http.StatusGatewayTimeout, Message: "The " + role + " engine did not answer in time.", Type: "upstream_error", Code: code}
+		return failure(http.StatusGatewayTimeout, "upstream_error", code, "The "+role+" engine did not answer in time.")
 	case upstream.Garbage:
 		failed.Code = "bad_" + role + "_answer"
 		return failed

@@ -12,13 +12,12 @@ import (
 )
 
 // All buckets are in seconds and reach five minutes, because turns may wait for minutes.
-func longTimes() []float64 {
-	return []float64{0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 80, 160, 300}
-}
-
-func shortTimes() []float64 {
-	return []float64{0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300}
-}
+//
+//nolint:gochecknoglobals // immutable
+var (
+	longTimes  = []float64{0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 80, 160, 300}
+	shortTimes = []float64{0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300}
+)
 
 // Units are in UCUM. Prometheus omits text in braces from names.
 const (
@@ -155,16 +154,16 @@ func newInstruments(meter metric.Meter) (instruments, error) {
 		retries:   m.counter("carryover.retries", turnUnit, "Further attempts of turns."),
 		saved: kept[metric.Float64Counter](m)(meter.Float64Counter("carryover.prefill.saved", metric.WithUnit(seconds),
 			metric.WithDescription("Time that prefill saved by reuse, at its learnt speed."))),
-		ttft:    m.times("carryover.turn.ttft", "Time until the first byte of streams.", longTimes()),
-		whole:   m.times("carryover.turn.answer", "Time until whole answers: without a stream, or streams made of one.", longTimes()),
-		hitTTFT: m.times("carryover.reuse.ttft", "Time until the first byte of streams that are hits.", longTimes()),
+		ttft:    m.times("carryover.turn.ttft", "Time until the first byte of streams.", longTimes),
+		whole:   m.times("carryover.turn.answer", "Time until whole answers: without a stream, or streams made of one.", longTimes),
+		hitTTFT: m.times("carryover.reuse.ttft", "Time until the first byte of streams that are hits.", longTimes),
 		hitTTFTWithout: m.times("carryover.reuse.ttft.without",
-			"The same turns without reuse: their times plus what prefill saved, at its learnt speed.", longTimes()),
-		queue: m.times("carryover.turn.queue", "Time that turns waited for a slot.", shortTimes()),
-		leg:   m.times("carryover.leg.duration", "Time until a leg was answered (decode: until its headers) or failed.", longTimes()),
-		store: m.times("carryover.store.operation.duration", "Time of operations on the ticket store.", shortTimes()),
+			"The same turns without reuse: their times plus what prefill saved, at its learnt speed.", longTimes),
+		queue: m.times("carryover.turn.queue", "Time that turns waited for a slot.", shortTimes),
+		leg:   m.times("carryover.leg.duration", "Time until a leg was answered (decode: until its headers) or failed.", longTimes),
+		store: m.times("carryover.store.operation.duration", "Time of operations on the ticket store.", shortTimes),
 
-		httpDuration: m.times("http.server.request.duration", "Duration of HTTP requests for answers of models.", longTimes()),
+		httpDuration: m.times("http.server.request.duration", "Duration of HTTP requests for answers of models.", longTimes),
 		// Buckets follow the conventions of gen_ai, continued to five minutes if they end earlier.
 		genAIFirst: m.times("gen_ai.server.time_to_first_token", "Time to the first token of an answer.",
 			[]float64{0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 30, 100, 300}),

@@ -105,7 +105,7 @@ func (o *observables) fleet(state State) func(metric.Observer) {
 		for _, e := range state.Fleet.Draining() {
 			observe(e) // first, because another engine of its name may have replaced it
 		}
-		for _, role := range []upstream.Role{upstream.RolePrefill, upstream.RoleDecode} {
+		for _, role := range upstream.Roles() {
 			for _, e := range state.Fleet.Engines(role) {
 				observe(e)
 			}

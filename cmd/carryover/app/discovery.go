@@ -56,7 +56,7 @@ func openSources(cfg config.Config, logger *slog.Logger) (sources, error) {
 }
 
 func newInstances(cfg config.Config) (all []upstream.Instance) {
-	for _, role := range []upstream.Role{upstream.RolePrefill, upstream.RoleDecode} {
+	for _, role := range upstream.Roles() {
 		for _, c := range *cfg.Instances(role.String()) {
 			c.Role = role
 			all = append(all, discovery.Ranks(c.Instance, c.Ranks)...)
@@ -69,7 +69,7 @@ func newFinders(d config.DiscoveryConfig, logger *slog.Logger) (found []upstream
 	if d.File != "" {
 		found = append(found, &discovery.File{Path: d.File, Logger: logger})
 	}
-	for _, role := range []upstream.Role{upstream.RolePrefill, upstream.RoleDecode} {
+	for _, role := range upstream.Roles() {
 		for _, name := range d.Names(role.String()) {
 			dns, err := discovery.ParseDNS(role, name)
 			if err != nil {

@@ -165,7 +165,7 @@ func validateKVHost(v *validation, key, host string) {
 
 func validateDiscovery(v *validation, c *Config) {
 	d := &c.Discovery
-	for _, role := range []upstream.Role{upstream.RolePrefill, upstream.RoleDecode} {
+	for _, role := range upstream.Roles() {
 		for _, name := range d.Names(role.String()) {
 			if _, err := discovery.ParseDNS(role, name); err != nil {
 				v.fault("discovery."+role.String()+"_dns", name, "http://name:port, https://name:port, srv://_service._tcp.name or srvs://…")
