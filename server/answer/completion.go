@@ -167,8 +167,7 @@ func (a *Reader) read(found *answerMembers) (choice choiceMembers, some bool) {
 
 // Whole reads a whole answer, and returns it as a stock engine would have sent it, or unchanged if the client may see the additions.
 func (a *Reader) Whole(answer []byte) rawjson.Pieces {
-	a.Seen, a.Done = true, true
-	a.ends()
+	a.finishes()
 	switch a.leg.API {
 	case body.Messages:
 		return edited(answer, a.wholeMessage(answer))

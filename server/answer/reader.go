@@ -248,8 +248,8 @@ func (a *Reader) Unread(head []byte) {
 
 // UnreadWhole notes that a whole answer with this beginning passes unread.
 func (a *Reader) UnreadWhole(head []byte) {
-	a.Seen, a.Done, a.ineligible = true, true, Unparsable
-	a.ends()
+	a.finishes()
+	a.ineligible = Unparsable
 	for m, value := range rawjson.Members(head) {
 		if m.Named("id") {
 			a.belongs(upstream.AnswerID(value))

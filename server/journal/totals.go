@@ -122,14 +122,10 @@ func (h *Histogram) add(milliseconds float64) {
 	h.Sum += milliseconds
 }
 
-func (t *Totals) histograms() []*Histogram {
-	return []*Histogram{&t.TTFTHits, &t.TTFTHitsWithout, &t.TTFTStreams, &t.WholeAnswers}
-}
-
 func (t *Totals) clone() Totals {
 	c := *t
 	c.EmptyHits, c.Prefixes, c.Misses, c.FollowUpMisses = maps.Clone(t.EmptyHits), maps.Clone(t.Prefixes), maps.Clone(t.Misses), maps.Clone(t.FollowUpMisses)
-	for _, h := range c.histograms() {
+	for _, h := range []*Histogram{&c.TTFTHits, &c.TTFTHitsWithout, &c.TTFTStreams, &c.WholeAnswers} {
 		h.Counts = slices.Clone(h.Counts)
 	}
 	return c
