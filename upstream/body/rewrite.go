@@ -119,7 +119,7 @@ func oneToken(e *rawjson.Edits, r *Request) {
 	}
 }
 
-// apply returns the body with the changes of this leg and those of each leg of an API. Chat legs carry their ids in
+// apply returns the body with this leg's changes and what every leg of the API gets. Chat legs carry their ids in
 // kv_transfer_params, and engines add no special tokens to ids. In a Responses leg our own members are the id, which identifies
 // the answer, and store, so that the engine stores nothing. The connector's salt comes before the edit's. ParseRequest has
 // removed the client's kv_transfer_params and ec_transfer_params.
