@@ -21,7 +21,7 @@ import (
 const (
 	// releaseBacklog is how many requests' blocks may wait for a prefill leg that releases them.
 	releaseBacklog = 8
-	// releaseCost is how much longer a request may take because it carries a release. A connection that waits for an engine that has gone takes longer.
+	// releaseCost is how much longer a request may take because it carries a release. A busy machine alone can cost a second.
 	releaseCost = 4 * time.Second
 	// errorLimit is how long a turn may take to fail when an engine has gone.
 	errorLimit = 30 * time.Second
