@@ -19,7 +19,7 @@ func explain(cfg config.Config) string {
 		lines []string
 	}{
 		{"instances", explainInstances(cfg)},
-		{"connector", explainConnector(cfg)},
+		{"receivers", explainReceivers(cfg)},
 		{"reload", []string{"SIGHUP or POST /admin/reload changes " + strings.Join(liveKeys(), ", ") + "; all other settings take a restart"}},
 		{"beware", warnings(cfg)},
 	} {
