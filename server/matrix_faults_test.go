@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"carryover/server"
-	"carryover/upstream"
 )
 
 // How engines fail.
@@ -32,7 +31,7 @@ func resets(w http.ResponseWriter, _ *http.Request, _ leg) {
 	_ = conn.Close()
 }
 
-// drips sends bytes in some twenty pieces, which takes longer than soonOver, then does what follows.
+// drips sends bytes in some twenty pieces, which takes longer than four times soonOver, then does what follows.
 func drips(bytes string, then func(conn net.Conn)) behaviour {
 	return func(w http.ResponseWriter, _ *http.Request, _ leg) {
 		conn, _, err := http.NewResponseController(w).Hijack()
@@ -40,7 +39,7 @@ func drips(bytes string, then func(conn net.Conn)) behaviour {
 			return
 		}
 		defer conn.Close()
-		tick := time.NewTicker(soonOver / 15)
+		tick := time.NewTicker(soonOver / 4)
 		defer tick.Stop()
 		for piece := range slices.Chunk([]byte(bytes), len(bytes)/20+1) {
 			<-tick.C
@@ -138,6 +137,15 @@ func answers(members func(l leg) string) behaviour {
 	}
 }
 
+// stops streams the first n events, and then nothing more.
+func stops(n int) behaviour {
+	return func(w http.ResponseWriter, r *http.Request, l leg) {
+		sayHeaders(w)
+		say(w, firstEvents(n)(l)...)
+		silent(w, r, l)
+	}
+}
+
 // always has engines of a role do something with every leg.
 func always(engines func(c *cell) []*engine, act behaviour) func(*cell) {
 	return func(c *cell) {
@@ -164,41 +172,31 @@ func atLeg(engines func(c *cell) []*engine, do func(d *door)) func(*cell) {
 	}
 }
 
+// machineGone takes the first engine of a role off the network.
+func machineGone(engines func(c *cell) []*engine) func(*cell) {
+	return func(c *cell) { engines(c)[0].door.freeze() }
+}
+
 func ofPrefill(c *cell) []*engine { return c.prefill }
 func ofDecode(c *cell) []*engine  { return c.decode }
 
-// Rigs.
+// Options.
 
-func twoPrefills(_ *cell, s *setup) { s.prefills = 2 }
-func twoDecodes(_ *cell, s *setup)  { s.decodes = 2 }
-func withDoors(_ *cell, s *setup)   { s.doors = true }
+func heavy(f *fault)       { f.heavy = true }
+func watched(f *fault)     { f.watched = true }
+func twoPrefills(f *fault) { f.setup.prefills = 2 }
+func twoDecodes(f *fault)  { f.setup.decodes = 2 }
+func withDoors(f *fault)   { f.setup.doors = true }
+func shortDials(f *fault)  { f.setup.dial = soonOver }
 
-// both joins what two rigs need.
-func both(needs ...func(*cell, *setup)) func(*cell, *setup) {
-	return func(c *cell, s *setup) {
-		for _, need := range needs {
-			need(c, s)
-		}
-	}
-}
+func asks(ask func(c *cell) reply) option        { return func(f *fault) { f.ask = ask } }
+func healed(heal func(*cell)) option             { return func(f *fault) { f.heal = heal } }
+func showing(shows func(leg) string) option      { return func(f *fault) { f.shows = shows } }
+func configured(cfg func(*server.Config)) option { return func(f *fault) { f.setup.cfg = cfg } }
 
 // limited scales the time limit of dialling down, and limits of the leg that meets the fault.
-func limited(short shortLimits) func(*cell, *setup) {
-	return func(c *cell, s *setup) {
-		c.short = &short
-		s.dial = soonOver
-	}
+func limited(short shortLimits) option {
+	return func(f *fault) { f.short, f.setup.dial = &short, soonOver }
 }
 
-func shortPrefill() shortLimits { return shortLimits{prefill: upstream.ErrPrefillTimeout} }
-func shortTrial() shortLimits   { return shortLimits{prefill: upstream.ErrReuseTimeout} }
-func shortFirst() shortLimits   { return shortLimits{firstByte: soonOver} }
-func shortIdle() shortLimits    { return shortLimits{idle: soonOver} }
-
-// shortDials scales the time limit of dialling down.
-func shortDials(_ *cell, s *setup) { s.dial = soonOver }
-
-// shortWrite scales the time limit down within which a client has to take what it is sent.
-func shortWrite(_ *cell, s *setup) {
-	s.cfg = func(cfg *server.Config) { cfg.ClientWriteTimeout = soonOver }
-}
+var shortIdle = limited(shortLimits{idle: soonOver})
