@@ -19,38 +19,6 @@ func talk(name string, n int) []string {
 	return texts
 }
 
-// An id that is new with each request finds nothing. The conversation is found by its content then, whether the id changes, comes or goes.
-func TestNames_ThatNeverRepeatHideNothing(t *testing.T) {
-	ways(t, func(t *testing.T, stream bool) {
-		r := newRig(t, setup{cfg: byContent})
-		r.wantOK(r.turn("id-1", 1, stream), "miss;reason=first_turn")
-		for n, id := range []string{2: "id-2", 3: "id-3", 4: "", 5: "id-3", 6: "id-3"} {
-			if n > 1 {
-				r.wantOK(r.turn(id, n, stream), "hit;")
-			}
-		}
-		if n, stored := r.server.Tickets(), r.store.Len(); n != 1 || stored != 1 {
-			t.Errorf("%d tickets of %d conversations are kept, want that of the last turn", n, stored)
-		}
-	})
-}
-
-// Conversations that share an id take and displace nothing of each other's.
-func TestNames_ThatManyShareHideNothing(t *testing.T) {
-	ways(t, func(t *testing.T, stream bool) {
-		r := newRig(t, setup{cfg: byContent})
-		for n := 1; n <= 4; n++ {
-			for i := range 8 {
-				want := "hit;"
-				if n == 1 {
-					want = "miss;reason=first_turn"
-				}
-				r.wantOK(r.send(ask("app", stream, talk(fmt.Sprint("chat ", i), n)...)), want)
-			}
-		}
-	})
-}
-
 // Where the conversations of an id have begun with the same words, they part by content from their second question on.
 func TestNames_ThatManyShareWhoBeginAlike(t *testing.T) {
 	r := newRig(t, setup{cfg: func(c *server.Config) {
@@ -94,19 +62,6 @@ func TestNames_ThatAreGoodComeFirst(t *testing.T) {
 	edited := history(3)
 	edited[4] = "another question"
 	r.wantOK(r.send(ask("c3", true, edited...)), "hit;tokens=")
-}
-
-// Content crosses no scope: neither that of a tenant nor that of a salt or a model.
-func TestNames_ContentStaysInItsScope(t *testing.T) {
-	r := newRig(t, setup{cfg: byContent})
-	r.turn("a", 1, true, "Authorization", "Bearer alice")
-	r.wantOK(r.turn("b", 2, true, "Authorization", "Bearer mallory"), "miss;reason=nothing_stored")
-	r.wantOK(r.turn("b", 2, true), "miss;reason=nothing_stored")
-	r.wantOK(r.send(plus(ask("b", true, history(2)...), `,"cache_salt":"s"`), "Authorization", "Bearer alice"), "miss;reason=nothing_stored")
-	r.wantOK(r.turn("b", 2, true, "Authorization", "Bearer alice"), "hit;")
-	off := newRig(t, setup{})
-	off.turn("a", 1, true)
-	off.wantOK(off.turn("b", 2, true), "miss;reason=nothing_stored")
 }
 
 // A ticket has a single use, whatever finds it.

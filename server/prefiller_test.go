@@ -12,6 +12,13 @@ import (
 	"carryover/server/turn"
 )
 
+// onPrefillFailure says what becomes of a turn whose prefill leg failed.
+func onPrefillFailure(policy turn.PrefillFailure) func(*server.Config) {
+	return func(c *server.Config) { c.PrefillFailure = policy }
+}
+
+const failedAlone = "decode_only;reason=prefill_failed;tokens=2"
+
 // prefillers permits the prefill instances of a rig, and notes what it was asked.
 type prefillers struct {
 	mu    sync.Mutex // guards the rest
@@ -142,7 +149,9 @@ func TestPrefiller_ThatCannotServe(t *testing.T) {
 	r.wantPath(r.turn("c", 1, true, schedulerHeader, "p0:1"), failedAlone)
 	r.quarantine(r.prefill[1])
 	r.wantPath(r.turn("c", 1, true, schedulerHeader, "p1:1"), "decode_only;reason=prefill_quarantined;tokens=2")
-	r.wantLegs(2, 1, 0)
+	if p0, p1, legs := r.prefill[0].seen(), r.prefill[1].seen(), r.decode[0].seen(); len(p0) != 1 || len(p1) != 0 || len(legs) != 2 || legs[1].params() != nil {
+		t.Errorf("got %d and %d prefill legs, %d of decode alone, want 1, 0 and 2", len(p0), len(p1), len(legs))
+	}
 }
 
 // A conversation is carried over from turn to turn, whichever instance the scheduler names.

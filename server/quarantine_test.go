@@ -12,6 +12,7 @@ import (
 
 	"carryover/convcache"
 	"carryover/server"
+	"carryover/server/turn"
 	"carryover/upstream"
 )
 
@@ -369,5 +370,25 @@ func TestQuarantine_WhileThePromptIsTokenised(t *testing.T) {
 	r.wantOK(r.sendTo(textPath, asking(true)), "miss;")
 	if n := len(r.prefill[0].seen()); n != 0 {
 		t.Errorf("got %d legs on the quarantined instance", n)
+	}
+}
+
+func TestPrefillFailure_OfAnIDEchoIsMended(t *testing.T) {
+	for _, policy := range []turn.PrefillFailure{turn.PrefillRetryOther, turn.PrefillDecodeOnly, turn.PrefillError} {
+		r := newRig(t, setup{prefills: 2, cfg: func(c *server.Config) { byTokens(c); c.PrefillFailure = policy }})
+		r.inIDs(nil)
+		r.prefill[0].always(func(w http.ResponseWriter, _ *http.Request, l leg) {
+			answerJSON(w, `{"id":"cmpl-`+l.id()+`","choices":[{"prompt_token_ids":[1]}],"kv_transfer_params":`+handover(l)+`}`)
+		})
+		p := r.sendIDs("c", true, count(100, 200)...)
+		r.wantPath(p, "prefill_decode;tokens=200")
+		// With none left, decode serves, or prefill does with a salt of the turn's own.
+		r.quarantine(r.prefill[1])
+		p = r.sendIDs("d", true, count(100, 200)...)
+		if policy == turn.PrefillError {
+			r.wantPath(p, "prefill_decode;tokens=200")
+		} else {
+			r.wantPath(p, "decode_only;reason=prefill_quarantined;tokens=200")
+		}
 	}
 }
