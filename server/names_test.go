@@ -64,20 +64,13 @@ func TestNames_ThatAreGoodComeFirst(t *testing.T) {
 	r.wantOK(r.send(ask("c3", true, edited...)), "hit;tokens=")
 }
 
-// A ticket has a single use, whatever finds it.
+// A ticket has a single use, whatever finds it: see checkLegs.
 func TestNames_TicketHasASingleUse(t *testing.T) {
 	r := newRig(t, setup{cfg: byContent})
 	r.turn("a", 1, true)
 	r.wantOK(r.turn("b", 2, true), "hit;")
 	r.wantOK(r.turn("a", 2, true), "miss;") // what the turn under b has left is left to the turn behind it
 	r.wantOK(r.turn("b", 3, true), "hit;")
-	for i, l := range r.prefill[0].seen() {
-		for _, other := range r.prefill[0].seen()[:i] {
-			if l.ticket() != "" && l.ticket() == other.ticket() {
-				t.Errorf("ticket %s was sent twice", l.ticket())
-			}
-		}
-	}
 }
 
 // The end of one conversation is not that of others which share its id.

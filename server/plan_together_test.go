@@ -77,16 +77,10 @@ func TestTogether_TheRecordHasTheOutcomeOfTheHeader(t *testing.T) {
 	})
 }
 
+// Prefill that has failed, or left nothing for decode, ends decode's leg, which would wait for minutes.
 func TestTogether_AFailedPrefillEndsDecode(t *testing.T) {
-	unusable := func(w http.ResponseWriter, _ *http.Request, _ leg) {
-		answerJSON(w, `{"choices":[],"usage":{"prompt_tokens":13}}`)
-	}
-	check := func(answer upstream.PrefillAnswer) error {
-		if answer.PromptTokens == 13 {
-			return errors.New("its ids are others")
-		}
-		return nil
-	}
+	answer := func(body string) behaviour { return replyBody("application/json", body) }
+	unreadable, unusable := answer(`{`), answer(`{"choices":[],"usage":{"prompt_tokens":13}}`)
 	for name, row := range map[string]struct {
 		fails  behaviour
 		policy turn.PrefillFailure
@@ -97,14 +91,21 @@ func TestTogether_AFailedPrefillEndsDecode(t *testing.T) {
 		"engine error":          {status(500, "x"), turn.PrefillError, 502, 1},
 		"is decode's alone":     {status(500, "x"), turn.PrefillDecodeOnly, 200, 1},
 		"breaks twice":          {hangUp, "", 200, 2}, // a fresh pair of legs is tried once
-		"unreadable twice":      {func(w http.ResponseWriter, _ *http.Request, _ leg) { answerJSON(w, `{`) }, "", 200, 2},
-		"unreadable":            {func(w http.ResponseWriter, _ *http.Request, _ leg) { answerJSON(w, `{`) }, turn.PrefillError, 502, 1},
+		"unreadable twice":      {unreadable, "", 200, 2},
+		"unreadable":            {unreadable, turn.PrefillError, 502, 1},
 		"no hand-over":          {unusable, turn.PrefillError, 502, 1},
 		"no hand-over, twice":   {unusable, "", 200, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ways(t, func(t *testing.T, stream bool) {
-				r := togetherRig(t, setup{cfg: onPrefillFailure(row.policy), deps: func(d *server.Deps) { d.Connector = together{check: check} }})
+				c := newReserving()
+				c.rank, c.Connector = "3", together{check: func(answer upstream.PrefillAnswer) error {
+					if answer.PromptTokens == 13 {
+						return errors.New("its ids are others")
+					}
+					return nil
+				}}
+				r := togetherRig(t, setup{cfg: onPrefillFailure(row.policy), deps: func(d *server.Deps) { d.Connector = c }})
 				waiting := make(chan struct{}, 2)
 				r.decode[0].always(func(w http.ResponseWriter, q *http.Request, l leg) {
 					if l.params() == nil {
@@ -116,6 +117,9 @@ func TestTogether_AFailedPrefillEndsDecode(t *testing.T) {
 				})
 				r.prefill[0].always(func(w http.ResponseWriter, q *http.Request, l leg) {
 					<-waiting
+					if got := q.Header.Get("X-Data-Parallel-Rank"); got != "3" {
+						t.Errorf("the leg names rank %q, want that of the plan", got)
+					}
 					row.fails(w, q, l)
 				})
 				var p reply
@@ -127,6 +131,7 @@ func TestTogether_AFailedPrefillEndsDecode(t *testing.T) {
 				if n := len(r.prefill[0].seen()); n != row.legs {
 					t.Errorf("got %d prefill legs, want %d", n, row.legs)
 				}
+				c.wantClosed(t)
 			})
 		})
 	}
@@ -214,40 +219,6 @@ func (c *reserving) wantClosed(t *testing.T) {
 	if c.opened.Load() == 0 {
 		t.Error("no plan was made")
 	}
-}
-
-// Prefill that has answered, and left nothing for decode, ends decode's leg, which would wait for minutes.
-func TestTogether_APrefillThatLeavesNothing(t *testing.T) {
-	ways(t, func(t *testing.T, stream bool) {
-		c := newReserving()
-		c.rank, c.Connector = "3", together{check: func(answer upstream.PrefillAnswer) error {
-			if strings.Contains(string(answer.Body), `"stop"`) {
-				return errors.New("prefill has dropped the KV")
-			}
-			return nil
-		}}
-		r := togetherRig(t, setup{deps: func(d *server.Deps) { d.Connector = c }})
-		waiting := make(chan struct{}, 8)
-		r.decode[0].always(func(w http.ResponseWriter, q *http.Request, l leg) {
-			if l.params() == nil {
-				decodes(w, q, l)
-				return
-			}
-			waiting <- struct{}{}
-			silent(w, q, l)
-		})
-		r.prefill[0].always(func(w http.ResponseWriter, q *http.Request, l leg) {
-			<-waiting
-			if got := q.Header.Get("X-Data-Parallel-Rank"); got != "3" {
-				t.Errorf("the leg names rank %q, want that of the plan", got)
-			}
-			answerJSON(w, `{"choices":[{"finish_reason":"stop"}]}`)
-		})
-		soon(t, "decode waits for KV that prefill has dropped", func() {
-			r.wantOK(r.sendTo(textPath, asking(stream)), "miss;") // by decode alone
-		})
-		c.wantClosed(t)
-	})
 }
 
 // A hand-over that is bound goes to no other decode engine: the turn begins anew with one.
