@@ -84,21 +84,6 @@ func TestClientLimits_BytesInFlightAreBounded(t *testing.T) {
 	}
 }
 
-func TestClientLimits_TurnsInFlightAreBounded(t *testing.T) {
-	r := newRig(t, setup{cfg: func(c *server.Config) { c.MaxStreams = 1 }})
-	gate := make(chan struct{})
-	r.decode[0].next(waits(gate, decodes))
-	first := make(chan reply, 1)
-	go func() { first <- r.turn("", 1, true) }()
-	r.decode[0].await(1)
-	p := r.turn("", 1, true)
-	r.wantError(p, 503, "queue_full")
-	wantRetryAfter(t, p, "1")
-	close(gate)
-	r.wantOK(<-first, "miss;")
-	r.until(func() bool { return r.turn("", 1, true).status == 200 })
-}
-
 func TestRequest_OtherMediaTypesAndCodingsAreRefused(t *testing.T) {
 	r := newRig(t, setup{})
 	for _, media := range []string{"", "text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "application/json, text/plain", "text/json"} {
