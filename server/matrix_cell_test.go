@@ -161,7 +161,8 @@ func (c *cell) checkReply(p reply) {
 	if c.wants("gone") {
 		return
 	}
-	last, said := c.lastDecode(), p.body
+	said := p.body
+	_, last, _ := c.saw(c.decode)
 	switch {
 	case c.want["status"] != "200":
 		status, _ := strconv.Atoi(c.want["status"])
@@ -199,56 +200,44 @@ func (c *cell) says(l leg) string {
 	return wholeAnswer(l) + "}"
 }
 
-func (c *cell) lastDecode() (last leg) {
-	for _, e := range c.decode {
-		for _, l := range e.seen()[c.before[e]:] {
-			if !l.rescues() {
-				last = l
-			}
-		}
-	}
-	return last
-}
-
 func (c *cell) checkLegsOfTurn() {
 	c.t.Helper()
 	first := "plain"
 	if c.ticket {
 		first = "ticket"
 	}
-	if got, want := c.legs(c.prefill), strings.ReplaceAll(c.want["prefill"], "first", first); got != want {
-		c.t.Errorf("got prefill legs %q, want %q", got, want)
+	if got, _, _ := c.saw(c.prefill); got != strings.ReplaceAll(c.want["prefill"], "first", first) {
+		c.t.Errorf("got prefill legs %q, want %q, where the first is a %s", got, c.want["prefill"], first)
 	}
-	if got := c.legs(c.decode); got != c.want["decode"] {
+	got, _, rescued := c.saw(c.decode)
+	if got != c.want["decode"] {
 		c.t.Errorf("got decode legs %q, want %q", got, c.want["decode"])
 	}
-	rescued := func() bool {
-		return slices.ContainsFunc(c.decode, func(e *engine) bool { return slices.ContainsFunc(e.seen()[c.before[e]:], leg.rescues) })
-	}
 	if c.wants("rescued") {
-		c.until(rescued)
-	} else if rescued() {
+		c.until(func() bool { _, _, rescued := c.saw(c.decode); return rescued })
+	} else if rescued {
 		c.t.Error("a hand-over is rescued that decode has taken")
 	}
 }
 
-// legs are the kinds of the legs that engines saw since the fault, but for rescues: of prefill "ticket" and "plain", of decode "handed" and
-// "alone". A leg at the second engine has "@1" behind it.
-func (c *cell) legs(engines []*engine) string {
-	var kinds []string
+// saw tells of the legs that engines saw since the fault: the kinds of those of the turn, of prefill "ticket" and "plain", of decode "handed" and "alone",
+// with "@1" behind one at the second engine; the last of them; and whether there were rescues besides.
+func (c *cell) saw(engines []*engine) (kinds string, last leg, rescued bool) {
+	var all []string
 	for i, e := range engines {
 		for _, l := range e.seen()[c.before[e]:] {
 			kind := c.kind(e, l)
 			if l.rescues() {
+				rescued = true
 				continue
 			}
 			if i > 0 {
 				kind += fmt.Sprintf("@%d", i)
 			}
-			kinds = append(kinds, kind)
+			all, last = append(all, kind), l
 		}
 	}
-	return strings.Join(kinds, " ")
+	return strings.Join(all, " "), last, rescued
 }
 
 func (c *cell) kind(e *engine, l leg) string {

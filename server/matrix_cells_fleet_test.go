@@ -58,7 +58,7 @@ func canary(l leg) string { return strings.ReplaceAll(wholeAnswer(l), "Hello", "
 func connectionFaults() []fault {
 	const unsent = unasked + "|"
 	meets := func(engines func(*cell) []*engine, outcome func(*passage)) func(*cell) {
-		return func(c *cell) { engines(c)[0].door.meets(outcome) }
+		return func(c *cell) { engines(c)[0].door.each(func(p *passage) { p.outcome = outcome }) }
 	}
 	var used []fault
 	for name, outcome := range map[string]func(*passage){"ends": fin, "is reset": reset} {

@@ -85,7 +85,7 @@ var asserted = strings.Fields(`
 //	path     X-KV-Path begins with it
 //	cut      the answer breaks off
 //
-// Of the engines': prefill and decode are the kinds of the turn's legs, in order, see cell.legs; "first" is the leg that a ticket goes with. rescued
+// Of the engines': prefill and decode are the kinds of the turn's legs, in order, see cell.saw; "first" is the leg that a ticket goes with. rescued
 // means that a leg of our own has taken, or has tried to take, a hand-over that decode has not taken. Of what is left:
 //
 //	stored   of the log line
