@@ -27,9 +27,8 @@ func isTimeout(err error) bool { return errors.Is(err, os.ErrDeadlineExceeded) }
 // wantUntouched checks that no engine heard of a request.
 func (r *rig) wantUntouched() {
 	r.t.Helper()
-	if n := len(r.prefill[0].seen()) + len(r.decode[0].seen()); n != 0 {
-		r.t.Errorf("engines saw %d legs, want none", n)
-	}
+	r.prefill[0].wantLegs(0)
+	r.decode[0].wantLegs(0)
 }
 
 // with puts members into a chat request.
@@ -46,9 +45,7 @@ func TestClientLimits_BodyIsBounded(t *testing.T) {
 	over := fits + " "
 	r.wantError(r.send(over), 413, "request_too_large")
 	r.wantError(r.do(context.Background(), http.MethodPost, chatPath, io.MultiReader(strings.NewReader(over))), 413, "request_too_large")
-	if n := len(r.prefill[0].seen()); n != 2 {
-		t.Errorf("got %d prefill legs, want 2", n)
-	}
+	r.prefill[0].wantLegs(2)
 	// Refused by its length alone, before a byte of it is read.
 	conn := r.dial()
 	_, _ = io.WriteString(conn, "POST "+chatPath+" HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 1000000\r\n\r\n")

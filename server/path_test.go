@@ -115,9 +115,7 @@ func TestPath_IsDecidedAnewWhenTheHolderRefuses(t *testing.T) {
 	r.decode[0].server.Close()
 	p := r.send(ask("c", true, long, "Hello world", "x"))
 	r.wantPath(p, "prefill_decode;tokens=203")
-	if n := len(r.decode[1].seen()); n != 1 {
-		t.Errorf("got %d legs on the other decode instance, want 1", n)
-	}
+	r.decode[1].wantLegs(1)
 }
 
 func TestPath_RequestsThatNoHandOverServes(t *testing.T) {

@@ -128,9 +128,7 @@ func TestTogether_AFailedPrefillEndsDecode(t *testing.T) {
 					t.Errorf("got status %d (%s), want %d", p.status, p.body, row.status)
 				}
 				r.decode[0].awaitEnd(row.legs)
-				if n := len(r.prefill[0].seen()); n != row.legs {
-					t.Errorf("got %d prefill legs, want %d", n, row.legs)
-				}
+				r.prefill[0].wantLegs(row.legs)
 				c.wantClosed(t)
 			})
 		})
@@ -171,9 +169,7 @@ func TestTogether_APromptThatIsNotTokenised(t *testing.T) {
 	t.Run("engine gone", func(t *testing.T) {
 		r := togetherRig(t, setup{deadPrefills: 1})
 		r.wantOK(r.sendTo(textPath, asking(true)), "miss;")
-		if n := len(r.prefill[0].seen()); n != 1 {
-			t.Errorf("got %d legs on the other prefill instance, want one", n)
-		}
+		r.prefill[0].wantLegs(1)
 	})
 	t.Run("refused", func(t *testing.T) {
 		r := togetherRig(t, setup{})
@@ -183,9 +179,8 @@ func TestTogether_APromptThatIsNotTokenised(t *testing.T) {
 	t.Run("not comparable", func(t *testing.T) {
 		r := togetherRig(t, setup{})
 		r.wantOK(r.sendTo(textPath, strings.Replace(asking(true), "{", `{"new_member":1,`, 1)), "miss;")
-		if p, d := len(r.prefill[0].seen()), len(r.decode[0].seen()); p != 0 || d != 1 {
-			t.Errorf("got %d prefill and %d decode legs, want decode alone", p, d)
-		}
+		r.prefill[0].wantLegs(0)
+		r.decode[0].wantLegs(1)
 	})
 }
 

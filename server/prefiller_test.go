@@ -78,9 +78,7 @@ func TestPrefiller_IsTheOneThatTheRequestNames(t *testing.T) {
 			answer := r.turn("c", 1, true, header...)
 			r.wantPath(answer, row.path)
 			for i, want := range row.legs {
-				if got := len(r.prefill[i].seen()); got != want {
-					t.Errorf("got %d legs on prefill instance %d, want %d", got, i, want)
-				}
+				r.prefill[i].wantLegs(want)
 			}
 			if got := strings.Join(p.asked, " "); got != row.asked {
 				t.Errorf("asked for %q, want %q", got, row.asked)
@@ -140,9 +138,7 @@ func TestPrefiller_ThatCannotServe(t *testing.T) {
 		} else {
 			r.wantPath(p, row.path)
 		}
-		if n := len(r.prefill[0].seen()); n != 0 {
-			t.Errorf("%s, %s: another instance got %d legs", row.value, row.policy, n)
-		}
+		r.prefill[0].wantLegs(0)
 	}
 	r, _ := named(t, setup{prefills: 2})
 	r.prefill[0].always(status(500, "boom"))

@@ -7,8 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tidwall/gjson"
-
 	"carryover/convcache"
 	"carryover/server"
 	"carryover/server/turn"
@@ -58,17 +56,13 @@ func TestQuarantine_NoLegOfAnyClientGoesThere(t *testing.T) {
 		t.Errorf("operators are told %q, want %q once", got, want)
 	}
 	before := len(r.prefill[0].seen())
-	if n := len(r.prefill[1].seen()); n != 1 {
-		t.Errorf("got %d legs on the other instance, want the turn's second try", n)
-	}
+	r.prefill[1].wantLegs(1)
 	for n := range 3 {
 		r.wantOK(r.sendIDs("c", true, count(100*n, 200)...), "")
 		r.wantOK(r.sendTo(textPath, `{"model":"m","prompt":[1,2,3]}`, "Authorization", "Bearer of another tenant"), "miss;")
 		r.wantOK(r.send(ask("", true, "plain")), "miss;")
 	}
-	if n := len(r.prefill[0].seen()); n != before {
-		t.Errorf("got %d legs on the quarantined instance, want none", n-before)
-	}
+	r.prefill[0].wantLegs(before)
 	if p := r.get("/readyz"); p.status != http.StatusOK || !strings.Contains(p.body, `"quarantined":1`) {
 		t.Errorf("got %d %s, want it to tell of the quarantine", p.status, p.body)
 	}
@@ -77,9 +71,7 @@ func TestQuarantine_NoLegOfAnyClientGoesThere(t *testing.T) {
 	r.tell(r.prefill[0], metricsOf("1.6e+09", rigBlock))
 	r.deps.Fleet.Engines(upstream.RolePrefill)[0].Refresh(t.Context())
 	r.wantOK(r.sendIDs("new", true, prompt...), "miss;")
-	if n := len(r.prefill[0].seen()); n != before+1 {
-		t.Errorf("got %d legs on the restarted instance, want one", n-before)
-	}
+	r.prefill[0].wantLegs(before + 1)
 	if p := r.get("/readyz"); strings.Contains(p.body, "quarantined") {
 		t.Errorf("got %s after the restart", p.body)
 	}
@@ -99,14 +91,7 @@ func TestQuarantine_TheOnlyPrefill_DecodeServesAloneThenWithASaltOfItsOwn(t *tes
 	for n := range alone {
 		turn(n)
 	}
-	if n := len(r.prefill[0].seen()); n != 0 {
-		t.Fatalf("got %d legs on the quarantined instance, want none", n)
-	}
-	for _, l := range r.decode[0].seen() {
-		if l.params() != nil {
-			t.Errorf("decode alone got params %v", l.params())
-		}
-	}
+	r.prefill[0].wantLegs(0)
 	turn(alone)
 	turn(alone + 1)
 	close(gate)
@@ -114,8 +99,10 @@ func TestQuarantine_TheOnlyPrefill_DecodeServesAloneThenWithASaltOfItsOwn(t *tes
 		r.wantOK(<-done, "miss;reason=quarantined")
 	}
 	var salts []string
-	for _, l := range append(r.prefill[0].seen(), r.decode[0].seen()[alone:]...) {
-		salts = append(salts, gjson.Get(l.body, "cache_salt").String())
+	for _, l := range append(r.prefill[0].seen(), r.decode[0].seen()...) {
+		if l.params() != nil {
+			salts = append(salts, saltIn(l))
+		}
 	}
 	if len(salts) != 4 || salts[0] != salts[2] || salts[1] != salts[3] || salts[0] == salts[1] || salts[0] == "" || salts[1] == "" {
 		t.Errorf("got salts %q, want one for both legs of each turn", salts)
@@ -136,9 +123,7 @@ func TestQuarantine_BetweenPickAndLeg(t *testing.T) {
 		return convcache.Consumed, true
 	}
 	r.wantOK(r.turn("c", 2, true), "miss;")
-	if n := len(r.prefill[0].seen()); n != 2 {
-		t.Errorf("got %d legs on the quarantined instance, want the two before the quarantine", n)
-	}
+	r.prefill[0].wantLegs(2)
 	if waiting, _, _ := r.server.Due(r.engine(r.decode[0])); waiting == 0 {
 		t.Error("nothing of decode waits for a release")
 	}
@@ -200,9 +185,7 @@ func TestQuarantine_IDEchoesAreNotAskedForWithoutEnd(t *testing.T) {
 		computes(oneID)(w, nil, l)
 	})
 	r.wantError(r.sendIDs("c", true, count(100, 200)...), http.StatusBadGateway, "prefill_failed")
-	if n := len(r.prefill[0].seen()); n != 4 {
-		t.Errorf("got %d attempts, want 4", n)
-	}
+	r.prefill[0].wantLegs(4)
 }
 
 // A connector that sends both legs at once keeps off a quarantined instance too, when the quarantine comes while the prompt is tokenised.
@@ -216,9 +199,7 @@ func TestQuarantine_WhileThePromptIsTokenised(t *testing.T) {
 	}
 	r.prefill[1].always(r.prefill[0].fallback)
 	r.wantOK(r.sendTo(textPath, asking(true)), "miss;")
-	if n := len(r.prefill[0].seen()); n != 0 {
-		t.Errorf("got %d legs on the quarantined instance", n)
-	}
+	r.prefill[0].wantLegs(0)
 }
 
 // An id echo that is wrong is mended whatever the operator wants of failures of prefill.
