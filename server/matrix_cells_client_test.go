@@ -127,7 +127,7 @@ func leavingFaults() []fault {
 			c.until(func() bool { return c.server.Unused() > 0 })
 		})),
 		row("B-28", "client leaves, and there is no hand-over", func(c *cell) {
-			c.prefill[0].next(answers(func(leg) string { return "" }))
+			c.prefill[0].next(answers(same("")))
 			after(c)
 		}, left499, watched, leaves(itself, pass)),
 		row("B-28", "client leaves, and decode refuses", func(c *cell) {

@@ -158,13 +158,13 @@ func prefillAnswers() (faults []fault) {
 	useless("a hand-over without an address", answers(func(l leg) string {
 		return `,"kv_transfer_params":` + strings.Replace(handover(l), "remote_host", "host", 1)
 	}))
-	useless("empty params", answers(func(leg) string { return `,"kv_transfer_params":{}` }))
+	useless("empty params", answers(same(`,"kv_transfer_params":{}`)))
 	useless("17 MiB", json(`{"x":"`+strings.Repeat("y", 17<<20)+`"}`), heavy, once)
 	for name, members := range map[string]string{"no params": `,"choices":[]`, "null params": `,"kv_transfer_params":null`} {
-		add("B-10", name, answers(func(leg) string { return members }), unread+" path=decode_only;reason=connector;tokens=")
+		add("B-10", name, answers(same(members)), unread+" path=decode_only;reason=connector;tokens=")
 	}
 	add("B-11", "100, 103 and a trailer around 200", prefaced(prefills), served)
-	add("B-02", "slowly but in time", func(w http.ResponseWriter, r *http.Request, l leg) { drips(prefilled(l), stays)(w, r, l) }, served)
+	add("B-02", "slowly but in time", drips(prefilled, stays), served)
 	return during("prefill answers", faults...)
 }
 
@@ -184,7 +184,7 @@ func prefillTimeouts() (faults []fault) {
 		faults = append(faults, row(id, name+" to a ticket", begin, want, withDoors, limited(shortLimits{prefill: upstream.ErrReuseTimeout}), onlyTickets))
 	}
 	const off = served + " reuse=" + notBidirectional + " next=" + notBidirectional + " pair=" + notBidirectional + " prefill=first,plain"
-	mute, endless := next(ofPrefill, silent), next(ofPrefill, drips("HTTP/1.1 200 OK\r\nX-A: ", forEver))
+	mute, endless := next(ofPrefill, silent), next(ofPrefill, drips(same("HTTP/1.1 200 OK\r\nX-A: "), forEver))
 	add("B-02", "silent", mute, one, inModes(one+pair, "status=504 code=prefill_timeout prefill=first"+pair))
 	add("B-02", "headers that never end", endless, one)
 	add("B-02", "accepts and reads nothing", atLeg(ofPrefill, (*door).silence), alone) // and neither is the fresh leg read
@@ -199,7 +199,7 @@ func prefillTimeouts() (faults []fault) {
 func slowFaults() []fault {
 	const unfinished = one + " pair=" + notBidirectional
 	return during("prefill's answer is read",
-		row("B-02", "a body that stops", next(ofPrefill, holds(func(leg) string { return okJSON + "Content-Length: 500\r\n\r\n{" })), unfinished, once),
-		row("B-02", "a body that never ends", next(ofPrefill, drips(okJSON+"Content-Length: 50000\r\n\r\n{", forEver)), unfinished, once),
+		row("B-02", "a body that stops", next(ofPrefill, holds(same(okJSON+"Content-Length: 500\r\n\r\n{"))), unfinished, once),
+		row("B-02", "a body that never ends", next(ofPrefill, drips(same(okJSON+"Content-Length: 50000\r\n\r\n{"), forEver)), unfinished, once),
 	)
 }

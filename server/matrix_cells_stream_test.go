@@ -151,8 +151,8 @@ func streamEnds() (faults []fault) {
 		},
 			func(l leg) string { return shown(n)(l) + between(l) + strings.TrimPrefix(chatBytes(l), shown(n)(l)) }, want)
 	}
-	put("B-20", "with comments and unknown fields", 0, func(leg) string { return ": comment\n\nretry: 3\n\nevent: x\nid: 7\n\nfoo: bar\n\n" }, served)
-	put("B-20", "with an event of garbage", 1, func(leg) string { return "data: not json\n\n" }, served) // the ids of all of it are there
+	put("B-20", "with comments and unknown fields", 0, same(": comment\n\nretry: 3\n\nevent: x\nid: 7\n\nfoo: bar\n\n"), served)
+	put("B-20", "with an event of garbage", 1, same("data: not json\n\n"), served) // the ids of all of it are there
 	put("B-21", "with an event of 2 MiB", 2, func(l leg) string { return frames(chunk(l, `{"content":"`+strings.Repeat("x", 2<<20)+`"}`, "null")) }, unknown+" unused")
 	add("B-20", "byte by byte", func(l leg) []string { return strings.Split(frames(chatEvents(l)...), "") }, chatBytes, served)
 	add("B-22", "without params", func(l leg) []string {

@@ -21,35 +21,39 @@ import (
 // 35 more than a half.
 const soonOver = time.Second
 
-// resets breaks the connection with a TCP reset.
-func resets(w http.ResponseWriter, _ *http.Request, _ leg) {
-	conn, _, err := http.NewResponseController(w).Hijack()
-	if err != nil {
-		return
-	}
-	_ = conn.(*net.TCPConn).SetLinger(0)
-	_ = conn.Close()
-}
-
-// drips sends bytes in some twenty pieces, which takes longer than four times soonOver, then does what follows.
-func drips(bytes string, then func(conn net.Conn)) behaviour {
-	return func(w http.ResponseWriter, _ *http.Request, _ leg) {
+// takesOver does something with the connection of a leg in place of an answer, and closes it.
+func takesOver(do func(conn net.Conn, l leg)) behaviour {
+	return func(w http.ResponseWriter, _ *http.Request, l leg) {
 		conn, _, err := http.NewResponseController(w).Hijack()
 		if err != nil {
 			return
 		}
 		defer conn.Close()
+		do(conn, l)
+	}
+}
+
+// resets breaks the connection with a TCP reset.
+var resets = takesOver(func(conn net.Conn, _ leg) { _ = conn.(*net.TCPConn).SetLinger(0) })
+
+// drips sends bytes in some twenty pieces, which takes longer than four times soonOver, then does what follows.
+func drips(bytes func(l leg) string, then func(conn net.Conn)) behaviour {
+	return takesOver(func(conn net.Conn, l leg) {
 		tick := time.NewTicker(soonOver / 4)
 		defer tick.Stop()
-		for piece := range slices.Chunk([]byte(bytes), len(bytes)/20+1) {
+		all := bytes(l)
+		for piece := range slices.Chunk([]byte(all), len(all)/20+1) {
 			<-tick.C
 			if _, err := conn.Write(piece); err != nil {
 				return
 			}
 		}
 		then(conn)
-	}
+	})
 }
+
+// same is a text that does not depend on the leg.
+func same(text string) func(leg) string { return func(leg) string { return text } }
 
 // forEver goes on with one byte, more slowly than any limit, until the other side has had enough.
 func forEver(conn net.Conn) {
@@ -65,17 +69,12 @@ func forEver(conn net.Conn) {
 // stays keeps the connection open until the other side closes it.
 func stays(conn net.Conn) { _, _ = io.Copy(io.Discard, conn) }
 
-// holds takes over the connection, writes bytes as they are, and keeps it open.
+// holds writes bytes as they are, and keeps the connection open.
 func holds(bytes func(l leg) string) behaviour {
-	return func(w http.ResponseWriter, _ *http.Request, l leg) {
-		conn, _, err := http.NewResponseController(w).Hijack()
-		if err != nil {
-			return
-		}
-		defer conn.Close()
+	return takesOver(func(conn net.Conn, l leg) {
 		_, _ = io.WriteString(conn, bytes(l))
 		stays(conn)
-	}
+	})
 }
 
 const (

@@ -18,8 +18,9 @@ import (
 // together is a connector that sends both legs at once, as Mooncake's does: both compute the same ids, name a transfer of their own, and
 // nothing is left for a next turn.
 type together struct {
-	check   func(upstream.PrefillAnswer) error // nil checks nothing
-	rescues bool
+	server.Connector                                    // which releases and hands back, of which there is nothing
+	check            func(upstream.PrefillAnswer) error // nil checks nothing
+	rescues          bool
 }
 
 func (together) Traits() upstream.Traits { return upstream.Traits{IDs: true} }
@@ -50,14 +51,6 @@ func (c together) Plan(_ context.Context, t upstream.Transfer) (upstream.Plan, e
 
 func (together) ParseTicket([]byte, int) (upstream.TicketParams, error) {
 	return upstream.TicketParams{}, errors.New("nothing is kept")
-}
-
-func (together) Release(upstream.TicketOffer, string) (upstream.ReleaseLeg, error) {
-	return upstream.ReleaseLeg{}, errors.New("nothing to release")
-}
-
-func (together) HandBack(upstream.TicketOffer, string, string) (upstream.ReleaseLeg, error) {
-	return upstream.ReleaseLeg{}, errors.New("nothing to hand back")
 }
 
 // togetherRig is a rig whose legs go out at once.
