@@ -3,7 +3,6 @@ package server_test
 import (
 	"bytes"
 	"compress/zlib"
-	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -40,15 +39,21 @@ func TestClientLimits_BodyIsBounded(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, setup{cfg: func(c *server.Config) { c.MaxBodyBytes = 1000 }})
 	fits := with(`"x":"` + strings.Repeat("y", 1000-len(with(`"x":""`))) + `"`)
-	r.wantOK(r.send(fits), "miss;")
-	r.wantOK(r.do(context.Background(), http.MethodPost, chatPath, io.MultiReader(strings.NewReader(fits))), "miss;")
-	over := fits + " "
-	r.wantError(r.send(over), 413, "request_too_large")
-	r.wantError(r.do(context.Background(), http.MethodPost, chatPath, io.MultiReader(strings.NewReader(over))), 413, "request_too_large")
+	for _, sized := range []bool{true, false} {
+		send := func(body string) reply {
+			var from io.Reader = strings.NewReader(body)
+			if !sized {
+				from = io.MultiReader(from)
+			}
+			return r.do(t.Context(), http.MethodPost, chatPath, from)
+		}
+		r.wantOK(send(fits), "miss;")
+		r.wantError(send(fits+" "), 413, "request_too_large")
+	}
 	r.prefill[0].wantLegs(2)
 	// Refused by its length alone, before a byte of it is read.
 	conn := r.dial()
-	_, _ = io.WriteString(conn, "POST "+chatPath+" HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 1000000\r\n\r\n")
+	_, _ = io.WriteString(conn, wire("POST "+chatPath, "", "Content-Length: 1000000"))
 	answer := make([]byte, 12)
 	if _, err := io.ReadFull(conn, answer); err != nil || string(answer) != "HTTP/1.1 413" {
 		t.Errorf("got %q, %v", answer, err)
@@ -56,7 +61,7 @@ func TestClientLimits_BodyIsBounded(t *testing.T) {
 }
 
 func TestClientLimits_BytesInFlightAreBounded(t *testing.T) {
-	for name, framing := range map[string]string{"length": "Content-Length: 990\r\n\r\n", "chunked": "Transfer-Encoding: chunked\r\n\r\n5\r\n"} {
+	for name, framing := range map[string][2]string{"length": {"Content-Length: 990"}, "chunked": {"Transfer-Encoding: chunked", "5\r\n"}} {
 		t.Run(name, func(t *testing.T) {
 			reading := &bodyReads{begun: make(chan struct{})}
 			r := newRig(t, setup{front: reading.watch, cfg: func(c *server.Config) {
@@ -64,7 +69,7 @@ func TestClientLimits_BytesInFlightAreBounded(t *testing.T) {
 				byTenant(c)
 			}})
 			conn := r.dial()
-			_, _ = io.WriteString(conn, "POST "+chatPath+" HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nX-Request-Id: slow\r\n"+framing+"{    ")
+			_, _ = io.WriteString(conn, wire("POST "+chatPath, framing[1]+"{    ", framing[0]))
 			<-reading.begun
 			another := func() reply {
 				return r.send(with(`"x":"`+strings.Repeat("y", 600)+`"`), "X-Tenant", "another client")
@@ -84,8 +89,7 @@ func TestClientLimits_BytesInFlightAreBounded(t *testing.T) {
 func TestRequest_OtherMediaTypesAndCodingsAreRefused(t *testing.T) {
 	r := newRig(t, setup{})
 	for _, media := range []string{"", "text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "application/json, text/plain", "text/json"} {
-		p := r.do(context.Background(), http.MethodPost, chatPath, nil, "Content-Type", media)
-		r.wantError(p, 415, "unsupported_media_type")
+		r.wantError(r.do(t.Context(), http.MethodPost, chatPath, nil, "Content-Type", media), 415, "unsupported_media_type")
 	}
 	for _, coding := range []string{"br", "identity, gzip", "x"} {
 		p := r.send(ask("", true, "q"), "Content-Encoding", coding)
@@ -95,7 +99,7 @@ func TestRequest_OtherMediaTypesAndCodingsAreRefused(t *testing.T) {
 	}
 	r.wantUntouched()
 	r.wantOK(r.send(ask("", true, "q"), "Content-Encoding", "Identity"), "miss;")
-	if p := r.do(context.Background(), http.MethodOptions, chatPath, nil, "Origin", "http://x", "Access-Control-Request-Method", "POST"); p.status != 405 {
+	if p := r.do(t.Context(), http.MethodOptions, chatPath, nil, "Origin", "http://x", "Access-Control-Request-Method", "POST"); p.status != 405 {
 		t.Errorf("got %d for a preflight, want 405", p.status)
 	}
 	p := r.send(ask("", true, "q"), "Origin", "http://x")

@@ -1,7 +1,6 @@
 package server_test
 
 import (
-	"context"
 	"net/http"
 	"strings"
 	"testing"
@@ -17,12 +16,12 @@ func TestPaths_OfAgents(t *testing.T) {
 		{"GET", "/v1/responses/resp_1"}, {"DELETE", "/v1/responses/resp_1"}, {"POST", "/v1/responses/resp_1/cancel"}, {"GET", "/v1/responses/resp_1/input_items"},
 		{"POST", "/v1/responses/compact"}, {"POST", "/v1/responses/render"}, {"POST", "/v1/responses/"},
 	} {
-		p := r.do(context.Background(), row.method, row.path, strings.NewReader("{}"), "Content-Type", "application/json")
+		p := r.do(t.Context(), row.method, row.path, strings.NewReader("{}"), "Content-Type", "application/json")
 		if r.wantError(p, http.StatusBadRequest, "unsupported"); !strings.Contains(p.body, "not stored") {
 			t.Errorf("%s %s: %s", row.method, row.path, p.body)
 		}
 	}
-	if p := r.do(context.Background(), http.MethodHead, "/", nil); p.status != http.StatusOK {
+	if p := r.do(t.Context(), http.MethodHead, "/", nil); p.status != http.StatusOK {
 		t.Errorf("HEAD /: %d", p.status)
 	}
 	r.wantUntouched()
@@ -41,7 +40,7 @@ func TestPaths_ErrorsOfMessages(t *testing.T) {
 		{"POST", "/v1/messages", "application/json", 400, "invalid_request_error"},
 		{"POST", "/v1/messages/count_tokens?beta=true", "application/json", 400, "invalid_request_error"},
 	} {
-		p := r.do(context.Background(), row.method, row.path, strings.NewReader("{"), "Content-Type", row.contentType)
+		p := r.do(t.Context(), row.method, row.path, strings.NewReader("{"), "Content-Type", row.contentType)
 		if p.status != row.status || gjson.Get(p.body, "type").String() != "error" || gjson.Get(p.body, "error.type").String() != row.kind {
 			t.Errorf("%s %s: %d %s, want %d, %s", row.method, row.path, p.status, p.body, row.status, row.kind)
 		}

@@ -1,7 +1,6 @@
 package server_test
 
 import (
-	"context"
 	"io"
 	"net/http"
 	"strings"
@@ -70,7 +69,7 @@ func TestPaths_MethodsAndQueries(t *testing.T) {
 			if strings.Contains(method, wrong) {
 				continue
 			}
-			p := r.do(context.Background(), wrong, path, strings.NewReader("{}"))
+			p := r.do(t.Context(), wrong, path, strings.NewReader("{}"))
 			if wrong != "HEAD" {
 				r.wantError(p, 405, "method_not_allowed")
 			}

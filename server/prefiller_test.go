@@ -54,44 +54,27 @@ const schedulerHeader = "X-Prefiller-Host-Port"
 // As llm-d's sidecar does (pkg/sidecar/proxy/chat_completions.go): the first value counts, of lines and of a list, and none is decode
 // alone.
 func TestPrefiller_IsTheOneThatTheRequestNames(t *testing.T) {
-	for _, row := range []struct {
-		name   string
-		values []string
-		asked  string
-		legs   []int
-		path   string
-	}{
-		{"no header", nil, "", []int{0, 0}, "decode_only;reason=no_prefiller;tokens=2"},
-		{"cleared by the scheduler", []string{""}, "", []int{0, 0}, "decode_only;reason=no_prefiller;tokens=2"},
-		{"white space", []string{"  "}, "", []int{0, 0}, "decode_only;reason=no_prefiller;tokens=2"},
-		{"one", []string{"p1:1"}, "p1:1", []int{0, 1}, "prefill_decode;tokens=2"},
-		{"list", []string{"p1:1,p0:1"}, "p1:1", []int{0, 1}, "prefill_decode;tokens=2"},
-		{"list with spaces", []string{" p1:1 , p0:1"}, "p1:1", []int{0, 1}, "prefill_decode;tokens=2"},
-		{"lines", []string{"p1:1", "p0:1"}, "p1:1", []int{0, 1}, "prefill_decode;tokens=2"},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			r, p := named(t, setup{prefills: 2})
-			var header []string
-			for _, value := range row.values {
-				header = append(header, schedulerHeader, value)
+	for _, values := range [][]string{nil, {""}, {"  "}, {"p1:1"}, {"p1:1,p0:1"}, {" p1:1 , p0:1"}, {"p1:1", "p0:1"}} {
+		r, p := named(t, setup{prefills: 2})
+		var header []string
+		for _, value := range values {
+			header = append(header, schedulerHeader, value)
+		}
+		asked, legs, path := "", 0, "decode_only;reason=no_prefiller;tokens=2"
+		if strings.Contains(strings.Join(values, ""), "p1") {
+			asked, legs, path = "p1:1", 1, "prefill_decode;tokens=2"
+		}
+		r.wantPath(r.turn("c", 1, true, header...), path)
+		r.prefill[0].wantLegs(0)
+		r.prefill[1].wantLegs(legs)
+		if got := strings.Join(p.asked, " "); got != asked {
+			t.Errorf("%q: asked for %q, want %q", values, got, asked)
+		}
+		for _, l := range slices.Concat(r.prefill[1].seen(), r.decode[0].seen()) {
+			if len(l.header[schedulerHeader]) != 0 || (l.params() == nil) != (legs == 0) {
+				t.Errorf("%q: an engine got the header %q, or %s", values, l.header[schedulerHeader], l.body)
 			}
-			answer := r.turn("c", 1, true, header...)
-			r.wantPath(answer, row.path)
-			for i, want := range row.legs {
-				r.prefill[i].wantLegs(want)
-			}
-			if got := strings.Join(p.asked, " "); got != row.asked {
-				t.Errorf("asked for %q, want %q", got, row.asked)
-			}
-			for _, l := range slices.Concat(r.prefill[1].seen(), r.decode[0].seen()) {
-				if len(l.header[schedulerHeader]) != 0 {
-					t.Errorf("an engine got the header: %q", l.header[schedulerHeader])
-				}
-			}
-			if l := r.decode[0].seen()[0]; (l.params() == nil) != (row.asked == "") {
-				t.Errorf("decode got %s", l.body)
-			}
-		})
+		}
 	}
 }
 
@@ -119,26 +102,18 @@ func TestPrefiller_HeaderMeansNothingWhereNoneIsNamed(t *testing.T) {
 }
 
 func TestPrefiller_ThatCannotServe(t *testing.T) {
-	for _, row := range []struct {
-		value  string
-		policy turn.PrefillFailure
-		path   string // "" for an error
-	}{
-		{"dead:1", "", "decode_only;reason=prefill_unavailable;tokens=2"},
-		{"dead:1", turn.PrefillDecodeOnly, "decode_only;reason=prefill_unavailable;tokens=2"},
-		{"dead:1", turn.PrefillError, ""},
-		{"gone:1", "", "decode_only;reason=prefill_unavailable;tokens=2"},
-		{"gone:1", turn.PrefillError, ""},
-	} {
-		r, _ := named(t, setup{deadPrefills: 1, cfg: onPrefillFailure(row.policy)})
-		p := r.turn("c", 1, true, schedulerHeader, row.value)
-		if row.path == "" {
-			r.wantError(p, http.StatusServiceUnavailable, "prefill_unavailable")
-			wantRetryAfter(t, p, "1")
-		} else {
-			r.wantPath(p, row.path)
+	for _, policy := range []turn.PrefillFailure{"", turn.PrefillDecodeOnly, turn.PrefillError} {
+		for _, value := range []string{"dead:1", "gone:1"} {
+			r, _ := named(t, setup{deadPrefills: 1, cfg: onPrefillFailure(policy)})
+			p := r.turn("c", 1, true, schedulerHeader, value)
+			if policy == turn.PrefillError {
+				r.wantError(p, http.StatusServiceUnavailable, "prefill_unavailable")
+				wantRetryAfter(t, p, "1")
+			} else {
+				r.wantPath(p, "decode_only;reason=prefill_unavailable;tokens=2")
+			}
+			r.prefill[0].wantLegs(0)
 		}
-		r.prefill[0].wantLegs(0)
 	}
 	r, _ := named(t, setup{prefills: 2})
 	r.prefill[0].always(status(500, "boom"))
