@@ -100,14 +100,19 @@ func wireOf(bytes func(l leg) string) behaviour {
 	return func(w http.ResponseWriter, r *http.Request, l leg) { raw(bytes(l))(w, r, l) }
 }
 
-// zipped is a body that no engine was asked for.
-func zipped(body string) string {
-	var b bytes.Buffer
-	z := gzip.NewWriter(&b)
-	_, _ = io.WriteString(z, body)
-	_ = z.Close()
-	return b.String()
+// packs returns a function that compresses.
+func packs[W io.WriteCloser](into func(io.Writer) W) func(string) string {
+	return func(text string) string {
+		var b bytes.Buffer
+		w := into(&b)
+		_, _ = io.WriteString(w, text)
+		_ = w.Close()
+		return b.String()
+	}
 }
+
+// zipped is a body that no engine was asked for.
+var zipped = packs(gzip.NewWriter)
 
 // redirects answers with a redirect to where the answer would be a good one.
 func redirects(code int) behaviour {
