@@ -48,22 +48,6 @@ func TestNames_ThatManyShareWhoBeginAlike(t *testing.T) {
 	}
 }
 
-// Who names a conversation finds it by its name though others have begun with the same words, and what of it is edited.
-func TestNames_ThatAreGoodComeFirst(t *testing.T) {
-	r := newRig(t, setup{cfg: byContent})
-	for n := 1; n <= 3; n++ {
-		for i := range 8 {
-			p := r.turn(fmt.Sprint("c", i), n, true)
-			if n > 1 {
-				r.wantOK(p, "hit;")
-			}
-		}
-	}
-	edited := history(3)
-	edited[4] = "another question"
-	r.wantOK(r.send(ask("c3", true, edited...)), "hit;tokens=")
-}
-
 // A ticket has a single use, whatever finds it: see checkLegs.
 func TestNames_TicketHasASingleUse(t *testing.T) {
 	r := newRig(t, setup{cfg: byContent})
@@ -71,16 +55,6 @@ func TestNames_TicketHasASingleUse(t *testing.T) {
 	r.wantOK(r.turn("b", 2, true), "hit;")
 	r.wantOK(r.turn("a", 2, true), "miss;") // what the turn under b has left is left to the turn behind it
 	r.wantOK(r.turn("b", 3, true), "hit;")
-}
-
-// The end of one conversation is not that of others which share its id.
-func TestNames_FinalTurnEndsItsOwnConversation(t *testing.T) {
-	r := newRig(t, setup{cfg: byContent})
-	for _, name := range []string{"x", "y"} {
-		r.send(ask("app", false, talk(name, 1)...))
-	}
-	r.wantOK(r.send(ask("app", false, talk("x", 2)...), "X-Conversation-Final", "true"), "hit;")
-	r.wantOK(r.send(ask("app", false, talk("y", 2)...)), "hit;")
 }
 
 // looks counts the look-ups of turns.
