@@ -184,12 +184,12 @@ func prefillTimeouts() (faults []fault) {
 		faults = append(faults, row(id, name+" to a ticket", begin, want, withDoors, limited(shortLimits{prefill: upstream.ErrReuseTimeout}), onlyTickets))
 	}
 	const off = served + " reuse=" + notBidirectional + " next=" + notBidirectional + " pair=" + notBidirectional + " prefill=first,plain"
-	mute, endless := next(ofPrefill, silent), next(ofPrefill, drips(same("HTTP/1.1 200 OK\r\nX-A: "), forEver))
-	add("B-02", "silent", mute, one, inModes(one+pair, "status=504 code=prefill_timeout prefill=first"+pair))
+	silence, endless := next(ofPrefill, silent), next(ofPrefill, drips(same("HTTP/1.1 200 OK\r\nX-A: "), forEver))
+	add("B-02", "silent", silence, one, inModes(one+pair, "status=504 code=prefill_timeout prefill=first"+pair))
 	add("B-02", "headers that never end", endless, one)
 	add("B-02", "accepts and reads nothing", atLeg(ofPrefill, (*door).silence), alone) // and neither is the fresh leg read
 	add("B-51", "its machine is gone", machineGone(ofPrefill), unasked+"|"+alone)
-	toATicket("B-02", "silent", mute, off)
+	toATicket("B-02", "silent", silence, off)
 	toATicket("B-02", "headers that never end", endless, off)
 	toATicket("B-51", "its machine is gone", machineGone(ofPrefill), unasked)
 	return during("prefill is waited for", faults...)
