@@ -20,7 +20,6 @@ import (
 type together struct {
 	server.Connector                                    // which releases and hands back, of which there is nothing
 	check            func(upstream.PrefillAnswer) error // nil checks nothing
-	rescues          bool
 }
 
 func (together) Traits() upstream.Traits { return upstream.Traits{IDs: true} }
@@ -35,9 +34,6 @@ func (c together) Plan(_ context.Context, t upstream.Transfer) (upstream.Plan, e
 		return upstream.LegPlan{API: api, Members: []body.Member{{Name: "kv_transfer_params", Value: append(params, '}')}, {Name: "stop_token_ids"}}}
 	}
 	handover := &upstream.Handover{Cached: -1, Bound: true, Leg: func([]byte) upstream.LegPlan { return leg(true) }}
-	if c.rescues {
-		handover.Rescue = func() []body.Member { return leg(true).Members }
-	}
 	return upstream.Plan{
 		Prefill: leg(false), Together: handover,
 		Handover: func(answer upstream.PrefillAnswer) (*upstream.Handover, error) {

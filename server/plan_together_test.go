@@ -19,22 +19,10 @@ import (
 func TestTogether_BothLegsAreOnTheirWayAtOnce(t *testing.T) {
 	ways(t, func(t *testing.T, stream bool) {
 		r := togetherRig(t, setup{})
-		arrived := make(chan struct{}, 2)
-		meet := func(next behaviour) behaviour {
-			return func(w http.ResponseWriter, q *http.Request, l leg) {
-				arrived <- struct{}{}
-				for len(arrived) < 2 { // prefill answers when decode has its leg, and decode when prefill has
-					select {
-					case <-q.Context().Done():
-						return
-					case <-time.After(time.Millisecond):
-					}
-				}
-				next(w, q, l)
-			}
-		}
-		r.prefill[0].next(meet(func(w http.ResponseWriter, _ *http.Request, l leg) { answerJSON(w, `{"choices":[]}`) }))
-		r.decode[0].next(meet(decodes))
+		r.prefill[0].next(func(w http.ResponseWriter, _ *http.Request, _ leg) {
+			r.decode[0].await(1) // which waits for prefill's leg, see togetherRig
+			answerJSON(w, `{"choices":[]}`)
+		})
 		r.wantOK(r.sendTo(textPath, asking(stream)), "miss;reason=ineligible_connector")
 		p, d := r.prefill[0].await(1)[0], r.decode[0].await(1)[0]
 		for _, l := range []leg{p, d} {
@@ -139,21 +127,16 @@ func TestTogether_AFailedPrefillEndsDecode(t *testing.T) {
 func TestTogether_AClientThatLeaves(t *testing.T) {
 	r := togetherRig(t, setup{})
 	l := newLeaver(t)
-	legs, answers := make(chan struct{}, 2), make(chan error, 1)
-	left := make(chan struct{})
+	left, answers := make(chan struct{}), make(chan error, 1)
 	r.prefill[0].always(func(w http.ResponseWriter, q *http.Request, _ leg) {
-		legs <- struct{}{}
 		<-left
 		answers <- q.Context().Err()
 		answerJSON(w, `{"choices":[]}`)
 	})
-	r.decode[0].always(func(w http.ResponseWriter, q *http.Request, l leg) {
-		legs <- struct{}{}
-		silent(w, q, l)
-	})
+	r.decode[0].always(silent)
 	go func() {
-		<-legs
-		<-legs
+		r.prefill[0].await(1)
+		r.decode[0].await(1)
 		l.leave()
 	}()
 	_ = r.do(l.ctx, http.MethodPost, textPath, strings.NewReader(asking(true)))
