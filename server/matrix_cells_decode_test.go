@@ -11,14 +11,20 @@ import (
 
 // Decode legs that fail before the client has anything of their answer.
 
+// What is expected of turns, see expects.
 const (
-	restarted         = retried + " decode=handed,handed rescued"                                // fresh legs of both kinds have saved it, the first hand-over being spent
-	leftAlone         = one + " decode=handed,alone rescued"                                     // decode has saved it by itself, after it could not load the KV of the only prefill instance
-	decodeFailed      = "status=502 code=decode_failed prefill=first decode=handed rescued"      // an error after decode had the hand-over; ticket and hand-over are spent
-	decodeFailedTwice = decodeFailed + " prefill=first,plain decode=handed,handed"               // one after a restart
-	noDecode          = "status=503 code=decode_unavailable retry=1 prefill=first"               // the ticket is spent
-	seenGone          = " prefill=plain ticket:kept"                                             // the turn has seen that no start of decode is alive, and has left the ticket where it is
-	instanceGone      = served + " ticket:reuse=miss;reason=instance_gone prefill=plain decode=" // and another decode serves it
+	// Fresh legs of both kinds have saved it, the first hand-over being spent.
+	restarted = retried + " decode=handed,handed rescued"
+	// Decode has saved it by itself, after it could not load the KV of the only prefill instance.
+	leftAlone = thenAlone + " decode=handed,alone rescued"
+	// The client gets an error after decode had the hand-over; ticket and hand-over are spent.
+	decodeFailed = "status=502 code=decode_failed prefill=first decode=handed rescued"
+	// It gets one after a restart.
+	decodeFailedTwice = decodeFailed + " prefill=first,plain decode=handed,handed"
+	// No decode instance takes it; the ticket is spent.
+	noDecode = "status=503 code=decode_unavailable retry=1 prefill=first"
+	// The turn has seen that the holder of its ticket is gone, and has left the ticket where it is.
+	instanceGone = served + " ticket:reuse=miss;reason=instance_gone prefill=plain decode="
 )
 
 // decodeDialFaults are those of connections to decode instances.
@@ -31,7 +37,7 @@ func decodeDialFaults() []fault {
 	}
 	return during("decode is dialled",
 		row("B-12", "all refuse", refuses, noDecode, withDoors),
-		row("B-12", "all refuse already when decode's start is read", before, noDecode+seenGone, withDoors),
+		row("B-12", "all refuse already when decode's start is read", before, noDecode+" prefill=plain ticket:kept", withDoors),
 		row("B-12", "one of two refuses already when its start is read", before, instanceGone+"handed@1", withDoors, twoDecodes),
 		row("B-12", "black hole", hole, noDecode, withDoors, shortDials),
 		row("B-12", "one of two refuses", refuses, other, withDoors, twoDecodes),

@@ -12,13 +12,19 @@ import (
 
 // What is expected of turns, see expects.
 const (
-	served  = "path=prefill_decode;tokens= reuse=miss;reason=first_turn ticket:reuse=hit;tokens=200; prefill=first decode=handed stored=yes kept" // as if nothing had happened
-	retried = served + " ticket:reuse=miss;reason=retried_without_ticket prefill=first,plain"                                                     // a fresh prefill leg without the ticket has saved it
-	alone   = "path=" + pathFailed + " reuse=miss;reason=bypass decode=alone stored=no_handover unused"                                           // decode served it by itself
-	one     = alone + " prefill=first"                                                                                                            // after a prefill leg had failed
-	notSent = alone + " path=" + pathUnavailable + " ticket:kept"                                                                                 // its prefill leg reached no engine
-	unasked = served + " ticket:reuse=miss;reason=tokenize_failed prefill=plain unused"                                                           // its question for the ids of its prompt has met the fault, in place of a leg
-	away    = "status=503 retry=1 ticket:kept code="
+	// All is as if nothing had happened.
+	served = "path=prefill_decode;tokens= reuse=miss;reason=first_turn ticket:reuse=hit;tokens=200; prefill=first decode=handed stored=yes kept"
+	// A fresh prefill leg without the ticket has saved it.
+	retried = served + " ticket:reuse=miss;reason=retried_without_ticket prefill=first,plain"
+	// Its question for the ids of its prompt has met the fault, in place of a leg.
+	unasked = served + " ticket:reuse=miss;reason=tokenize_failed prefill=plain unused"
+	// Decode served it by itself.
+	alone = "path=" + pathFailed + " reuse=miss;reason=bypass decode=alone stored=no_handover unused"
+	// Decode did so after a prefill leg had failed.
+	thenAlone = alone + " prefill=first"
+	// Decode did so because the prefill leg reached no engine.
+	notSent   = alone + " path=" + pathUnavailable + " ticket:kept"
+	noPrefill = "status=503 code=prefill_unavailable retry=1 ticket:kept"
 
 	notBidirectional = "miss;reason=prefill_not_bidirectional"
 )
@@ -32,7 +38,7 @@ const (
 
 // prefillDialFaults are those of connections to prefill instances.
 func prefillDialFaults() []fault {
-	const none, other = away + "prefill_unavailable", served + " prefill=first@1"
+	const other = served + " prefill=first@1"
 	first := func(do func(d *door)) func(*cell) {
 		return func(c *cell) {
 			c.deps.Legs.Close()
@@ -40,11 +46,11 @@ func prefillDialFaults() []fault {
 		}
 	}
 	return during("prefill is dialled",
-		row("B-01", "all refuse", first((*door).shut), notSent, inModes(notSent, none), withDoors),
-		row("B-01", "black hole", first((*door).hole), notSent, inModes(notSent, none), withDoors, shortDials),
-		row("B-01", "one of two refuses", first((*door).shut), other, inModes(notSent, none), withDoors, twoPrefills),
-		row("B-01", "one of two is a black hole", first((*door).hole), other, inModes(notSent, none), withDoors, twoPrefills, shortDials),
-		row("B-01", "all refuse, and sixteen turns are alone at decode", first((*door).shut), none+" unused decode=alone"+strings.Repeat(",alone", 16),
+		row("B-01", "all refuse", first((*door).shut), notSent, inModes(notSent, noPrefill), withDoors),
+		row("B-01", "black hole", first((*door).hole), notSent, inModes(notSent, noPrefill), withDoors, shortDials),
+		row("B-01", "one of two refuses", first((*door).shut), other, inModes(notSent, noPrefill), withDoors, twoPrefills),
+		row("B-01", "one of two is a black hole", first((*door).hole), other, inModes(notSent, noPrefill), withDoors, twoPrefills, shortDials),
+		row("B-01", "all refuse, and sixteen turns are alone at decode", first((*door).shut), noPrefill+" unused decode=alone"+strings.Repeat(",alone", 16),
 			withDoors, asks((*cell).beyondSixteen)),
 	)
 }
@@ -115,19 +121,19 @@ func prefillFailures() (faults []fault) {
 		failed := "status=502 code=prefill_failed" + f.status + " prefill=first"
 		// A fresh leg without the ticket is run whatever the mode is, if the ticket may have been at fault: it was ours.
 		fails := func(id, times string, begin func(*cell), retry, saved, told string, options ...option) {
-			saved, told = saved+"|"+one, told+"|"+failed
+			saved, told = saved+"|"+thenAlone, told+"|"+failed
 			if f.broken {
-				saved, told = one, failed
+				saved, told = thenAlone, failed
 			}
 			if f.row != "B-17" { // which differs in nothing behind the leg from a reset
 				options = append(options, inModes(saved, told))
 			}
 			faults = append(faults, row(id, f.name+", "+times, begin, retry, options...))
 		}
-		const twice, elsewhere = one + ",plain", retried + "@1"
+		const twice, elsewhere = thenAlone + ",plain", retried + "@1"
 		mended, still := retried, twice
 		if f.lastWord {
-			mended, still = retried+"|"+one, twice+"|"+one
+			mended, still = retried+"|"+thenAlone, twice+"|"+thenAlone
 		}
 		fails(f.row, "once", next(ofPrefill, f.act), mended, retried, retried)
 		fails("B-04", "always", always(ofPrefill, f.act), still, twice, failed+",plain")
@@ -140,7 +146,7 @@ func prefillFailures() (faults []fault) {
 
 // prefillAnswers are answers with status 200 that are of no use to decode, or look as if.
 func prefillAnswers() (faults []fault) {
-	const unread = one + " reuse=miss;reason=first_turn ticket:reuse=hit;" // prefill may have read its blocks
+	const unread = thenAlone + " reuse=miss;reason=first_turn ticket:reuse=hit;" // prefill may have read its blocks
 	add := func(id, name string, act behaviour, want string, options ...option) {
 		faults = append(faults, row(id, name, next(ofPrefill, act), want, options...))
 	}
@@ -185,8 +191,8 @@ func prefillTimeouts() (faults []fault) {
 	}
 	const off = served + " reuse=" + notBidirectional + " next=" + notBidirectional + " pair=" + notBidirectional + " prefill=first,plain"
 	silence, endless := next(ofPrefill, silent), next(ofPrefill, drips(same("HTTP/1.1 200 OK\r\nX-A: "), forEver))
-	add("B-02", "silent", silence, one, inModes(one+pair, "status=504 code=prefill_timeout prefill=first"+pair))
-	add("B-02", "headers that never end", endless, one)
+	add("B-02", "silent", silence, thenAlone, inModes(thenAlone+pair, "status=504 code=prefill_timeout prefill=first"+pair))
+	add("B-02", "headers that never end", endless, thenAlone)
 	add("B-02", "accepts and reads nothing", atLeg(ofPrefill, (*door).silence), alone) // and neither is the fresh leg read
 	add("B-51", "its machine is gone", machineGone(ofPrefill), unasked+"|"+alone)
 	toATicket("B-02", "silent", silence, off)
@@ -197,7 +203,7 @@ func prefillTimeouts() (faults []fault) {
 
 // slowFaults are those of prefill that take seconds: its answer has ten once it has begun.
 func slowFaults() []fault {
-	const unfinished = one + " pair=" + notBidirectional
+	const unfinished = thenAlone + " pair=" + notBidirectional
 	return during("prefill's answer is read",
 		row("B-02", "a body that stops", next(ofPrefill, holds(same(okJSON+"Content-Length: 500\r\n\r\n{"))), unfinished, once),
 		row("B-02", "a body that never ends", next(ofPrefill, drips(same(okJSON+"Content-Length: 50000\r\n\r\n{"), forEver)), unfinished, once),
