@@ -16,6 +16,9 @@ import (
 	"carryover/upstream/dnstest"
 )
 
+// names is what names resolve to in these tests.
+var names = dnstest.Install()
+
 // door is a network between the proxy and an engine: it refuses connections, swallows them, or breaks those that it has let
 // through. Its address stays the same.
 type door struct {

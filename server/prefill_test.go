@@ -5,6 +5,9 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
+
+	"carryover/server"
 )
 
 // What an engine says of a request reaches the client in the shape of OpenAI's errors, bounded, and without what is the engine's own.
@@ -30,4 +33,20 @@ func TestPrefill_ErrorsArePassedOnRedacted(t *testing.T) {
 		r.prefill[0].wantLegs(1) // the turn does not go on behind a refusal
 		r.decode[0].wantLegs(0)
 	}
+}
+
+// A prompt that is expected to take longer than the limit of prefill's leg gets more time: the engine has shown how fast it is. The limit of a
+// leg that carries a ticket grows as well.
+func TestTurn_ThePrefillLimitGrowsWithTheWork(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, setup{cfg: func(c *server.Config) {
+		c.PrefillTimeout, c.ReuseTrialTimeout = 9*soonOver/10, 9*soonOver/10
+	}})
+	r.wantOK(r.turn("c", 1, true), "miss;reason=first_turn")
+	r.engine(r.prefill[0]).LearnPrefill(1, time.Hour, true) // an hour for each token
+	r.prefill[0].always(delayed(prefills))
+	if p := r.turn("", 1, true); !strings.HasPrefix(p.path(), pathBoth) {
+		t.Errorf("got X-KV-Path %q, want %q", p.path(), pathBoth)
+	}
+	r.wantOK(r.turn("c", 2, true), "hit;")
 }
