@@ -187,7 +187,7 @@ func TestLine_ForPeopleLeavesOutWhatSaysNothing(t *testing.T) {
 			func(r *rig) reply { return r.turn("c", 1, true) }, "code error tokens_offered tokens_read retries trace tenant",
 		},
 		"outcome tokens_offered tokens_read prompt_tokens completion_tokens ttft_ms duration_ms prefill decode status": {(*rig).second, "reason code differs"},
-		"outcome reason status code error": {func(r *rig) reply { return r.send(`{`) }, "prefill decode prompt_tokens tokens_confirmed ttft_ms legs conversation"},
+		"outcome reason": {func(r *rig) reply { return r.send(`{`) }, "prefill decode prompt_tokens tokens_confirmed ttft_ms legs conversation"},
 	} {
 		r := newRig(t, setup{cfg: func(c *server.Config) { c.Logger = slog.New(forPeople{c.Logger.Handler()}) }})
 		p := row.send(r)
