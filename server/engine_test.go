@@ -246,6 +246,14 @@ func (e *engine) seen() []leg {
 	return slices.Clone(e.legs)
 }
 
+// wantLegs checks how many legs there were so far.
+func (e *engine) wantLegs(n int) {
+	e.t.Helper()
+	if got := len(e.seen()); got != n {
+		e.t.Errorf("%s saw %d legs, want %d", e.name, got, n)
+	}
+}
+
 // ofClients returns the legs so far without rescues.
 func (e *engine) ofClients() []leg { return slices.DeleteFunc(e.seen(), leg.rescues) }
 

@@ -69,9 +69,9 @@ func New(cfg Config, deps Deps) *Server {
 	tickets := reuse.New(reuse.Config{
 		MinTokens: cfg.ReuseMinTokens, MinShare: cfg.ReuseMinShare, TTL: cfg.TTL, StoreTimeout: cfg.StoreTimeout, Logger: cfg.Logger,
 	}, reuse.Deps{
-		Pins: s.Pins, Store: deps.Store, Fleet: deps.Fleet, Legs: deps.Legs, Connector: deps.Connector, Epoch: s.epoch,
+		Pins: s.Pins, Store: deps.Store, Fleet: deps.Fleet, Connector: deps.Connector, Epoch: s.epoch,
 		Tokens:   &proof.Tokens{Chains: deps.Secret.ChainKey(), Logger: cfg.Logger, Background: s.background.Run},
-		Outlines: deps.Secret.OutlineKey(), Background: s.background.Run,
+		Outlines: deps.Secret.OutlineKey(),
 	})
 	accepted := request.NewAccepted()
 	s.requests = request.NewReader(cfg.Config, deps.Secret, request.NewInflight(cfg.MaxInflightBytes, cfg.MaxBodyBytes, cfg.ClientBodyTimeout), accepted, deps.Prefillers)
