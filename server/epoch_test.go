@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -102,11 +101,7 @@ func TestQuarantine_WhileTheTicketIsPut(t *testing.T) {
 func TestQuarantine_NothingOfItIsHandedBack(t *testing.T) {
 	for name, swept := range map[string]bool{"before the sweep": false, "behind it": true} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, setup{prefills: 2, cfg: handingBack})
-			r.inIDs(nil)
-			for _, e := range r.prefill {
-				e.always(readsIDs(&atomic.Int64{}))
-			}
+			r := handBackRig(t, setup{prefills: 2})
 			r.wantOK(r.sendIDs("c", true, count(1, 40)...), "miss;")
 			r.wantOK(r.sendIDs("", true, count(100, 40)...), "miss;") // which waits for its hand-back in no store
 			r.quarantineBy(r.prefill[0])
@@ -123,11 +118,11 @@ func TestQuarantine_NothingOfItIsHandedBack(t *testing.T) {
 
 // A note of KV that is in doubt leads no turn anywhere, and says nothing of what prefill has found.
 func TestQuarantine_NotesAreIgnored(t *testing.T) {
-	r, cached := handBackRig(t)
+	r := handBackRig(t, setup{})
 	prompt := count(1, 40)
 	r.wantOK(r.sendIDs("c", true, prompt...), "miss;")
 	r.handBack(overdue, 1)
-	cached.Store(40)
+	r.prefill[0].always(readsIDs(40))
 	if p := r.sendIDs("c", true, continued(prompt)...); !strings.Contains(p.reuse(), "proof=engine") {
 		t.Fatalf("X-KV-Reuse %q: nothing is shown", p.reuse())
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -46,15 +45,11 @@ func (e exitLegs) Prefill(ctx context.Context, l upstream.Leg) (answer upstream.
 func exitRig(t *testing.T, prefills int) *exits {
 	t.Helper()
 	e := &exits{}
-	e.rig = newRig(t, setup{
-		prefills: prefills, probeless: true, cfg: handingBack,
+	e.rig = handBackRig(t, setup{
+		prefills: prefills, probeless: true,
 		deps:  func(d *server.Deps) { d.Legs = exitLegs{d.Legs, e} },
 		fleet: func(c *fleet.Config) { c.Now = e.now },
 	})
-	e.inIDs(nil)
-	for _, p := range e.prefill {
-		p.always(readsIDs(&atomic.Int64{}))
-	}
 	e.look()
 	return e
 }
