@@ -177,6 +177,17 @@ func breaks(events func(leg) []string, rest string) behaviour {
 	}
 }
 
+// where acts on some legs, and otherwise on the others.
+func where(is func(leg) bool, act, otherwise behaviour) behaviour {
+	return func(w http.ResponseWriter, r *http.Request, l leg) {
+		if is(l) {
+			act(w, r, l)
+			return
+		}
+		otherwise(w, r, l)
+	}
+}
+
 // waits runs act when the gate is open.
 func waits(gate <-chan struct{}, act behaviour) behaviour {
 	return func(w http.ResponseWriter, r *http.Request, l leg) {
