@@ -55,7 +55,7 @@ func TestPaths_OnlyExactPathsAreServed(t *testing.T) {
 	r.wantUntouched()
 }
 
-// statuses is exchange for many answers to one method.
+// statuses sends raw bytes and returns the statuses of many answers to one method.
 func (r *rig) statuses(raw, method string, n int) []int {
 	r.t.Helper()
 	conn := r.dial()
