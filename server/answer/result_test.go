@@ -48,3 +48,16 @@ func TestComplete_MutantWithoutItTakesEachEndForWhole(t *testing.T) {
 		}
 	}
 }
+
+// A usage that lacks a count does not show that an id was lost.
+func TestCompleteness_NeedsBothCounts(t *testing.T) {
+	for usage, want := range map[string]Completeness{
+		`null`: Uncounted, `{"prompt_tokens":2}`: Uncounted, `{"completion_tokens":2}`: Uncounted, `{"prompt_tokens":2,"completion_tokens":2}`: Complete,
+	} {
+		a := agentAnswer(&facts.AnswerIDs{}, body.Text, "leg", Asks{UsageDue: true}, &told{})
+		a.Whole([]byte(`{"id":"cmpl-leg","choices":[{"index":0,"text":"w","finish_reason":"stop"}],"usage":` + usage + `}`))
+		if got := a.Result(false).Completeness; got != want {
+			t.Errorf("%s: got %v, want %v", usage, got, want)
+		}
+	}
+}
