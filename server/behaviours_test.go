@@ -199,5 +199,13 @@ func waits(gate <-chan struct{}, act behaviour) behaviour {
 	}
 }
 
+// pausing is a decode instance that streams n events of its answer, and the rest when the gate is open.
+func pausing(n int, gate <-chan struct{}) behaviour {
+	return func(w http.ResponseWriter, r *http.Request, l leg) {
+		say(w, chatEvents(l)[:n]...)
+		waits(gate, func(w http.ResponseWriter, _ *http.Request, l leg) { say(w, chatEvents(l)[n:]...) })(w, r, l)
+	}
+}
+
 // deadURL is an address where connections are refused: nothing listens below 1024 in a test.
 func deadURL(i int) string { return "http://" + net.JoinHostPort(fmt.Sprintf("127.0.0.%d", i+2), "1") }
