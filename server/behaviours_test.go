@@ -200,10 +200,10 @@ func waits(gate <-chan struct{}, act behaviour) behaviour {
 }
 
 // pausing is a decode instance that streams n events of its answer, and the rest when the gate is open.
-func pausing(n int, gate <-chan struct{}) behaviour {
+func pausing(events func(leg) []string, n int, gate <-chan struct{}) behaviour {
 	return func(w http.ResponseWriter, r *http.Request, l leg) {
-		say(w, chatEvents(l)[:n]...)
-		waits(gate, func(w http.ResponseWriter, _ *http.Request, l leg) { say(w, chatEvents(l)[n:]...) })(w, r, l)
+		say(w, events(l)[:n]...)
+		waits(gate, func(w http.ResponseWriter, _ *http.Request, l leg) { say(w, events(l)[n:]...) })(w, r, l)
 	}
 }
 

@@ -154,7 +154,7 @@ func TestBlame_ServedLegsCloseTheCircuit(t *testing.T) {
 	clock.advance(r, 40*time.Second)
 	want("half_open")
 	gate := make(chan struct{})
-	r.decode[0].always(pausing(3, gate))
+	r.decode[0].always(pausing(chatEvents, 3, gate))
 	resp := r.opens(t.Context(), chatPath, ask("", true, "q"))
 	_, _ = io.ReadFull(resp.Body, make([]byte, 10))
 	want("half_open")
@@ -169,7 +169,7 @@ func TestBlame_ServedLegsCloseTheCircuit(t *testing.T) {
 // A client that leaves says nothing of an engine.
 func TestBlame_NotForClientsThatLeave(t *testing.T) {
 	r := newRig(t, setup{fleet: frozen})
-	r.decode[0].always(pausing(3, nil))
+	r.decode[0].always(pausing(chatEvents, 3, nil))
 	for n := 1; n <= 6; n++ {
 		resp := r.opens(t.Context(), chatPath, ask("", true, "q"))
 		_, _ = resp.Body.Read(make([]byte, 10))

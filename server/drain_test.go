@@ -57,7 +57,7 @@ func (r *running) end() {
 // openStreams opens 200 streams that wait at the gate behind two events.
 func (r *running) openStreams(gate <-chan struct{}) (streams []*http.Response) {
 	r.t.Helper()
-	r.decode[0].always(where(leg.rescues, decodes, pausing(2, gate))) // a rescue takes ten seconds otherwise
+	r.decode[0].always(where(leg.rescues, decodes, pausing(chatEvents, 2, gate))) // a rescue takes ten seconds otherwise
 	for i := range 200 {
 		streams = append(streams, r.opens(context.Background(), chatPath, ask(fmt.Sprint("c", i), true, "question 1")))
 	}

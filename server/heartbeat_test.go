@@ -23,9 +23,9 @@ func TestHeartbeat_UntilTheAnswerBegins(t *testing.T) {
 	}
 	fails := status(http.StatusServiceUnavailable, "no")
 	for name, api := range apis {
-		answer := writes(func(l leg) []string { return []string{chatBytes(l)} })
+		answer := says(false, func(l leg) []string { return []string{chatBytes(l)} })
 		if agent, ok := agentPaths()[name]; ok {
-			answer = writes(agent.whole)
+			answer = says(false, agent.whole)
 		}
 		for what, row := range map[string]struct {
 			waitsFor string

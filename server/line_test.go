@@ -88,7 +88,7 @@ func TestLine_HasTheSameKeysWhateverHappened(t *testing.T) {
 		},
 		"an error of the engine's own": {
 			func(r *rig) reply {
-				r.decode[0].next(writes(func(l leg) []string {
+				r.decode[0].next(says(false, func(l leg) []string {
 					return []string{frames(append(firstEvents(2)(l), `{"error":{"message":"no","code":500}}`, "[DONE]")...)}
 				}))
 				return r.turn("c", 1, true)
