@@ -32,9 +32,10 @@ func TestCredential_OfModelsIsThatOfTurns(t *testing.T) {
 			t.Errorf("%q: status %d, the engine saw %q, want %q", row.header, p.status, seen, row.want)
 		}
 		r.wantOK(r.send(ask("", false, "q"), row.header...), "miss;")
-		legs := r.decode[0].seen()
-		if got := legs[len(legs)-1].header.Get("Authorization"); got != row.want {
-			t.Errorf("%q: the decode leg brings %q, want %q", row.header, got, row.want)
+		for _, legs := range [][]leg{r.prefill[0].seen(), r.decode[0].seen()} {
+			if got := legs[len(legs)-1].header.Get("Authorization"); got != row.want {
+				t.Errorf("%q: a leg brings %q, want %q", row.header, got, row.want)
+			}
 		}
 	}
 }
