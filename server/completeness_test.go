@@ -1,9 +1,7 @@
 package server_test
 
 import (
-	"bufio"
 	"fmt"
-	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -33,21 +31,6 @@ func TestUncounted_ShutdownBeforeTheUsage(t *testing.T) {
 	r.stop()
 	r.end()
 	r.wantStored(1, "uncounted")
-}
-
-// readUntilTimes reads lines until so many have the text, and returns the rest unread.
-func readUntilTimes(t *testing.T, body io.Reader, text string, n int) {
-	t.Helper()
-	lines := bufio.NewReader(body)
-	for seen := 0; seen < n; {
-		line, err := lines.ReadString('\n')
-		if strings.Contains(line, text) {
-			seen++
-		}
-		if err != nil {
-			t.Fatalf("stream ends (%v) before %q came %d times", err, text, n)
-		}
-	}
 }
 
 func plus(request, members string) string { return strings.TrimSuffix(request, "}") + members + "}" }

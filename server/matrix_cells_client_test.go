@@ -198,7 +198,10 @@ func readingFaults() []fault {
 			return want{gone: true, status: 200, prefill: "first", decode: "handed", stored: "yes", kept: true}
 		}},
 		{row: "B-30", phase: phase, name: "client leaves behind the finish", needs: watched, begin: func(c *cell) {
-			c.decode[0].next(toFinish(c.gate, func(http.ResponseWriter) {}))
+			c.decode[0].next(func(w http.ResponseWriter, r *http.Request, l leg) {
+				say(w, firstEvents(4)(l)...)
+				silent(w, r, l)
+			})
 		}, ask: func(c *cell) reply {
 			resp, err := c.open(c.leaver.ctx, http.MethodPost, chatPath, strings.NewReader(ask(conversation, true, history(c.turns)...)))
 			if err != nil {
