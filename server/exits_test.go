@@ -69,16 +69,17 @@ func TestAnswer_SpacesInJSONAreJSON(t *testing.T) {
 		}
 		return events
 	}
-	r := newRig(t, setup{prefills: 2}) // another hand-over may be loaded
+	r := newRig(t, setup{prefills: 2, cfg: byTokens}) // another hand-over may be loaded
+	r.inIDs(nil)
 	for _, events := range []func(l leg) []string{
-		func(l leg) []string {
-			return spaced(chatEvents(l)[0], `{"error":{"message":"KV load failed","type":"x","code":500}}`, "[DONE]")
+		func(leg) []string {
+			return spaced(`{"error":{"message":"KV load failed","type":"x","code":500}}`, "[DONE]")
 		},
-		func(l leg) []string { return spaced(chatEvents(l)...) },
+		func(l leg) []string { return spaced(answerOf(l).events()...) },
 	} {
 		r.decode[0].next(func(w http.ResponseWriter, _ *http.Request, l leg) { say(w, events(l)...) })
 	}
-	r.wantOK(r.turn("c", 1, true), "miss;")
+	r.wantOK(r.sendIDs("c", true, count(100, 200)...), "miss;")
 	r.wantStored(1, "yes")
 	if n := len(r.decode[0].ofClients()); n != 2 {
 		t.Errorf("got %d decode legs, want 2: the error is seen", n)
