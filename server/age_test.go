@@ -25,11 +25,16 @@ func TestTurn_ATicketIsAsOldAsTheFirstByteOfTheEnd(t *testing.T) {
 				media, before, end = "text/event-stream", frames(firstEvents(3)(l)...), frames(chatEvents(l)[3:]...)
 			}
 			w.Header().Set("Content-Type", media)
-			_, _ = io.WriteString(w, before+end[:100])
-			_ = http.NewResponseController(w).Flush()
-			finished <- time.Now()
-			<-time.After(40 * time.Millisecond)
-			_, _ = io.WriteString(w, end[100:])
+			for i, piece := range []string{before + end[:100], end[100:120], end[120:]} {
+				if i > 0 {
+					<-time.After(40 * time.Millisecond)
+				}
+				_, _ = io.WriteString(w, piece)
+				_ = http.NewResponseController(w).Flush()
+				if i == 0 {
+					finished <- time.Now()
+				}
+			}
 		})
 		began := time.Now()
 		r.wantOK(r.turn("c", 1, stream), "miss;")
