@@ -11,7 +11,7 @@ import (
 
 // usageOf is the usage of an answer, with all ids that were sampled.
 func usageOf(a *idAnswer) string {
-	return fmt.Sprintf(`{"prompt_tokens":%d,"total_tokens":%d,"completion_tokens":%d}`, len(a.prompt), len(a.prompt)+len(a.output), len(a.output))
+	return fmt.Sprintf(`{"prompt_tokens":%d,"total_tokens":%d,"completion_tokens":%d}`, len(a.prompt), len(a.prompt)+saidIDs, saidIDs)
 }
 
 // A program that ends its turns leaves no ticket of an answer whose ids were not counted: the usage that counts them has not come.

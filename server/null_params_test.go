@@ -20,7 +20,7 @@ func TestNullParams_OfStreamsWithIDs(t *testing.T) {
 		}
 		last := len(events) - 1
 		return append(events[:last:last], fmt.Sprintf(`{"id":"cmpl-%s","object":"text_completion","choices":[],"usage":{"prompt_tokens":%d,"completion_tokens":%d},"system_fingerprint":"v"}`,
-			a.leg.id(), len(a.prompt), len(a.output)), "[DONE]")
+			a.leg.id(), len(a.prompt), saidIDs), "[DONE]")
 	}
 	r := newRig(t, setup{cfg: byTokens})
 	r.prefill[0].always(prefillsIDs)
