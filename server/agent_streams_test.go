@@ -108,7 +108,7 @@ func TestAgentStreams_NoEndIsAnError(t *testing.T) {
 			rest   string // behind them
 		}{
 			{true, 2, ""}, {false, 2, ""}, {true, 2, "event: message_stop\ndata: {\"type\":\"message_s"},
-			{true, 3, ""}, {false, 3, ""}, {false, 3, agentError},
+			{true, 3, ""}, {false, 3, ""}, {false, 2, agentError}, {false, 3, agentError},
 		} {
 			if row.events == len(api.opens(leg{})) {
 				continue // is tried again
