@@ -50,6 +50,10 @@ func TestQuarantine_StoredTicketsAreGivenUp(t *testing.T) {
 	if n := r.log.count("tickets from before are given up", `"level":"WARN"`); n != 1 {
 		t.Errorf("said %d times, want once", n)
 	}
+	r.wantOK(r.sendIDs("e", true, count(2000, 200)...), "miss;")
+	if r.server.Sweep(t.Context()); r.store.Len() != 1 {
+		t.Error("a ticket of this epoch is given up, too")
+	}
 }
 
 func TestQuarantine_ATurnFindsNothingOfIt(t *testing.T) {

@@ -309,6 +309,9 @@ func TestIdentify_SourcesInOrder(t *testing.T) {
 			}
 		}
 	}
+	if number, text := find(`,"conversation_id":42`, nil), find(`,"conversation_id":"42"`, nil); number.Key != text.Key {
+		t.Error("a number is not the text that spells it")
+	}
 	for _, members := range []string{
 		`"conversation":5`, `"conversation":{"id":5}`, `"conversation":{"i":"x"}`, `"conversation":["x"]`, `"conversation":"` + long + `"`,
 		`"session_id":{}`, `"session_id":""`, `"metadata":"x"`, `"metadata":{"session_id":7}`, `"metadata":{"a":{"session_id":"x"}}`,
