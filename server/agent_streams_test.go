@@ -120,10 +120,9 @@ func TestAgentStreams_NoEndIsAnError(t *testing.T) {
 			sent := hiddenOf(strings.Join(api.whole(legs[0])[:row.events], ""))
 			said, ok := strings.CutPrefix(p.body, sent)
 			words, own := strings.CutPrefix(said, "event: error\ndata: "+api.words)
-			switch ok = ok && len(legs) == 1; {
-			case row.rest == agentError:
+			if ok = ok && len(legs) == 1; row.rest == agentError {
 				ok = ok && p.err == nil && said == agentError
-			default:
+			} else {
 				ok = ok && p.err != nil && own && strings.Count(words, "\n\n") == 1 && (name != "responses" || strings.HasSuffix(words, `"sequence_number":3}`+"\n\n"))
 			}
 			if !ok {
