@@ -78,14 +78,13 @@ func TestElsewhere_AFailureIsALoad(t *testing.T) {
 		"it refuses":         {[2]behaviour{decodes, status(400, "x")}, 12, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			policy, gate, done := &seen{}, make(chan struct{}), make(chan reply, 2)
+			policy := &seen{}
 			r := newRig(t, setup{decodes: 2, fleet: func(c *fleet.Config) { frozen(c); c.Decode = policy }, cfg: func(c *server.Config) { c.DisaggThreshold = 1 << 20 }})
-			r.decode[0].always(waits(gate, decodes))
+			r.decode[0].always(pausing(chatEvents, 2, nil))
 			r.engine(r.decode[1]).Health.SetDrain(true)
-			for n := range 2 {
-				go func() { done <- r.turn(fmt.Sprint("stream ", n), 1, true) }()
+			for range 2 {
+				r.opens(t.Context(), chatPath, ask("", true, "a stream"))
 			}
-			r.decode[0].await(2)
 			r.engine(r.decode[1]).Health.SetDrain(false)
 			for i, act := range row.acts {
 				r.decode[i].always(act)
@@ -100,10 +99,6 @@ func TestElsewhere_AFailureIsALoad(t *testing.T) {
 			}
 			if (policy.others > 0) != row.load {
 				t.Errorf("policies saw a load of %d, want one: %t", policy.others, row.load)
-			}
-			close(gate)
-			for range 2 {
-				r.wantOK(<-done, "")
 			}
 		})
 	}

@@ -28,14 +28,13 @@ func (l leg) handsBack() bool { return l.streams() && l.ticket() != "" && !l.rel
 // cache.
 func readsIDs(cached int) behaviour {
 	return func(w http.ResponseWriter, r *http.Request, l leg) {
-		a := answerOf(l)
 		if !l.handsBack() {
-			answerJSON(w, `{"id":"cmpl-`+l.id()+`","choices":[{"index":0,"text":"w","finish_reason":"length","prompt_token_ids":`+list(a.prompt)+
-				`}],"kv_transfer_params":`+strings.Replace(handover(l), `"tp_size":1`, fmt.Sprintf(`"tp_size":1,"remote_prefill_cached_tokens":%d`, cached), 1)+`}`)
+			prefilledIDs(w, l, strings.Replace(handover(l), `"tp_size":1`, fmt.Sprintf(`"tp_size":1,"remote_prefill_cached_tokens":%d`, cached), 1))
 			return
 		}
+		prompt := l.prompt()
 		event := fmt.Sprintf(`{"id":"cmpl-%s","object":"text_completion","choices":[{"index":0,"text":" w","finish_reason":null,"prompt_token_ids":%s,"token_ids":[5]}],`+
-			`"usage":{"prompt_tokens":%d,"completion_tokens":1,"total_tokens":%d}}`, l.id(), list(a.prompt), len(a.prompt), len(a.prompt)+1)
+			`"usage":{"prompt_tokens":%d,"completion_tokens":1,"total_tokens":%d}}`, l.id(), list(prompt), len(prompt), len(prompt)+1)
 		say(w, event)
 		silent(w, r, l) // vLLM goes on until the connection is dropped
 	}

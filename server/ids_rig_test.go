@@ -98,9 +98,10 @@ func jsonOf(v any) string {
 }
 
 // prefillsIDs is a prefill instance that says which ids it has computed.
-func prefillsIDs(w http.ResponseWriter, _ *http.Request, l leg) {
-	answerJSON(w, `{"id":"cmpl-`+l.id()+`","choices":[{"index":0,"text":"w","finish_reason":"length","prompt_token_ids":`+list(l.prompt())+
-		`}],"kv_transfer_params":`+handover(l)+`}`)
+func prefillsIDs(w http.ResponseWriter, _ *http.Request, l leg) { prefilledIDs(w, l, handover(l)) }
+
+func prefilledIDs(w http.ResponseWriter, l leg, params string) {
+	answerJSON(w, `{"id":"cmpl-`+l.id()+`","choices":[{"index":0,"text":"w","finish_reason":"length","prompt_token_ids":`+list(l.prompt())+`}],"kv_transfer_params":`+params+`}`)
 }
 
 // decodesIDs is a decode instance whose answers are spoilt; nil spoils nothing.
