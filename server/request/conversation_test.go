@@ -329,27 +329,31 @@ func TestIdentify_SourcesInOrder(t *testing.T) {
 // Open WebUI fills a template in: it sends an empty value with a turn of the chat, and before 0.9.7 the template itself with each.
 func TestIdentify_TasksAndLastTurns(t *testing.T) {
 	i := contentReader(t)
-	for value, want := range map[string][2]bool{ // off, final
-		"": {}, " ": {}, "{{TASK}}": {}, "title_generation": {true, false}, "false": {true, false}, "1": {true, false}, " TRUE ": {true, true}, "true": {true, true},
+	for value, want := range map[string]string{
+		"": "", " ": "", "{{TASK}}": "", "title_generation": "a task", "false": "a task", "1": "a task", " TRUE ": "a task, the last turn", "true": "a task, the last turn",
 	} {
-		off := i.of(t, "", http.Header{TaskHeader: {value}}, opening).Off
-		if final := i.of(t, "", http.Header{FinalHeader: {value}}, opening).Final; [2]bool{off, final} != want {
-			t.Errorf("%q: off %t, final %t", value, off, final)
+		got := ""
+		if i.of(t, "", http.Header{TaskHeader: {value}}, opening).Off {
+			got = "a task"
+		}
+		if i.of(t, "", http.Header{FinalHeader: {value}}, opening).Final {
+			got += ", the last turn"
+		}
+		if got != want {
+			t.Errorf("%q is %q, want %q", value, got, want)
 		}
 	}
 }
 
 // Of a gateway that appends its value to a client's own, either could be read.
 func TestTenant_RepeatedHeadersAreRefused(t *testing.T) {
-	for header, refused := range map[string]http.Header{
-		"X-Tenant": {"X-Tenant": {"", "a"}}, "Authorization": {"Authorization": {"", "a"}}, "X-Api-Key": {"X-Api-Key": {"a", "a"}},
-	} {
-		if _, err := (&Reader{cfg: Config{TenantHeader: "X-Tenant"}}).Tenant(&http.Request{Header: refused}); err == nil || !strings.Contains(err.Error(), header) {
+	i := &Reader{cfg: Config{TenantHeader: "X-Tenant"}}
+	for _, header := range []string{"X-Tenant", "Authorization", "X-Api-Key"} {
+		if _, err := i.Tenant(&http.Request{Header: http.Header{header: {"", "a"}}}); err == nil || !strings.Contains(err.Error(), header) {
 			t.Errorf("%s twice: %v", header, err)
 		}
 	}
-	list, err := (&Reader{cfg: Config{TenantHeader: "X-Tenant"}}).Tenant(&http.Request{Header: http.Header{"X-Tenant": {"a, b"}}})
-	if list != "header:a, b" || err != nil {
+	if list, err := i.Tenant(&http.Request{Header: http.Header{"X-Tenant": {"a, b"}}}); list != "header:a, b" || err != nil {
 		t.Errorf("a list is tenant %q, %v", list, err)
 	}
 }
