@@ -81,7 +81,7 @@ func TestLine_HasTheSameKeysWhateverHappened(t *testing.T) {
 			want:    "status=422 code=invalid_request blame=prefill-0 kind=status stored= legs=1",
 		},
 		"an error of the engine's own": {
-			decode: writes(func(l leg) []string {
+			decode: says(false, func(l leg) []string {
 				return []string{frames(append(firstEvents(2)(l), `{"error":{"message":"no","code":500}}`, "[DONE]")...)}
 			}),
 			want: "status=200 code=decode_failed blame=decode-0 kind=status level=WARN",

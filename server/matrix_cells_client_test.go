@@ -144,9 +144,7 @@ func leavingFaults() []fault {
 		row("B-29", "client leaves before a whole answer", gated(decodes), stored, watched, onlyWhole, lives), // its blocks are pinned, so it is read to its end
 	), during("the answer is read",
 		row("B-29", "client leaves", next(ofDecode, stops(2)), left200+"incomplete", watched, onlyStreams, reads(`"Hello"`, ended(ofDecode))), // it is cancelled
-		row("B-30", "client leaves behind the finish", func(c *cell) {
-			c.decode[0].next(toFinish(c.gate, func(http.ResponseWriter) {}))
-		}, stored, watched, onlyStreams, reads(`"finish_reason":"stop"`, pass)),
+		row("B-30", "client leaves behind the finish", next(ofDecode, stops(4)), stored, watched, onlyStreams, reads(`"finish_reason":"stop"`, pass)),
 		// A whole answer was there, and the ticket put, before the client was to have it.
 		row("B-51", "client reads nothing", next(ofDecode, floods), left200+"incomplete whole:stored=yes whole:kept", asks((*cell).readsNothing),
 			configured(func(cfg *server.Config) { cfg.ClientWriteTimeout = soonOver })),

@@ -131,8 +131,8 @@ func (r oneByte) Read(p []byte) (int, error) { return r.Reader.Read(p[:min(1, le
 // streamEnds are streams that end in order, and are odd.
 func streamEnds() (faults []fault) {
 	const unknown = served + " kept= stored=" // why no ticket is kept
-	add := func(id, name string, says func(l leg) []string, shows func(l leg) string, want string) {
-		faults = append(faults, row(id, name, next(ofDecode, writes(says)), want, onlyStreams, showing(shows)))
+	add := func(id, name string, parts func(l leg) []string, shows func(l leg) string, want string) {
+		faults = append(faults, row(id, name, next(ofDecode, says(false, parts)), want, onlyStreams, showing(shows)))
 	}
 	upTo := func(n int) func(l leg) []string {
 		return func(l leg) []string { return []string{frames(firstEvents(n)(l)...)} }

@@ -195,7 +195,7 @@ func errorCode(n ast.Node) string {
 		case *ast.SelectorExpr:
 			name = f.Sel.Name
 		}
-		at, made := map[string]int{"badrequest": 1, "refused": 1, "unavailable": 0, "crowded": 0}[strings.ToLower(name)]
+		at, made := map[string]int{"badrequest": 1, "refused": 1, "unavailable": 0, "crowded": 0, "failure": 2}[strings.ToLower(name)]
 		if made && at < len(n.Args) {
 			return literal(n.Args[at])
 		}
