@@ -251,15 +251,6 @@ func TestMemory_NeverHandsOutATicketTwice(t *testing.T) {
 	}
 }
 
-func TestOutcome_IsNamed(t *testing.T) {
-	want := []string{"unavailable", "found", "taken", "stored", "empty", "expired", "consumed", "fenced", "refused", "superseded", "not_stored", "unknown"}
-	for i, name := range want {
-		if got := Outcome(i).String(); got != name {
-			t.Errorf("outcome %d: got %q, want %q", i, got, name)
-		}
-	}
-}
-
 // BenchmarkMemory_Sweep reports what one EvictStale of 128 tickets among 100,000 takes, which is as
 // long as it ever holds the lock.
 func BenchmarkMemory_Sweep(b *testing.B) {

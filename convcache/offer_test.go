@@ -62,34 +62,21 @@ func TestOffer_EditsAtEveryPosition(t *testing.T) {
 	}
 }
 
-func TestOffer_ChainsThatContradictThemselvesOfferNothing(t *testing.T) {
+func TestOffer_ChainsThatContradictThemselvesOfferNoMore(t *testing.T) {
 	k := chainKey(t, "0123456789abcdef")
 	ids := randomIDs(rand.New(rand.NewPCG(7, 8)), 40, 1<<32-1)
-	good := mustChain(t, k, ids[:38], 20, 4)
-	for _, tc := range []struct {
-		name   string
-		change func(*Chain)
-		want   Offer
-	}{
-		{"untouched", func(*Chain) {}, Offer{Tokens: 38, Whole: true}},
-		{"zero", func(c *Chain) { *c = Chain{} }, Offer{}},
-		{"no tokens", func(c *Chain) { c.Tokens = 0 }, Offer{}},
-		{"negative tokens", func(c *Chain) { c.Tokens = -38 }, Offer{}},
-		{"negative block size", func(c *Chain) { c.BlockSize = -4 }, Offer{}},
-		{"no block size", func(c *Chain) { c.BlockSize = 0 }, Offer{}},
-		{"another block size", func(c *Chain) { c.BlockSize = 8 }, Offer{}},
-		{"more tokens", func(c *Chain) { c.Tokens = 39 }, Offer{Tokens: 36}},
-		{"fewer tokens", func(c *Chain) { c.Tokens = 37 }, Offer{Tokens: 36}},
-		{"fewer tokens than blocks", func(c *Chain) { c.Tokens = 9 }, Offer{Tokens: 8}},
-		{"another whole", func(c *Chain) { c.Whole++ }, Offer{Tokens: 36}},
-		{"blocks missing", func(c *Chain) { c.Blocks = c.Blocks[:3] }, Offer{Tokens: 12}},
-		{"no blocks", func(c *Chain) { c.Blocks = nil }, Offer{}},
-		{"a block too many", func(c *Chain) { c.Blocks = append(slices.Clone(c.Blocks), 5) }, Offer{Tokens: 38, Whole: true}},
-	} {
-		c := good
-		tc.change(&c)
-		if got := offerOf(k, c, ids); got != tc.want {
-			t.Errorf("%s: got %+v, want %+v", tc.name, got, tc.want)
+	edited := slices.Clone(ids)
+	edited[13]++
+	for _, blockSize := range []int{0, 1, 4, 16} {
+		c := mustChain(t, k, ids[:20], 10, blockSize)
+		for _, now := range [][]uint32{ids, ids[:20], ids[:18], edited, nil} {
+			for damage := range 256 {
+				checkDamaged(t, k.IDs(now), c, uint8(damage), naiveOffer(ids[:20], now, max(blockSize, 1)))
+			}
+		}
+		c.BlockSize = -4
+		if got := offerOf(k, c, ids); got != (Offer{}) {
+			t.Errorf("blocks of less than nothing: got %+v", got)
 		}
 	}
 }

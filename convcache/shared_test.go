@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -119,55 +118,37 @@ func TestShared_TestsAgainEverMoreSlowly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var far far
 		r, _ := newShared(&far)
-		var mu sync.Mutex // guards at
-		var at []time.Duration
-		well := 0
-		began := time.Now()
+		var at []float64 // seconds
+		well, fails, began := 0, 8, time.Now()
 		far.test = func() error {
-			mu.Lock()
-			defer mu.Unlock()
 			if r.breaker.allows() {
 				well++
 				return nil
 			}
-			at = append(at, time.Since(began))
-			if len(at) < 9 {
+			at = append(at, time.Since(began).Seconds())
+			if fails--; fails >= 0 {
 				return errors.New("no answer")
 			}
 			return nil
 		}
-		times := func() []time.Duration {
-			mu.Lock()
-			defer mu.Unlock()
-			return slices.Clone(at)
+		tested := func(want ...float64) {
+			t.Helper()
+			<-time.After(time.Hour)
+			synctest.Wait()
+			if !slices.Equal(at, want) {
+				t.Errorf("tested after %v s, want %v", at, want)
+			}
+			at, began = nil, time.Now()
 		}
 		defer running(t, r)()
-		<-time.After(time.Hour)
-		if got := times(); len(got) != 0 {
-			t.Errorf("tested again after %v, want never while all is well", got)
-		}
-		mu.Lock()
+		tested()
 		if well < 700 || well > 720 {
 			t.Errorf("tested %d times in an hour in which all was well, want every 5 s", well)
 		}
-		mu.Unlock()
-		began = time.Now()
 		r.breaker.set(true)
-		<-time.After(time.Hour)
-		var want []time.Duration
-		for _, seconds := range []int{1, 3, 7, 15, 31, 61, 91, 121, 151} {
-			want = append(want, time.Duration(seconds)*time.Second)
-		}
-		if got := times(); !slices.Equal(got, want) {
-			t.Errorf("tested after %v, want %v", got, want)
-		}
-
-		began = time.Now()
+		tested(1, 3, 7, 15, 31, 61, 91, 121, 151)
 		r.breaker.set(true) // and from the beginning when it fails anew
-		<-time.After(time.Minute)
-		if got := times()[len(want):]; !slices.Equal(got, []time.Duration{time.Second}) {
-			t.Errorf("tested after %v, want once after 1s", got)
-		}
+		tested(1)
 	})
 }
 
@@ -258,15 +239,5 @@ func TestShared_PutGoesHomeWithoutTimeLeft(t *testing.T) {
 	}
 	if _, got := r.Take(t.Context(), key(1), tk.ID); got != Taken {
 		t.Errorf("take: got %v, want %v", got, Taken)
-	}
-}
-
-func TestRemoteState_IsNamed(t *testing.T) {
-	for state, want := range map[RemoteState]string{
-		RemoteDown: "down", RemoteUp: "up", RemoteRefused: "refused", RemoteRefused + 1: "unknown",
-	} {
-		if got := state.String(); got != want {
-			t.Errorf("state %d: got %q, want %q", int(state), got, want)
-		}
 	}
 }
