@@ -79,6 +79,11 @@ func TestOffer_ChainsThatContradictThemselvesOfferNoMore(t *testing.T) {
 			t.Errorf("blocks of less than nothing: got %+v", got)
 		}
 	}
+	c := mustChain(t, k, ids[:20], 10, 4)
+	c.Blocks = c.Blocks[:3]
+	if got := offerOf(k, c, ids); got != (Offer{Tokens: 12}) {
+		t.Errorf("without two of its blocks: got %+v, want the three", got)
+	}
 }
 
 func TestIDs_HashesOnce(t *testing.T) {
