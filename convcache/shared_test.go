@@ -200,6 +200,26 @@ func TestShared_TellsThatTheOutageIsOver(t *testing.T) {
 	})
 }
 
+// A test that failed before another succeeded is over: Run does not take it for news.
+func TestShared_RunForgetsWhatCheckMended(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		err := errors.New("no answer")
+		r, told := newShared(&far{test: func() error { return err }})
+		if r.Check(t.Context()) == nil {
+			t.Error("check of no server: got no error")
+		}
+		err = nil
+		if err := r.Check(t.Context()); err != nil {
+			t.Error(err)
+		}
+		end := running(t, r)
+		<-time.After(time.Second)
+		if end(); r.State() != RemoteUp || len(*told) != 0 {
+			t.Errorf("state: got %v, operators are told %q, want %v and nothing", r.State(), *told, RemoteUp)
+		}
+	})
+}
+
 func TestShared_RunSweeps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, _ := newShared(&far{test: func() error { return errors.New("no answer") }})

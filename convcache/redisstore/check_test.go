@@ -19,11 +19,11 @@ func goesHome(t *testing.T, r *replica, k Key) {
 	}
 	tk := ticket(5, 10)
 	before := r.Len()
-	wantPut(t, r, k, tk, Stored)
+	r.put(k, tk)
 	if got := r.Len(); got != before+1 {
 		t.Errorf("conversations: got %d, want %d with that of this process", got, before+1)
 	}
-	wantTake(t, r, k, tk.ID, Taken)
+	r.take(k, tk)
 }
 
 func TestRedis_Full_TicketsStayHome(t *testing.T) {
@@ -31,7 +31,7 @@ func TestRedis_Full_TicketsStayHome(t *testing.T) {
 	s, r := st.server, st.stores["r"]
 	st.play("check; put first 0")
 	for n := 1; s.CLI("EXISTS", r.KeyName(key(n-1))) == "1"; n++ {
-		wantPut(t, r, key(n), ticket(n, 100_000), Stored)
+		r.put(key(n), ticket(n, 100_000))
 		if n > 50 {
 			t.Fatal("5 MB fit into 3")
 		}
@@ -45,16 +45,16 @@ func TestRedis_Full_TicketsStayHome(t *testing.T) {
 func TestRedis_ReadOnlyReplicaTakesNoTickets(t *testing.T) {
 	t.Parallel()
 	master, replica := redistest.Start(t), redistest.Start(t)
-	atMaster, r := openAt(t, master.Addr()), openAt(t, replica.Addr())
+	atMaster, r := openAt(t, master), openAt(t, replica)
 	replica.ReplicaOf(master) // a first replica changes master_replid: syncCommand in replication.c of Redis 7.0
 	tk := ticket(1, 10)
-	wantPut(t, atMaster, key(1), tk, Stored)
+	atMaster.put(k1, tk)
 	eventually(t, "a replica in step", func() bool { return replica.CLI("DBSIZE") == "1" })
-	wantDown(t, r)
-	fresh := openAt(t, replica.Addr()) // not checked
-	goesHome(t, fresh, key(2))
-	wantTake(t, fresh, key(1), tk.ID, Unavailable)
-	wantTake(t, atMaster, key(1), tk.ID, Taken)
+	r.down()
+	fresh := openAt(t, replica) // not checked
+	goesHome(t, fresh, k2)
+	fresh.take(k1, tk, Unavailable)
+	atMaster.take(k1, tk)
 }
 
 // Behind one address servers change roles, and connections stay where they are.
@@ -62,8 +62,8 @@ func TestRedis_LeavesAServerThatIsAReplicaNow(t *testing.T) {
 	old, next := redistest.Start(t), redistest.Start(t)
 	next.ReplicaOf(old)
 	front := redistest.Forward(t, old.Addr())
-	r, atNext := openAt(t, front.Addr()), openAt(t, next.Addr())
-	mustCheck(t, r)
+	r, atNext := openAt(t, front), openAt(t, next)
+	r.check()
 	next.Promote()
 	front.Redirect(next.Addr())
 	old.ReplicaOf(next)
@@ -71,7 +71,7 @@ func TestRedis_LeavesAServerThatIsAReplicaNow(t *testing.T) {
 	eventually(t, "a ticket at the new master", func() bool {
 		n++
 		tk := ticket(n, 10)
-		wantPut(t, r, key(n), tk, Stored)
+		r.put(key(n), tk)
 		_, outcome := atNext.Take(t.Context(), key(n), tk.ID)
 		return outcome == Taken
 	})
@@ -83,9 +83,9 @@ func TestRedis_LeavesAServerThatIsAReplicaNow(t *testing.T) {
 func TestRedis_Loading_TicketsStayHome(t *testing.T) {
 	st := newStage(t, Config{}, "--enable-debug-command", "local", "--loading-process-events-interval-bytes", "1024")
 	s, r, admin := st.server, st.stores["r"], st.stores["o"]
-	mustCheck(t, r)
+	r.check()
 	for n := range 200 {
-		wantPut(t, admin, key(1000+n), ticket(n, 100), Stored)
+		admin.put(key(1000+n), ticket(n, 100))
 	}
 	s.CLI("CONFIG", "SET", "key-load-delay", "5000") // microseconds
 	loaded := make(chan error, 1)
@@ -99,18 +99,18 @@ func TestRedis_Loading_TicketsStayHome(t *testing.T) {
 	if err := <-loaded; err != nil {
 		t.Errorf("reload: %v", err)
 	}
-	mustCheck(t, r)
+	r.check()
 }
 
 // What comes back must be what was put, or nothing that is there can be trusted.
 func TestRedis_CheckComparesWhatComesBack(t *testing.T) {
-	_, r := startRedis(t)
+	r := openAt(t, redistest.Start(t))
 	for _, reply := range []string{`{'taken', 'x', values[2]}`, `{'taken', values[1], 'x'}`, `{'consumed'}`} {
 		unusual, changed := r.Mutant(`{'taken', values[1], values[2]}`, reply)
 		if !changed {
 			t.Fatal("the scripts answer otherwise now")
 		}
-		wantDown(t, unusual)
+		unusual.down()
 	}
 }
 
@@ -144,12 +144,12 @@ func TestRedis_RightsRevoked_TicketIsUsedOnce(t *testing.T) {
 	}
 	st.play("o take half; take half consumed")
 	st.server.CLI("ACL", "SETUSER", "carryover", "-evalsha")
-	goesHome(t, st.stores["r"], key(2))
+	goesHome(t, st.stores["r"], k2)
 }
 
 func TestRedis_CheckNamesAMissingCommand(t *testing.T) {
 	s := redistest.Start(t, "--rename-command", "EVALSHA", "")
-	err := openAt(t, s.Addr()).Check(t.Context())
+	err := openAt(t, s).Check(t.Context())
 	if !errors.Is(err, convcache.ErrRemoteForbids) || !strings.Contains(err.Error(), "lacks a command") {
 		t.Errorf("check: got %v, want %v that says what is lacking", err, convcache.ErrRemoteForbids)
 	}

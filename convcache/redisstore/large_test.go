@@ -34,9 +34,9 @@ func narrowRedis(t *testing.T, bytes int) (narrow, free *replica) {
 	t.Helper()
 	s := redistest.Start(t)
 	f := redistest.Forward(t, s.Addr())
-	narrow, free = openAt(t, f.Addr()), openAt(t, s.Addr())
-	mustCheck(t, narrow)
-	mustCheck(t, free)
+	narrow, free = openAt(t, f), openAt(t, s)
+	narrow.check()
+	free.check()
 	f.Narrow(bytes)
 	return narrow, free
 }
@@ -48,9 +48,9 @@ func wantShared(t *testing.T, r, other *replica) {
 		t.Fatal("nothing is sent any more")
 	}
 	small := ticket(99, 10)
-	wantPut(t, r, key(99), small, Stored)
-	wantLook(t, r, key(99), Found)
-	wantTake(t, other, key(99), small.ID, Taken)
+	r.put(key(99), small)
+	r.look(key(99))
+	other.take(key(99), small)
 }
 
 func TestRedis_LargePutsThatTimeOutDoNotCount(t *testing.T) {
@@ -86,12 +86,12 @@ func TestRedis_MaxValueBoundsWhatIsShared(t *testing.T) {
 	c := &clock{}
 	var log logtest.Log
 	const overhead = 640 // of a ticket in memory
-	r := openBounded(t, Config{Addresses: []string{s.Addr()}, MaxValue: 1 << 20, Now: c.now, Logger: log.Logger()}, 1<<20+overhead)
-	other := openAt(t, s.Addr())
+	r := openRedis(t, Config{Addresses: []string{s.Addr()}, MaxValue: 1 << 20, Now: c.now, Logger: log.Logger()}, 1<<20+overhead)
+	other := openAt(t, s)
 	const frame = 300 // of a value: a branch without blocks, names, authentication
 	fits := ticket(1, 1<<20-frame)
-	wantPut(t, r, key(1), fits, Stored)
-	if got := wantTake(t, other, key(1), fits.ID, Taken); len(got.Params) != len(fits.Params) {
+	r.put(k1, fits)
+	if got := other.take(k1, fits); len(got.Params) != len(fits.Params) {
 		t.Errorf("take: got %d bytes of params, want %d", len(got.Params), len(fits.Params))
 	}
 	const line = "too large for redis"
@@ -100,18 +100,18 @@ func TestRedis_MaxValueBoundsWhatIsShared(t *testing.T) {
 	}
 	for minute := range 2 {
 		for n := range 3 {
-			wantPut(t, r, key(10+n), ticket(n, 1<<20), Stored)
-			wantLook(t, other, key(10+n), Empty)
+			r.put(key(10+n), ticket(n, 1<<20))
+			other.look(key(10+n), Empty)
 		}
 		if got, want := log.Count(line), minute+1; got != want {
 			t.Errorf("logged %q %d times after %d minutes, want %d", line, got, minute, want)
 		}
 		c.advance(redisTTL)
 	}
-	if displaced := wantPut(t, r, key(1), ticket(1, 1<<20+1), convcache.Refused); displaced != nil {
+	if displaced := r.put(k1, ticket(1, 1<<20+1), convcache.Refused); displaced != nil {
 		t.Errorf("put of what is too large for this process too: got %d displaced, want none", len(displaced))
 	}
-	wantLook(t, r, key(1), Empty)
+	r.look(k1, Empty)
 }
 
 func branchIDs(branches []KeyedBranch) []TicketID {
@@ -156,17 +156,17 @@ func TestRedis_SizeOfALongTicket(t *testing.T) {
 		"adjacent":  {longTicket(t, blocksFrom(false)), 130_000},
 		"note":      {noteOf(longTicket(t, nil)), 67_000},
 	} {
-		r := openOn(t, s, Config{Prefix: freshPrefix()})
-		wantPut(t, r, key(1), tc.tk, Stored)
+		r := openAt(t, s, Config{Prefix: freshPrefix()})
+		r.put(k1, tc.tk)
 		size := 0
-		for field, value := range readHash(t, r, key(1)) {
+		for field, value := range r.hash(k1) {
 			size += len(field) + len(value)
 		}
 		if size >= tc.most {
 			t.Errorf("%s: got %d bytes, want less than %d", name, size, tc.most)
 		}
-		t.Logf("%s: params %d bytes; in Redis %d, MEMORY USAGE %s", name, len(tc.tk.Params), size, s.CLI("MEMORY", "USAGE", r.KeyName(key(1))))
-		if got := wantTake(t, r, key(1), tc.tk.ID, Taken); !sameAs(got, tc.tk) {
+		t.Logf("%s: params %d bytes; in Redis %d, MEMORY USAGE %s", name, len(tc.tk.Params), size, s.CLI("MEMORY", "USAGE", r.KeyName(k1)))
+		if got := r.take(k1, tc.tk); !sameAs(got, tc.tk) {
 			t.Errorf("%s: take: got another ticket than was put", name)
 		}
 	}
@@ -180,6 +180,6 @@ func TestRedis_PeekReadsNoParams(t *testing.T) {
 	if got := strings.Count(said, `"hmget"`); got != 2 || strings.Contains(said, `0p"`) {
 		t.Errorf("a look-up said %q, want hmget of the conversation and of the epoch, of no params", said)
 	}
-	st.server.CLI("HDEL", st.stores["r"].KeyName(key(1)), "0p")
+	st.server.CLI("HDEL", st.stores["r"].KeyName(k1), "0p")
 	st.play("look a; take a consumed")
 }

@@ -106,7 +106,7 @@ func freshPlan() fleetPlan { return fleetPlan{patience: 5 * time.Second} }
 
 func TestRedisLinear_OneServerIsAsFreshAsMemory(t *testing.T) {
 	t.Parallel()
-	eachSeed(t, func(t *testing.T, seed uint64) tally {
+	eachSeed(t, func(t *testing.T, seed uint64) {
 		t.Helper()
 		steps := int64(freshSteps)
 		if soakRedis(t) > 0 {
@@ -116,13 +116,10 @@ func TestRedisLinear_OneServerIsAsFreshAsMemory(t *testing.T) {
 		runClients(f.newClients(seed, false), steps)()
 		f.journal.wantUsedOnce(t)
 		if stale := f.journal.stale(); len(stale) > 0 {
-			t.Errorf("seed %d: %d of %d conversations can't be explained by Memory", seed, len(stale), fleetKeys)
+			t.Errorf("%d of %d conversations can't be explained by Memory", len(stale), fleetKeys)
 		}
-		counts := f.journal.tally(0)
-		t.Logf("seed %d: %v", seed, counts)
-		if counts[opTake][Taken] < int(steps)/20 || counts[opTake][Consumed] == 0 || counts[opPut][Superseded] == 0 {
-			t.Errorf("seed %d: %v: want takes that hit, takes that miss and notes that are superseded", seed, counts)
+		if counts := f.journal.tally(0); counts[opTake][Taken] < int(steps)/20 || counts[opTake][Consumed] == 0 || counts[opPut][Superseded] == 0 {
+			t.Errorf("%v: want takes that hit, takes that miss and notes that are superseded", counts)
 		}
-		return counts
 	})
 }

@@ -21,8 +21,8 @@ type scenario struct {
 	taken, fenced, expired, unknown int
 }
 
-// k1 is the conversation of all scenarios.
-var k1 = key(1)
+// The first of these is the conversation of all scenarios.
+var k1, k2, k3 = key(1), key(2), key(3)
 
 func scenarios() []scenario {
 	// In scenarios where no operation waits in vain, each has all the time that a busy machine needs.

@@ -106,18 +106,6 @@ func (j *journal) tally(n int) tally {
 	return counts
 }
 
-// add sums up.
-func (c tally) add(other tally) {
-	for op, outcomes := range other {
-		if c[op] == nil {
-			c[op] = make(map[Outcome]int)
-		}
-		for outcome, n := range outcomes {
-			c[op][outcome] += n
-		}
-	}
-}
-
 func (j *journal) len() int {
 	j.mu.Lock()
 	defer j.mu.Unlock()

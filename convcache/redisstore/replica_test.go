@@ -34,17 +34,19 @@ func TestMain(m *testing.M) {
 // replica is what a replica of Carryover has: a store on Redis, and around it the local home and the breaker.
 type replica struct {
 	*convcache.Shared
+	t     testing.TB
 	store *redisstore.Store
 	cfg   convcache.SharedConfig
 }
 
 // newReplica returns a replica around a store.
-func newReplica(store *redisstore.Store, cfg convcache.SharedConfig) *replica {
+func newReplica(tb testing.TB, store *redisstore.Store, cfg convcache.SharedConfig) *replica {
+	tb.Helper()
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	cfg.Tell = func(string) {}
-	return &replica{Shared: convcache.NewShared(way{store}, cfg), store: store, cfg: cfg}
+	return &replica{convcache.NewShared(way{store}, cfg), tb, store, cfg}
 }
 
 func (r *replica) Close() error                  { return r.store.Close() }
@@ -56,7 +58,7 @@ func (r *replica) EpochName() string             { return r.store.EpochName() }
 // Mutant returns a replica whose store has other scripts, and whether they differ.
 func (r *replica) Mutant(text, by string) (*replica, bool) {
 	m, changed := r.store.Mutant(text, by)
-	return newReplica(m, r.cfg), changed
+	return newReplica(r.t, m, r.cfg), changed
 }
 
 // Shares says whether operations are sent.

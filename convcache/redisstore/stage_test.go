@@ -26,7 +26,7 @@ func newStage(t *testing.T, cfg Config, args ...string) *stage {
 	t.Helper()
 	st := &stage{t: t, server: redistest.Start(t, args...), clock: &clock{}, tickets: map[string]Ticket{}, keys: map[string]Key{}}
 	cfg.Now = st.clock.now
-	st.stores = map[string]*replica{"r": openOn(t, st.server, cfg), "o": openOn(t, st.server, Config{Now: st.clock.now})}
+	st.stores = map[string]*replica{"r": openAt(t, st.server, cfg), "o": openAt(t, st.server, Config{Now: st.clock.now})}
 	return st
 }
 
@@ -64,7 +64,7 @@ func (st *stage) play(steps string) {
 func (st *stage) step(r *replica, verb string, words []string) {
 	t := st.t
 	t.Helper()
-	k, number, want, names := key(1), 1, Outcome(-1), []string(nil)
+	k, number, want, names := k1, 1, Outcome(-1), []string(nil)
 	for _, word := range words {
 		if n, err := strconv.Atoi(word); err == nil {
 			k, number = key(n), n
@@ -92,31 +92,31 @@ func (st *stage) step(r *replica, verb string, words []string) {
 	switch verb {
 	case "put":
 		st.keys[names[0]] = k
-		displaced := ids(wantPut(t, r, k, st.ticket(names[0]), or(Stored))...)
+		displaced := ids(r.put(k, st.ticket(names[0]), or(Stored))...)
 		names = names[1:]
 		sameIDs(displaced)
 	case "take":
-		if got := wantTake(t, r, st.keys[names[0]], st.ticket(names[0]).ID, or(Taken)); string(got.Params) != string(st.tickets[names[0]].Params) && or(Taken) == Taken {
+		if got := r.take(st.keys[names[0]], st.ticket(names[0]), or(Taken)); string(got.Params) != string(st.tickets[names[0]].Params) && or(Taken) == Taken {
 			t.Errorf("take %v: got other params", words)
 		}
 	case "look":
-		branches := wantLook(t, r, k, or(Found))
+		branches := r.look(k, or(Found))
 		if names != nil {
 			sameIDs(branchIDs(branches))
 		}
 	case "home":
-		wantHome(t, r, k)
+		r.home(k)
 	case "check":
-		mustCheck(t, r)
+		r.check()
 	case "down":
-		wantDown(t, r)
+		r.down()
 	case "len":
 		if got := r.Len(); got != number {
 			t.Errorf("conversations: got %d, want %d", got, number)
 		}
-	case "shares", "alone":
-		if r.Shares() != (verb == "shares") {
-			t.Errorf("operations are sent: got %t", verb != "shares")
+	case "shares":
+		if !r.Shares() {
+			t.Error("operations are not sent")
 		}
 	case "open":
 		r.OpenBreaker()
