@@ -42,16 +42,30 @@ func TestRelay_Verdicts(t *testing.T) {
 		{"a cut event is held without its member", `data:{"usage":"hold","kv_transfer_params":2}` + "\n\ndata:a\n\n", `data:{"usage":"hold"}` + "\n\ndata:a\n\n", ends},
 		{"a cut event without substance stops all the same", `data:{"stop":1,"kv_transfer_params":2}` + "\n\ndata:a\n\n", "", stops},
 		{"a cut event without substance is not held", `data:{"hold":1,"kv_transfer_params":2}` + "\n\n", "", ends},
+		{"broken before the first event", "", "", breaks},
+		{"broken mid-event", "data:a\n\ndata:b", "data:a\n\n", breaks},
+		{"broken before the blank line", "data:a\n\ndata:b\n", "data:a\n\n", breaks},
+		{"broken in a UTF-8 sequence", "data:a\n\ndata:\xf0\x9f", "data:a\n\n", breaks},
+		{"broken in the byte order mark", "\xef\xbb", "", breaks},
+		{"broken in an oversize event", "data:" + pad, "data:" + pad, breaks},
+		{"superseded, the last held", "data:hold1\n\ndata:hold2\n\ndata:super\n\n", "data:hold1\n\ndata:super\n\n", ends},
+		{"superseded, the only one held", "data:a\n\ndata:hold\n\ndata:super\n\ndata:b\n\n", "data:a\n\ndata:super\n\ndata:b\n\n", ends},
+		{"superseded with a comment behind it", "data:hold\n\n:c\n\ndata:super\n\n", ":c\n\ndata:super\n\n", ends},
+		{"superseded with a comment before it", "data:hold1\n\n:c\n\ndata:hold2\n\ndata:super\n\n", ":c\n\ndata:hold1\n\ndata:super\n\n", ends},
+		{"superseded with lines that end in CRLF", "data:hold\r\n\r\ndata:super\r\n\r\n", "data:super\r\n\r\n", ends},
+		{"superseded behind what is dropped", "data:hold\n\ndata:drop\n\ndata:super\n\n", "data:super\n\n", ends},
+		{"superseded once", "data:hold\n\ndata:super1\n\ndata:super2\n\n", "data:super1\n\n", ends},
+		{"nothing is superseded where nothing is held", "data:a\n\ndata:super\n\ndata:b\n\n", "data:a\n\ndata:b\n\n", ends},
+		{"nor where what was held has gone out", "data:hold\n\ndata:a\n\ndata:super\n\n", "data:hold\n\ndata:a\n\n", ends},
+		{"what would have been superseded goes out at the end", "data:hold\n\n", "data:hold\n\n", ends},
 		{"a cut event is dropped", `data:{"usage":"drop","kv_transfer_params":2}` + "\n\ndata:" + pad + "\n\n", "data:" + pad + "\n\n", ends},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			for name, src := range readings(tc.input, tc.end[0]) {
-				out, _, err := run(src, Config{Strip: params, Substance: []string{"usage"}, MaxEvent: 55, Observe: func(e Event) Verdict { return verdictOf(e.Data) }})
-				if !errors.Is(err, tc.end[1]) || (err != nil && tc.end[1] == nil) || out != tc.want {
-					t.Errorf("%s: got %v, want %v, relayed:\n got %q\nwant %q", name, err, tc.end[1], out, tc.want)
-				}
+		for name, src := range readings(tc.input, tc.end[0]) {
+			out, _, err := run(src, Config{Strip: params, Substance: []string{"usage"}, MaxEvent: 55, Observe: func(e Event) Verdict { return verdictOf(e.Data) }})
+			if !errors.Is(err, tc.end[1]) || (err != nil && tc.end[1] == nil) || out != tc.want {
+				t.Errorf("%s, %s: got %v, want %v, relayed:\n got %q\nwant %q", tc.name, name, err, tc.end[1], out, tc.want)
 			}
-		})
+		}
 	}
 }
 
@@ -109,30 +123,6 @@ func TestRelay_AwaitsForAWhile(t *testing.T) {
 					t.Errorf("got %q after %v and then %q", first[:n], waited, rest)
 				}
 			})
-		})
-	}
-}
-
-func TestRelay_Supersede(t *testing.T) {
-	verdicts := map[byte]Verdict{'h': Hold, 'f': Forward, 's': Supersede, 'd': Drop}
-	for _, tc := range []struct{ name, in, want string }{
-		{"takes the place of the last held", "data:h1\n\ndata:h2\n\ndata:s\n\n", "data:h1\n\ndata:s\n\n"},
-		{"of the only one", "data:f\n\ndata:h\n\ndata:s\n\ndata:f2\n\n", "data:f\n\ndata:s\n\ndata:f2\n\n"},
-		{"with a comment behind it", "data:h\n\n:c\n\ndata:s\n\n", ":c\n\ndata:s\n\n"},
-		{"with a comment before it", "data:h1\n\n:c\n\ndata:h2\n\ndata:s\n\n", ":c\n\ndata:h1\n\ndata:s\n\n"},
-		{"with lines that end in CRLF", "data:h\r\n\r\ndata:s\r\n\r\n", "data:s\r\n\r\n"},
-		{"drops behind it change nothing", "data:h\n\ndata:d\n\ndata:s\n\n", "data:s\n\n"},
-		{"once", "data:h\n\ndata:s1\n\ndata:s2\n\n", "data:s1\n\n"},
-		{"is dropped when nothing is held", "data:f\n\ndata:s\n\ndata:f2\n\n", "data:f\n\ndata:f2\n\n"},
-		{"is dropped when what was held has gone out", "data:h\n\ndata:f\n\ndata:s\n\n", "data:h\n\ndata:f\n\n"},
-		{"what it would have replaced goes out at the end", "data:h\n\n", "data:h\n\n"},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			for name, src := range readings(tc.in, nil) {
-				if out, _, err := run(src, Config{Observe: func(e Event) Verdict { return verdicts[e.Data[0]] }}); err != nil || out != tc.want {
-					t.Errorf("%s: %q, %v; want %q", name, out, err, tc.want)
-				}
-			}
 		})
 	}
 }
@@ -215,23 +205,6 @@ func TestAside_CommentsBeginNoEvent(t *testing.T) {
 	}, ": ping\n", ": pi", "ng\n", "\n", "data: a\n\n", ": ping\nda", "ta: b\n\n")
 	if want := []string{"a false", "begin", "b true"}; err != nil || !slices.Equal(log, want) {
 		t.Errorf("got %q, %v; want %q", log, err, want)
-	}
-}
-
-// Behind part of a comment no event may be added, and behind all of it one may.
-func TestAside_PartOfALongCommentIsMidEvent(t *testing.T) {
-	for _, tc := range []struct {
-		reads []string
-		mid   bool
-	}{
-		{[]string{"data: a\n\n", ": " + strings.Repeat("x", 60)}, true},
-		{[]string{"data: a\n\n", ": " + strings.Repeat("x", 60), "x", "x"}, true},
-		{[]string{"data: a\n\n", ": " + strings.Repeat("x", 60), "x\n"}, false},
-	} {
-		_, r, err := steps(Config{MaxEvent: 50}, tc.reads...)
-		if err != nil || r.Stats().MidEvent != tc.mid {
-			t.Errorf("%q: got mid-event %t, %v; want %t", tc.reads, r.Stats().MidEvent, err, tc.mid)
-		}
 	}
 }
 
