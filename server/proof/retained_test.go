@@ -7,8 +7,10 @@ import (
 	"sync"
 	"testing"
 
+	"carryover/logtest"
 	"carryover/sse/rawjson"
 	"carryover/upstream"
+	"carryover/upstream/body"
 	"carryover/upstream/fleet"
 	"carryover/upstream/fleet/facts"
 )
@@ -253,16 +255,31 @@ func TestRetain_LeavesNothingBehind(t *testing.T) {
 	once, _ := arena.Use()
 	k.Retain(arena)
 	wantUse(t, arena, once)
-	instance, err := upstream.NewInstance(upstream.RolePrefill, "p", "http://127.0.0.1:1")
-	if err != nil {
-		t.Fatal(err)
-	}
-	engines := fleet.New(fleet.Config{})
-	engines.Set([]upstream.Instance{instance})
-	incarnation := engines.Engine(upstream.RolePrefill, "p").Last()
 	k.turn.ids = k
-	k.turn.Begin(t.Context(), "turn", incarnation, incarnation)
+	k.turn.Begin(t.Context(), "turn", unknown(), unknown())
 	wantUse(t, arena, 0)
+}
+
+// unknown is the incarnation of an engine that nobody has asked.
+func unknown() *fleet.Incarnation {
+	engines := fleet.New(fleet.Config{})
+	engines.Set([]upstream.Instance{{Name: "p", Role: upstream.RolePrefill}})
+	return engines.Engine(upstream.RolePrefill, "p").Last()
+}
+
+// Operators read once why nothing of an engine is reused, whichever API asks.
+func TestBegin_WarnsOfAnUnknownIncarnation(t *testing.T) {
+	for api := range body.API(body.APIs) {
+		var log logtest.Log
+		k, engine := attemptOf(t), unknown()
+		k.turn.api, k.turn.proof.Logger = api, log.Logger()
+		for range 2 {
+			k.turn.Begin(t.Context(), "turn", engine, engine)
+		}
+		if got := log.Count("why=incarnation"); got != 1 {
+			t.Errorf("%s: %d warnings, want 1", api.Path(), got)
+		}
+	}
 }
 
 // The order of Retain and Grow is of no matter as long as the prompt stays what it is.

@@ -9,7 +9,9 @@ import (
 	"carryover/convcache"
 	"carryover/server/record"
 	"carryover/server/request"
+	"carryover/upstream"
 	"carryover/upstream/body"
+	"carryover/upstream/fleet"
 	"carryover/upstream/fleet/facts"
 )
 
@@ -73,8 +75,10 @@ func TestOutcome(t *testing.T) {
 	restarted.Same = false
 	moved, silent := told0, told0
 	moved.Same, silent.Compared, silent.Silent = false, false, true
-	unread := silent
-	unread.Silent = false
+	asked := proofOf(body.Text, nil) // of engines, of which no ids are known
+	engines := fleet.New(fleet.Config{})
+	engines.Set([]upstream.Instance{{Name: "p", Role: upstream.RolePrefill}, {Name: "d", Role: upstream.RoleDecode}})
+	asked.Prefill, asked.Decode = engines.Engines(upstream.RolePrefill)[0].Last(), engines.Engines(upstream.RoleDecode)[0].Last()
 	unproven := proofOf(body.Chat, nil, parts...)
 	unproven.offers = proves{}
 	hit, text := ticket(400, true, ""), proofOf(body.Text, nil)
@@ -136,7 +140,7 @@ func TestOutcome(t *testing.T) {
 		"handed back, beside a ticket that can't be used":     {chat(all), beside, gone, told0, "miss;reason=instance_gone", 0, 0, 0},
 		"handed back of a history that was rewritten":         {proofOf(body.Chat, none, system, 9, answered, next), notes(mine, here), unreported, told0, "miss;reason=history_rewritten;differs=add_generation_prompt", 0, 0, 0},
 		"handed back, and the answer was changed":             {chat(none), notes(mine, here), unreported, told0, "miss;reason=history_rewritten;differs=add_special_tokens", 0, 0, 0},
-		"by content, which others may have left":              {text, byContent(notes(mine, here)), unreported, unread, "miss;reason=first_turn", 0, 0, 0},
+		"by content, which others may have left":              {asked, byContent(notes(mine, holderOf(asked.Prefill))), unreported, Tell(asked, &upstream.Handover{}, 900), "miss;reason=first_turn", 0, 0, 0},
 		"by content, to a decode that sends no params":        {text, byContent(notes(mine, here)), unreported, silent, "miss;reason=engine_sends_no_params", 0, 0, 0},
 		"by content, of a chat that finds less than it had":   {chat(all), byContent(notes(prefilled(mine, here, 320), here)), unreported, told(192, 900), "hit;tokens=192;read=0;proof=engine;confirmed=192;reason=handed_back_evicted", 0, 0, facts.Yes},
 		"by content, of a chat that lacks what came before":   {chat(all), byContent(notes(prefilled(mine, here, 320), here)), unreported, told0, "miss;reason=handed_back_evicted", 0, 0, facts.No},
