@@ -113,42 +113,46 @@ func TestContent_NeedsTextOfAUser(t *testing.T) {
 
 // Turns of a conversation, and which turns' tickets each of them looks for.
 func TestContent_LooksForEarlierTurns(t *testing.T) {
-	const (
-		call   = `{"role":"assistant","content":null,"tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":"{}"}}]}`
-		result = `{"role":"tool","tool_call_id":"c","content":"found"}`
-	)
-	whole := func(messages ...string) uint64 {
-		c, _ := contentOf(t, Chat, `[`+strings.Join(messages, ",")+`]`)
-		return c.Whole
+	said := map[string]string{
+		"u1": u1, "u2": u2, "u3": u3, "a": a1, "b": `{"role":"assistant","content":"another"}`,
+		"call": `{"role":"assistant","content":null,"tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":"{}"}}]},` +
+			`{"role":"tool","tool_call_id":"c","content":"found"}`,
 	}
-	for name, row := range map[string]struct {
-		turn []string
-		want []uint64 // newest first
-	}{
-		"the first turn":              {[]string{u1}, nil},
-		"a follow-up":                 {[]string{u1, a1, u2}, []uint64{whole(u1)}},
-		"the assistant begins":        {[]string{a1, u1}, nil},
-		"several messages, no answer": {[]string{u1, u2}, nil},
-		"several messages":            {[]string{u1, u2, a1, u3}, []uint64{whole(u1, u2)}},
-		"an answer that is continued": {[]string{u1, a1, u2, a1}, []uint64{whole(u1)}},
-		"a tool loop":                 {[]string{u1, call, result, call, result}, nil},
-		"behind a tool loop":          {[]string{u1, call, result, call, result, a1, u2}, []uint64{whole(u1)}},
-		"a tool loop of a follow-up":  {[]string{u1, a1, u2, call, result}, []uint64{whole(u1)}},
-		"an edited message":           {[]string{u1, a1, u3}, []uint64{whole(u1)}},
-		"four turns":                  {[]string{u1, a1, u2, a1, u3, a1, u1}, []uint64{whole(u1, u2, u3), whole(u1, u2), whole(u1)}},
-		"five turns":                  {[]string{u1, a1, u2, a1, u3, a1, u1, a1, u2}, []uint64{whole(u1, u2, u3, u1), whole(u1, u2, u3), whole(u1, u2)}},
-		"five turns and a call":       {[]string{u1, a1, u2, a1, u3, a1, u1, a1, u2, call, result}, []uint64{whole(u1, u2, u3, u1), whole(u1, u2, u3), whole(u1, u2)}},
-	} {
-		c, _ := contentOf(t, Chat, `[`+strings.Join(row.turn, ",")+`]`)
-		if !slices.Equal(c.Earlier, row.want) {
-			t.Errorf("%s: looks for %x, want %x", name, c.Earlier, row.want)
+	of := func(turn string) Content {
+		var messages []string
+		for word := range strings.FieldsSeq(turn) {
+			messages = append(messages, said[word])
 		}
-		if c.First != whole(u1) {
-			t.Errorf("%s: has another first message", name)
+		c, _ := contentOf(t, Chat, `[`+strings.Join(messages, ",")+`]`)
+		return c
+	}
+	for turn, want := range map[string]string{ // newest first
+		"u1": "", "u1 a u2": "u1", "u1 b u2": "u1",
+		"a u1":                        "", // the assistant begins
+		"u1 u2":                       "",
+		"u1 u2 a u3":                  "u1 u2",
+		"u1 a u2 a":                   "u1", // an answer that is continued
+		"u1 call call":                "",
+		"u1 call call a u2":           "u1",
+		"u1 a u2 call":                "u1",
+		"u1 a u3":                     "u1", // an edited message
+		"u1 a u2 a u3 a u1":           "u1 u2 u3, u1 u2, u1",
+		"u1 a u2 a u3 a u1 a u2":      "u1 u2 u3 u1, u1 u2 u3, u1 u2",
+		"u1 a u2 a u3 a u1 a u2 call": "u1 u2 u3 u1, u1 u2 u3, u1 u2",
+	} {
+		c := of(turn)
+		var looks []uint64
+		for earlier := range strings.SplitSeq(want, ", ") {
+			if earlier != "" {
+				looks = append(looks, of(earlier).Whole)
+			}
+		}
+		if !slices.Equal(c.Earlier, looks) || c.First != of("u1").Whole {
+			t.Errorf("%s: looks for %x, want %x, from %x on", turn, c.Earlier, looks, c.First)
 		}
 	}
 	// A regenerated answer is asked for by the same texts.
-	if whole(u1, a1, u2) != whole(u1, `{"role":"assistant","content":"another"}`, u2) {
+	if of("u1 a u2").Whole != of("u1 b u2").Whole {
 		t.Error("a regenerated answer changes what the user has written")
 	}
 }
@@ -295,48 +299,19 @@ func FuzzContent(f *testing.F) {
 	})
 }
 
-// benchMessages are the histories that conversations are measured by.
-func benchMessages(n, size int) string {
-	text := strings.Repeat("A line of prose, as people write it, of about a hundred bytes with the newline that ends it here.\\n", size/100)
-	if n > 1 && size/100 == 0 {
-		text = strings.Repeat("word ", size/5)
-	}
-	turn := `{"role":"user","content":"` + text + `"},{"role":"assistant","content":"` + text + `"}`
-	return `[` + strings.Repeat(turn+",", n/2-1) + turn + `]`
-}
-
 func BenchmarkContent(b *testing.B) {
-	for _, row := range []struct {
-		name    string
-		api     API
-		history string
-	}{
-		{"100_messages", Chat, benchMessages(100, 80)},
-		{"256_KiB_of_users", Chat, `[{"role":"user","content":` + benchText(128<<10) + `},` + a1 + `,{"role":"user","content":` + benchText(128<<10) + `}]`},
-		{"256_KiB_in_parts", Messages, `[{"role":"user","content":[{"type":"text","text":` + benchText(256<<10) + `}]}]`},
-		{"256_KiB_completion", Text, benchText(256 << 10)},
-		{"100_000_messages", Chat, benchMessages(100_000, 5)},
-	} {
-		b.Run(row.name, func(b *testing.B) {
-			p := mustParse(b, row.api, `{"`+row.api.subject()+`":`+row.history+`}`).Prompt()
-			b.ReportAllocs()
-			for b.Loop() {
-				if _, ok := p.Content(); !ok {
-					b.Fatal("no content")
-				}
-			}
-		})
-	}
-	text := []byte(benchText(256 << 10))
-	b.Run("SHA-256_of_256_KiB", func(b *testing.B) {
+	text := strings.Repeat("A line of prose, as people write it, of about a hundred bytes with the newline that ends it here.\\n", 256<<10/100)
+	p := mustParse(b, Chat, `{"messages":[{"role":"user","content":"`+text+`"}]}`).Prompt()
+	b.Run("256_KiB", func(b *testing.B) {
 		for b.Loop() {
-			sha256.Sum256(text)
+			p.Content()
 		}
 	})
-}
-
-func benchText(size int) string {
-	return `"` + strings.Repeat("A line of prose, as people write it, of about a hundred bytes with the newline that ends it here.\\n", size/100) + `"`
+	b.Run("SHA-256", func(b *testing.B) {
+		for b.Loop() {
+			sha256.Sum256([]byte(text))
+		}
+	})
 }
 
 // Only a longer prompt that begins with all bytes of another goes on with it.
