@@ -61,28 +61,6 @@ func TestList_RefusesWhatParseObjectRefuses(t *testing.T) {
 	}
 }
 
-func TestList_NotesNoMoreThanItsText(t *testing.T) {
-	const n = 10_000
-	text := "[" + strings.Repeat(`{"a":1,"b":2},`, n-1) + `{"a":1,"b":3}]`
-	var l List
-	allocated := testing.AllocsPerRun(1, func() { l = parseList(t, text) })
-	if l.Len() > n/4 {
-		t.Errorf("%d of %d small objects are noted, in %v allocations", l.Len(), n, allocated)
-	}
-	got := 0
-	for e := range l.Elements() {
-		got++
-		for m := range e.Members() {
-			if want := map[bool]string{true: "3", false: "2"}[got == n]; string(m.Key) == "b" && string(m.Value) != want {
-				t.Fatalf("element %d: got %s, want %s", got, m.Value, want)
-			}
-		}
-	}
-	if got != n {
-		t.Errorf("got %d elements, want %d", got, n)
-	}
-}
-
 // What a list notes is booked on nobody before it is there, so that it must stay within a few times the text, whatever that is.
 func TestList_NotesTakeAtMostTwiceTheText(t *testing.T) {
 	const size = 1 << 20
