@@ -19,7 +19,7 @@ import (
 func answering(tb testing.TB, arena *Arena, prompt []uint32) *IDs {
 	tb.Helper()
 	k := attemptOf(tb)
-	k.compare(facts.Prompt{IDs: prompt, List: rawjson.AppendIDs(nil, prompt)})
+	tell(k, prompt...)
 	k.Forward(true)
 	k.Grow(16)
 	k.Retain(arena)
@@ -33,6 +33,9 @@ func sealed(tb testing.TB, k *IDs, tokens int) {
 		tb.Fatalf("the chain does not cover %d tokens", tokens)
 	}
 }
+
+// tell has a look-up find the ids of the prompt.
+func tell(k *IDs, ids ...uint32) { k.compare(facts.Prompt{IDs: ids, List: list(ids...)}) }
 
 // list is how engines spell ids.
 func list(ids ...uint32) []byte { return rawjson.AppendIDs(nil, ids) }
@@ -202,31 +205,33 @@ func TestRetained_CoversWhatTheTicketCovers(t *testing.T) {
 
 // What the ids cover, and what the chain of the ticket covers, must be the same. Every doubt keeps none.
 func TestRetained_OfOtherIDsIsNothing(t *testing.T) {
+	var arena *Arena
+	var k *IDs
 	for name, row := range map[string]struct {
 		tokens int
-		do     func(k *IDs, arena *Arena)
+		do     func()
 	}{
-		"decode counts more than it has told": {6, func(k *IDs, _ *Arena) { k.Add(nil, list(4, 5)) }},
-		"decode counts less":                  {3, func(k *IDs, _ *Arena) { k.Add(nil, list(4, 5)) }},
-		"an id is in the chain alone":         {5, func(k *IDs, _ *Arena) { k.chain.Add([]uint32{4}); k.Add(nil, list(5)) }},
-		"and the last one has no KV":          {4, func(k *IDs, _ *Arena) { k.chain.Add([]uint32{4}); k.Add(nil, list(5)) }},
-		"an id is not in the chain":           {4, func(k *IDs, _ *Arena) { k.Add(nil, list(4)); k.retained.add([]uint32{5}) }},
-		"no tokens":                           {0, func(*IDs, *Arena) {}},
-		"an output that is no list":           {5, func(k *IDs, _ *Arena) { k.Add(nil, list(4, 5)); k.Add(nil, []byte("[1.0]")) }},
-		"decode has computed another prompt":  {5, func(k *IDs, _ *Arena) { k.Add(list(1, 2, 4), list(4, 5)) }},
-		"retained when the answer has begun":  {4, func(k *IDs, arena *Arena) { k.Discard(); k.Add(nil, list(4)); k.Retain(arena) }},
-		"retained when its prompt is let go":  {5, func(k *IDs, arena *Arena) { k.Discard(); k.drop(); k.Retain(arena); k.Add(nil, list(4, 5)) }},
-		"the prompt is another one now": {3, func(k *IDs, _ *Arena) {
-			k.compare(facts.Prompt{IDs: []uint32{7, 8, 9}, List: list(7, 8, 9)})
+		"decode counts more than it has told": {6, func() { k.Add(nil, list(4, 5)) }},
+		"decode counts less":                  {3, func() { k.Add(nil, list(4, 5)) }},
+		"an id is in the chain alone":         {5, func() { k.chain.Add([]uint32{4}); k.Add(nil, list(5)) }},
+		"and the last one has no KV":          {4, func() { k.chain.Add([]uint32{4}); k.Add(nil, list(5)) }},
+		"an id is not in the chain":           {4, func() { k.Add(nil, list(4)); k.retained.add([]uint32{5}) }},
+		"no tokens":                           {0, func() {}},
+		"an output that is no list":           {5, func() { k.Add(nil, list(4, 5)); k.Add(nil, []byte("[1.0]")) }},
+		"decode has computed another prompt":  {5, func() { k.Add(list(1, 2, 4), list(4, 5)) }},
+		"retained when the answer has begun":  {4, func() { k.Discard(); k.Add(nil, list(4)); k.Retain(arena) }},
+		"retained when its prompt is let go":  {5, func() { k.Discard(); k.drop(); k.Retain(arena); k.Add(nil, list(4, 5)) }},
+		"the prompt is another one now": {3, func() {
+			tell(k, 7, 8, 9)
 			k.Grow(16)
 		}},
-		"discarded":              {5, func(k *IDs, _ *Arena) { k.Add(nil, list(4, 5)); k.Discard(); k.Discard() }},
-		"no room was given":      {5, func(k *IDs, _ *Arena) { k.Discard(); k.Retain(nil); k.Add(nil, list(4, 5)) }},
-		"an engine tells no ids": {5, func(k *IDs, arena *Arena) { k.Discard(); k.Lost(); k.Retain(arena); k.Add(nil, list(4, 5)) }},
+		"discarded":              {5, func() { k.Add(nil, list(4, 5)); k.Discard(); k.Discard() }},
+		"no room was given":      {5, func() { k.Discard(); k.Retain(nil); k.Add(nil, list(4, 5)) }},
+		"an engine tells no ids": {5, func() { k.Discard(); k.Lost(); k.Retain(arena); k.Add(nil, list(4, 5)) }},
 	} {
-		arena := NewArena(1 << 20)
-		k := answering(t, arena, []uint32{1, 2, 3})
-		row.do(k, arena)
+		arena = NewArena(1 << 20)
+		k = answering(t, arena, []uint32{1, 2, 3})
+		row.do()
 		k.seal(row.tokens)
 		if r := k.Retained(row.tokens); r != nil {
 			t.Errorf("%s: got %s", name, r.AppendList(nil))
@@ -234,8 +239,7 @@ func TestRetained_OfOtherIDsIsNothing(t *testing.T) {
 		k.Discard()
 		wantUse(t, arena, 0)
 	}
-	arena := NewArena(1 << 20)
-	k := answering(t, arena, []uint32{1, 2, 3})
+	k = answering(t, arena, []uint32{1, 2, 3})
 	if k.Retained(2) != nil {
 		t.Error("ids are handed over before the chain has ended")
 	}
@@ -286,7 +290,7 @@ func TestBegin_WarnsOfAnUnknownIncarnation(t *testing.T) {
 func TestRetain_BeforeTheChainBegins(t *testing.T) {
 	arena := NewArena(1 << 20)
 	k := attemptOf(t)
-	k.compare(facts.Prompt{IDs: []uint32{1, 2, 3}, List: list(1, 2, 3)})
+	tell(k, 1, 2, 3)
 	k.Forward(true)
 	k.Retain(arena)
 	k.Grow(16)
@@ -299,9 +303,9 @@ func TestRetain_BeforeTheChainBegins(t *testing.T) {
 	wantUse(t, arena, 0)
 
 	k = attemptOf(t)
-	k.compare(facts.Prompt{IDs: []uint32{1, 2, 3}, List: list(1, 2, 3)})
+	tell(k, 1, 2, 3)
 	k.Retain(arena)
-	k.compare(facts.Prompt{IDs: []uint32{4, 5, 6}, List: list(4, 5, 6)})
+	tell(k, 4, 5, 6)
 	k.Grow(16)
 	k.Add(nil, list(7))
 	sealed(t, k, 4)
@@ -453,20 +457,4 @@ func anyIDs(random *rand.Rand, n int) []uint32 {
 		}
 	}
 	return ids
-}
-
-func TestRetained_PacksIDsOfAllLengths(t *testing.T) {
-	arena := NewArena(1 << 20)
-	for _, id := range []uint32{0, 127, 128, 1<<14 - 1, 1 << 14, 1<<21 - 1, 1 << 21, 1<<28 - 1, 1 << 28, math.MaxUint32} {
-		for shift := range 6 {
-			ids := make([]uint32, shift, shift+1500)
-			for len(ids) < cap(ids) {
-				ids = append(ids, id, ^id, id>>7)
-			}
-			r := retain(arena, ids)
-			wantIDs(t, r, ids)
-			r.Free()
-		}
-	}
-	wantUse(t, arena, 0)
 }
