@@ -27,9 +27,10 @@ func goesHome(t *testing.T, r *replica, k Key) {
 }
 
 func TestRedis_Full_TicketsStayHome(t *testing.T) {
-	st := newStage(t, Config{}, "--maxmemory", "3mb", "--maxmemory-policy", "noeviction")
-	s, r := st.server, st.stores["r"]
-	st.play("check; put first 0")
+	s := redistest.Start(t, "--maxmemory", "3mb", "--maxmemory-policy", "noeviction")
+	r, other, first, newer := openAt(t, s), openAt(t, s), ticket(0, 10), ticket(0, 10)
+	r.check()
+	r.put(key(0), first)
 	for n := 1; s.CLI("EXISTS", r.KeyName(key(n-1))) == "1"; n++ {
 		r.put(key(n), ticket(n, 100_000))
 		if n > 50 {
@@ -38,8 +39,10 @@ func TestRedis_Full_TicketsStayHome(t *testing.T) {
 	}
 	s.CLI("CONFIG", "SET", "maxmemory", "1mb") // what did not fit has left room for less
 	goesHome(t, r, key(200))
-	st.tickets["newer"] = ticket(0, 10) // which supersedes the first; nothing is changed there
-	st.play("put newer 0; o take newer consumed; o take first; take newer")
+	r.put(key(0), newer) // which supersedes the first; nothing is changed there
+	other.take(key(0), newer, Consumed)
+	other.take(key(0), first)
+	r.take(key(0), newer)
 }
 
 func TestRedis_ReadOnlyReplicaTakesNoTickets(t *testing.T) {
@@ -81,8 +84,8 @@ func TestRedis_LeavesAServerThatIsAReplicaNow(t *testing.T) {
 }
 
 func TestRedis_Loading_TicketsStayHome(t *testing.T) {
-	st := newStage(t, Config{}, "--enable-debug-command", "local", "--loading-process-events-interval-bytes", "1024")
-	s, r, admin := st.server, st.stores["r"], st.stores["o"]
+	s := redistest.Start(t, "--enable-debug-command", "local", "--loading-process-events-interval-bytes", "1024")
+	r, admin := openAt(t, s), openAt(t, s)
 	r.check()
 	for n := range 200 {
 		admin.put(key(1000+n), ticket(n, 100))
@@ -91,14 +94,14 @@ func TestRedis_Loading_TicketsStayHome(t *testing.T) {
 	loaded := make(chan error, 1)
 	go func() { loaded <- admin.Client().Do(context.WithoutCancel(t.Context()), "DEBUG", "RELOAD").Err() }()
 	eventually(t, "a server that loads", func() bool {
-		reply, err := r.Client().Ping(t.Context()).Result()
-		return err != nil && strings.HasPrefix(err.Error(), "LOADING") && reply == ""
+		err := r.Client().Ping(t.Context()).Err()
+		return err != nil && strings.HasPrefix(err.Error(), "LOADING")
 	})
-	st.play("put a; take a; take a unavailable; look 1 unavailable; down")
+	r.home(k1)
+	r.look(k1, Unavailable)
+	r.down()
 	s.CLI("CONFIG", "SET", "key-load-delay", "0")
-	if err := <-loaded; err != nil {
-		t.Errorf("reload: %v", err)
-	}
+	must(t, <-loaded)
 	r.check()
 }
 
@@ -116,17 +119,21 @@ func TestRedis_CheckComparesWhatComesBack(t *testing.T) {
 
 // A service may hide INFO, or parts of it.
 func TestRedis_WithoutMasterReplidTicketsStayHome(t *testing.T) {
-	st := newStage(t, Config{})
-	hidden, changed := st.stores["r"].Mutant("'master_replid:'", "'hidden:'")
+	s := redistest.Start(t)
+	r, a, local := openAt(t, s), ticket(1, 10), ticket(2, 10)
+	hidden, changed := r.Mutant("'master_replid:'", "'hidden:'")
 	if !changed {
 		t.Fatal("the scripts read master_replid no more")
 	}
-	st.stores["hidden"] = hidden
-	st.play("check; put a 1; hidden put local 2") // a check leaves no key
-	if keys := st.server.CLI("DBSIZE"); keys != "1" {
+	r.check()
+	r.put(k1, a)
+	hidden.put(k2, local)
+	if keys := s.CLI("DBSIZE"); keys != "1" { // a check leaves none
 		t.Errorf("keys in Redis: got %s, want 1: the second ticket stays here", keys)
 	}
-	st.play("hidden take local; hidden take a unavailable; take a") // nothing was done to it
+	hidden.take(k2, local)
+	hidden.take(k1, a, Unavailable)
+	r.take(k1, a) // nothing was done to it
 	if err := hidden.Check(t.Context()); !errors.Is(err, convcache.ErrRemoteForbids) || !strings.Contains(err.Error(), "master_replid") {
 		t.Errorf("check: got %v, want %v that names master_replid", err, convcache.ErrRemoteForbids)
 	}
@@ -134,17 +141,19 @@ func TestRedis_WithoutMasterReplidTicketsStayHome(t *testing.T) {
 
 // A right that is revoked while the store is in use may stop a script after its first write.
 func TestRedis_RightsRevoked_TicketIsUsedOnce(t *testing.T) {
-	st := newStage(t, Config{Username: "carryover", Password: "the password"})
-	setLeast(st.server, leastCommands())
-	st.play("check")
-	st.server.CLI("ACL", "SETUSER", "carryover", "-pexpire")
-	st.play("put half unavailable")
-	if got := st.stores["r"].Len(); got > 1 {
+	s := redistest.Start(t)
+	setLeast(s, leastCommands())
+	r, half := openAt(t, s, Config{Username: "carryover", Password: "the password"}), ticket(1, 10)
+	r.check()
+	s.CLI("ACL", "SETUSER", "carryover", "-pexpire")
+	r.put(k1, half, Unavailable)
+	if got := r.Len(); got > 1 {
 		t.Errorf("conversations: got %d, want 1: what may have been stored is not kept here too", got)
 	}
-	st.play("o take half; take half consumed")
-	st.server.CLI("ACL", "SETUSER", "carryover", "-evalsha")
-	goesHome(t, st.stores["r"], k2)
+	openAt(t, s).take(k1, half)
+	r.take(k1, half, Consumed)
+	s.CLI("ACL", "SETUSER", "carryover", "-evalsha")
+	goesHome(t, r, k2)
 }
 
 func TestRedis_CheckNamesAMissingCommand(t *testing.T) {

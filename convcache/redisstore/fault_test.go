@@ -45,13 +45,29 @@ func (r *replica) home(k Key) {
 
 func TestRedis_DownAtStart_TicketsStayHomeUntilItComes(t *testing.T) {
 	t.Parallel()
-	st := newStage(t, Config{})
-	st.play("kill; down; home 1; look 1 unavailable; put kept 2; len 1")
-	if got := st.stores["r"].State(); got != convcache.RemoteDown {
-		t.Errorf("state: got %v, want %v", got, convcache.RemoteDown)
+	s, c := redistest.Start(t), &clock{}
+	r, other := openAt(t, s, Config{Now: c.now}), openAt(t, s)
+	kept, shared := ticket(1, 10), ticket(2, 10)
+	s.Kill()
+	r.down()
+	r.home(k1)
+	r.look(k1, Unavailable)
+	r.put(k2, kept)
+	if r.Len() != 1 || r.State() != convcache.RemoteDown {
+		t.Errorf("%d conversations in state %v, want 1 in %v", r.Len(), r.State(), convcache.RemoteDown)
 	}
-	st.play("restart; run; put shared 3; o take shared; o take kept consumed; take kept; take kept consumed; kill; put expiring 4; wait")
-	if got := st.stores["r"].EvictStale(); got != 1 {
+	s.Restart()
+	runBeside(t, r)
+	eventually(t, "a store that shares again", func() bool { return r.State() == convcache.RemoteUp && r.Shares() })
+	r.put(k3, shared)
+	other.take(k3, shared)
+	other.take(k2, kept, Consumed)
+	r.take(k2, kept)
+	r.take(k2, kept, Consumed)
+	s.Kill()
+	r.put(k1, ticket(3, 10))
+	c.advance(redisTTL)
+	if got := r.EvictStale(); got != 1 {
 		t.Errorf("evicted: got %d conversations, want 1", got)
 	}
 }
@@ -100,17 +116,32 @@ func TestRedis_PoolExhausted_CostsOnlyWhatIsGranted(t *testing.T) {
 
 // A Cluster or a Sentinel none of whose addresses answers.
 func TestRedis_NoAddressAnswers_TicketsStayHome(t *testing.T) {
-	st := newStage(t, Config{})
-	st.play("kill")
+	s, a := redistest.Start(t), ticket(1, 10)
+	s.Kill()
 	for _, cfg := range []Config{{Topology: redisstore.Cluster}, {Topology: redisstore.Sentinel, Master: "m"}} {
-		st.stores["r"] = openAt(t, st.server, cfg)
-		st.play("look 1 unavailable; take never unavailable; put a; len 1; down; home 2; take a")
+		r := openAt(t, s, cfg)
+		r.look(k1, Unavailable)
+		r.take(k1, a, Unavailable)
+		r.put(k1, a)
+		r.down()
+		r.home(k2)
+		r.take(k1, a)
 	}
 }
 
 func TestRedis_OpenBreakerSendsNothing(t *testing.T) {
-	st := newStage(t, Config{})
-	st.play("check; put there; open")
-	st.quiet("look unavailable; take there unavailable; put here; look here; len 1")
-	st.play("close; look here there; take there")
+	s := redistest.Start(t)
+	r, there, here := openAt(t, s), ticket(1, 10), ticket(2, 10)
+	r.check()
+	r.put(k1, there)
+	r.OpenBreaker()
+	quiet(t, s, func() {
+		r.look(k1, Unavailable)
+		r.take(k1, there, Unavailable)
+		r.put(k1, here)
+		r.shows(k1, here)
+	})
+	r.CloseBreaker()
+	r.shows(k1, here, there)
+	r.take(k1, there)
 }

@@ -54,17 +54,19 @@ func TestRedis_SeveralKeysTakeOneRoundTrip(t *testing.T) {
 }
 
 func TestRedis_KeyOfAnotherKindConcernsItsConversationOnly(t *testing.T) {
-	st := newStage(t, Config{})
-	s, r := st.server, st.stores["r"]
-	st.play("occupy 1; put other 2")
+	s := redistest.Start(t)
+	r, a := openAt(t, s), ticket(1, 10)
+	s.CLI("SET", r.KeyName(k1), "somebody's")
+	r.put(k2, ticket(2, 10))
 	for range 8 {
-		st.play("put a; look a; take a")
+		r.put(k1, a)
+		r.shows(k1, a)
+		r.take(k1, a)
 		r.keys([]Key{k1, k2, k3}, Found, k2)
 		r.keys([]Key{k3, k1}, Unavailable)
 	}
-	st.play("shares") // all others
-	if got := s.CLI("GET", r.KeyName(k1)); got != "somebody's" {
-		t.Errorf("the key of another kind: got %q, want it left alone", got)
+	if got := s.CLI("GET", r.KeyName(k1)); got != "somebody's" || !r.Shares() {
+		t.Errorf("the key of another kind: got %q, want it left alone, and all others shared: %t", got, r.Shares())
 	}
 }
 

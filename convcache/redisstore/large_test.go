@@ -74,11 +74,17 @@ func TestRedis_LargePutsThatTimeOutDoNotCount(t *testing.T) {
 }
 
 func TestRedis_LargerTicketsStayHome(t *testing.T) {
-	st := newStage(t, Config{})
-	st.tickets["large"] = ticket(9, aboveMaxValue)
-	st.play("check; put small")
-	st.quiet("put large")
-	st.play("look large small; o look small; o take large consumed; take small; take large; take large consumed")
+	s := redistest.Start(t)
+	r, other, small, large := openAt(t, s), openAt(t, s), ticket(1, 10), ticket(9, aboveMaxValue)
+	r.check()
+	r.put(k1, small)
+	quiet(t, s, func() { r.put(k1, large) })
+	r.shows(k1, large, small)
+	other.shows(k1, small)
+	other.take(k1, large, Consumed)
+	r.take(k1, small)
+	r.take(k1, large)
+	r.take(k1, large, Consumed)
 }
 
 func TestRedis_MaxValueBoundsWhatIsShared(t *testing.T) {
@@ -112,14 +118,6 @@ func TestRedis_MaxValueBoundsWhatIsShared(t *testing.T) {
 		t.Errorf("put of what is too large for this process too: got %d displaced, want none", len(displaced))
 	}
 	r.look(k1, Empty)
-}
-
-func branchIDs(branches []KeyedBranch) []TicketID {
-	var out []TicketID
-	for _, b := range branches {
-		out = append(out, b.ID)
-	}
-	return out
 }
 
 // longTicket returns a ticket over so many tokens in blocks of 16, whose params name the given blocks.
@@ -174,12 +172,14 @@ func TestRedis_SizeOfALongTicket(t *testing.T) {
 
 // A look-up finds a ticket without its params, so it does not read them.
 func TestRedis_PeekReadsNoParams(t *testing.T) {
-	st := newStage(t, Config{})
-	st.play("put a")
-	said := monitor(t, st.server, func() { st.play("look a") })
+	s := redistest.Start(t)
+	r, a := openAt(t, s), ticket(1, 10)
+	r.put(k1, a)
+	said := monitor(t, s, func() { r.shows(k1, a) })
 	if got := strings.Count(said, `"hmget"`); got != 2 || strings.Contains(said, `0p"`) {
 		t.Errorf("a look-up said %q, want hmget of the conversation and of the epoch, of no params", said)
 	}
-	st.server.CLI("HDEL", st.stores["r"].KeyName(k1), "0p")
-	st.play("look a; take a consumed")
+	s.CLI("HDEL", r.KeyName(k1), "0p")
+	r.shows(k1, a)
+	r.take(k1, a, Consumed)
 }

@@ -130,15 +130,6 @@ func ticket(n, size int) Ticket {
 	}
 }
 
-// ids returns the ids of tickets, for comparison.
-func ids(tickets ...Ticket) []TicketID {
-	var out []TicketID
-	for _, tk := range tickets {
-		out = append(out, tk.ID)
-	}
-	return out
-}
-
 // mustSecret returns the secret made of a text.
 func mustSecret(tb testing.TB, text string) convcache.Secret {
 	tb.Helper()

@@ -3,6 +3,7 @@ package redisstore_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -140,6 +141,22 @@ func (r *replica) look(k Key, want ...Outcome) []KeyedBranch {
 	branches, got := r.Peek(context.Background(), []Key{k})
 	r.ends("peek at", k, got, Found, want)
 	return branches
+}
+
+// shows peeks and compares which tickets are there, the newest first.
+func (r *replica) shows(k Key, want ...Ticket) {
+	r.t.Helper()
+	if !slices.EqualFunc(r.look(k), want, func(b KeyedBranch, tk Ticket) bool { return b.ID == tk.ID }) {
+		r.t.Errorf("peek at %s: got other branches than the %d wanted", k.Short(), len(want))
+	}
+}
+
+// quiet does something during which the server is told nothing.
+func quiet(t *testing.T, s *redistest.Server, do func()) {
+	t.Helper()
+	if said := monitor(t, s, do); said != "" {
+		t.Errorf("the server was told %q", said)
+	}
 }
 
 // calls returns how often a server has run a command.
