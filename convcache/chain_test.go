@@ -97,28 +97,14 @@ func TestChain_IsWhatItsCommentSays(t *testing.T) {
 
 func TestChain_WantsAllTokensOrOneLess(t *testing.T) {
 	k := chainKey(t, "0123456789abcdef")
-	for _, tc := range []struct {
-		prompt, output, tokens, blockSize int
-		ok                                bool
-	}{
-		{10, 5, 15, 4, true},
-		{10, 5, 14, 4, true},
-		{10, 5, 14, 0, true},
-		{10, 5, 16, 4, false},
-		{10, 5, 13, 4, false},
-		{10, 5, 0, 4, false},
-		{10, 5, -1, 4, false},
-		{10, 5, 14, -4, false},
-		{10, 0, 10, 4, true},
-		{10, 1, 10, 4, true},
-		{0, 5, 4, 4, true},
-		{0, 1, 0, 4, false},
-		{0, 0, 0, 4, false},
-		{0, 0, -1, 4, false},
+	for row, want := range map[[4]int]bool{ // prompt, output, tokens, block size
+		{10, 5, 15, 4}: true, {10, 5, 14, 4}: true, {10, 5, 14, 0}: true, {10, 0, 10, 4}: true, {10, 1, 10, 4}: true, {0, 5, 4, 4}: true,
+		{10, 5, 16, 4}: false, {10, 5, 13, 4}: false, {10, 5, 0, 4}: false, {10, 5, -1, 4}: false, {10, 5, 14, -4}: false,
+		{0, 1, 0, 4}: false, {0, 0, 0, 4}: false, {0, 0, -1, 4}: false,
 	} {
-		c, ok := chainOf(k, make([]uint32, tc.prompt), make([]uint32, tc.output), tc.tokens, tc.blockSize)
-		if ok != tc.ok || ok && c.Tokens != tc.tokens || !ok && (c.Tokens != 0 || c.Whole != 0) {
-			t.Errorf("%+v: got %+v, %v", tc, c, ok)
+		c, ok := chainOf(k, make([]uint32, row[0]), make([]uint32, row[1]), row[2], row[3])
+		if ok != want || ok && c.Tokens != row[2] || !ok && (c.Tokens != 0 || c.Whole != 0) {
+			t.Errorf("%v: got %+v, %v", row, c, ok)
 		}
 	}
 }
