@@ -3,7 +3,6 @@ package sse
 import (
 	"bytes"
 	"io"
-	"slices"
 	"strings"
 	"testing"
 
@@ -46,39 +45,33 @@ func TestRelay_BufferFollowsTheSizeOfEvents(t *testing.T) {
 			return n, nil
 		})
 	}
-	run := func(parts ...string) []int {
-		t.Helper()
+	fills := "data:" + strings.Repeat("f", firstBuffer) + "\n\n"
+	tiny := strings.Repeat("data:1\n\n|", 5)
+	for name, tc := range map[string]struct {
+		parts string // with a stroke behind each
+		want  map[int]int
+	}{
+		"small events":                    {"data:x\n\n|" + small + "|" + small + "|", map[int]int{1: firstBuffer, 2: firstBuffer}},
+		"one that is larger":              {strings.Repeat(small+"|", youngReads) + fills + "|" + small + "|" + small + "|", map[int]int{youngReads - 1: firstBuffer, youngReads: smallBuffer, youngReads + 2: smallBuffer}},
+		"a first one that is larger":      {fills + "|" + small + "|", map[int]int{0: firstBuffer, 1: firstBuffer}},
+		"events of 20 KiB":                {strings.Repeat(medium+"|", 3), map[int]int{0: 8 * smallBuffer, 2: 8 * smallBuffer}},
+		"one of 20 KiB, and small ones":   {medium + "|" + tiny, map[int]int{0: 8 * smallBuffer, 5: smallBuffer}},
+		"one of 200 KiB":                  {big + "|" + tiny, map[int]int{0: firstBuffer}},
+		"one of 5 MiB, which is not held": {huge + "|" + tiny, map[int]int{0: firstBuffer}},
+	} {
 		sizes = nil
 		var out strings.Builder
+		parts := strings.Split(strings.TrimSuffix(tc.parts, "|"), "|")
 		want := strings.Join(parts, "")
 		r = New(&out, nil, Config{})
-		if err := r.Run(source(parts...)); err != nil || out.String() != want {
-			t.Fatalf("Run: %d bytes, error %v; want %d and nil", out.Len(), err, len(want))
+		if err := r.Run(source(parts...)); err != nil || out.String() != want || (r.Stats().Oversize == 1) != strings.HasPrefix(want, huge) {
+			t.Fatalf("%s: %d bytes, error %v, %+v; want %d and nil", name, out.Len(), err, r.Stats(), len(want))
 		}
-		return sizes
-	}
-	if got := run("data:x\n\n", small, small); got[1] != firstBuffer || got[2] != firstBuffer {
-		t.Errorf("buffer after small events: got %d, want %d", got, firstBuffer)
-	}
-	fills := "data:" + strings.Repeat("f", firstBuffer) + "\n\n"
-	if got := run(slices.Concat(slices.Repeat([]string{small}, youngReads), []string{fills, small, small})...); got[youngReads-1] != firstBuffer ||
-		got[youngReads] != smallBuffer || got[youngReads+2] != smallBuffer {
-		t.Errorf("buffer after an event of more than %d: got %d, want %d from then on", firstBuffer, got, smallBuffer)
-	}
-	if got := run(fills, small); got[0] != firstBuffer || got[1] != firstBuffer {
-		t.Errorf("buffer after a first event of more than %d: got %d, want %d again", firstBuffer, got, firstBuffer)
-	}
-	if got := run(medium, medium, medium); got[0] != 8*smallBuffer || got[2] != 8*smallBuffer {
-		t.Errorf("buffer between events of 20 KiB: got %d, want %d", got, 8*smallBuffer)
-	}
-	if got := run(medium, "data:1\n\n", "data:2\n\n", "data:3\n\n", "data:4\n\n", "data:5\n\n"); got[0] != 8*smallBuffer || got[5] != smallBuffer {
-		t.Errorf("buffer after an event of 20 KiB and small ones: got %d, want %d first and %d last", got, 8*smallBuffer, smallBuffer)
-	}
-	if got := run(big, "data:1\n\n"); got[0] != firstBuffer {
-		t.Errorf("buffer after an event of 200 KiB: got %d, want %d at once", got, firstBuffer)
-	}
-	if got := run(huge, "data:1\n\n"); got[0] != firstBuffer || r.Stats().Oversize != 1 {
-		t.Errorf("buffer after an event of 5 MiB: got %d, oversize %d; want %d and 1", got, r.Stats().Oversize, firstBuffer)
+		for i, size := range tc.want {
+			if sizes[i] != size {
+				t.Errorf("%s: buffer after event %d: got %d, want %d", name, i, sizes[i], size)
+			}
+		}
 	}
 }
 
@@ -179,23 +172,5 @@ func TestMemory_StreamsThatFollowEachOtherSeeNothingOfEachOther(t *testing.T) {
 		if r.buf.b != nil {
 			t.Errorf("stream %d has an array of %d bytes after its end", i, len(r.buf.b))
 		}
-	}
-}
-
-func TestMemory_KeepsArraysOfTwoSizes(t *testing.T) {
-	var memory Memory
-	for _, size := range []int{firstBuffer, smallBuffer, 2 * smallBuffer, 0} {
-		array := make([]byte, size)
-		memory.giveBack(array)
-		if got := memory.take(size); len(got) != size {
-			t.Errorf("take(%d) has %d bytes", size, len(got))
-		}
-	}
-	if kept := memory.first.Get() == nil && memory.small.Get() == nil; !kept {
-		t.Error("an array was given out and kept")
-	}
-	(*Memory)(nil).giveBack(make([]byte, firstBuffer))
-	if got := (*Memory)(nil).take(firstBuffer); len(got) != firstBuffer {
-		t.Errorf("no memory: %d bytes", len(got))
 	}
 }
