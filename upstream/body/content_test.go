@@ -159,35 +159,30 @@ func TestContent_LooksForEarlierTurns(t *testing.T) {
 
 func TestContent_OfTextCompletions(t *testing.T) {
 	prompt := strings.Repeat("A text of some length \\n\\u00e9. ", 200)
-	of := func(n int) Content {
-		c, ok := contentOf(t, Text, `"`+prompt[:n]+`"`)
-		if !ok {
-			t.Fatalf("%d bytes have no content", n)
-		}
+	of := func(raw string) Content {
+		c, _ := contentOf(t, Text, raw)
 		return c
 	}
-	for _, row := range []struct{ size, anchors int }{{128, 1}, {180, 1}, {181, 2}, {255, 2}, {256, 3}, {362, 4}, {512, 5}, {724, 6}, {1024, 7}} {
-		if c := of(row.size); len(c.lookUp()) != min(row.anchors, 4) || c.First != of(128).Whole {
-			t.Errorf("%d bytes: looks under %x", row.size, c.lookUp())
+	text := func(n int) Content { return of(`"` + prompt[:n] + `"`) }
+	first := text(128).Whole
+	for size, anchors := range map[int]int{128: 1, 180: 1, 181: 2, 255: 2, 256: 3, 362: 4, 512: 4, 724: 4, 1024: 4} {
+		if c := text(size); len(c.lookUp()) != anchors || c.First != first || c.Whole == 0 {
+			t.Errorf("%d bytes: looks under %x", size, c.lookUp())
 		}
 	}
-	if a, b := of(362), of(1023); a.Whole != b.Earlier[1] || !slices.Equal(a.Earlier, []uint64{of(256).Whole, of(181).Whole, of(128).Whole}) {
+	if a, b := text(362), text(1023); a.Whole != b.Earlier[1] || !slices.Equal(a.Earlier, []uint64{text(256).Whole, text(181).Whole, first}) {
 		t.Errorf("a prompt that goes on looks under %x, want %x in it", b.lookUp(), a.Whole)
 	}
-	if a, b := of(1024), of(1448); a.Whole != b.Earlier[0] || of(1447).Whole != a.Whole {
+	if a := text(1024).Whole; a != text(1448).Earlier[0] || text(1447).Whole != a {
 		t.Errorf("the longest beginning counts")
 	}
-	ids := func(n int) Content {
-		c, _ := contentOf(t, Text, `[`+strings.Repeat("12, ", n)+`34]`)
-		return c
-	}
-	if a, b := ids(200), ids(300); a.Whole == 0 || !slices.Contains(b.lookUp(), a.Whole) || slices.Contains(ids(400).lookUp(), of(1024).Whole) {
+	ids := func(n int) Content { return of(`[` + strings.Repeat("12, ", n) + `34]`) }
+	if a, b := ids(200), ids(300); a.Whole == 0 || !slices.Contains(b.lookUp(), a.Whole) || slices.Contains(ids(400).lookUp(), text(1024).Whole) {
 		t.Errorf("ids that go on look under %x, want %x in it", b.lookUp(), a.Whole)
 	}
-	listed, _ := contentOf(t, Text, `[`+strings.Repeat("1,", 100)+`1]`)
-	text, _ := contentOf(t, Text, `"`+strings.Repeat("1,", 100)+`1"`)
-	chat, _ := contentOf(t, Chat, `[{"role":"user","content":"`+strings.Repeat("1,", 100)+`1"}]`)
-	if listed.Whole == text.Whole || text.Whole == chat.Whole {
+	list := strings.Repeat("1,", 100) + "1"
+	chat, _ := contentOf(t, Chat, `[{"role":"user","content":"`+list+`"}]`)
+	if listed, written := of(`[`+list+`]`), of(`"`+list+`"`); listed.Whole == written.Whole || written.Whole == chat.Whole {
 		t.Error("kinds of prompts share a hash")
 	}
 }
@@ -319,32 +314,27 @@ func TestPrompt_GoesOn(t *testing.T) {
 	prompt := func(raw string) Prompt {
 		return mustParse(t, Text, `{"model":"m","prompt":`+raw+`}`).Prompt()
 	}
-	text, ids := strings.Repeat("a line of prose ", 20), strings.Repeat("17,4,", 60)
-	begun := prompt(`"` + text + `"`).Beginning()
-	if begun.Bytes != len(text) {
+	text, ids := strings.Repeat("a line of prose ", 20), `[`+strings.Repeat("17,4,", 60)
+	if begun := prompt(`"` + text + `"`).Beginning(); begun.Bytes != len(text) {
 		t.Fatalf("got %+v, want %d bytes", begun, len(text))
-	}
-	for raw, want := range map[string]bool{
-		`"` + text + `and on"`:           true,
-		`"` + text + `"`:                 false, // the same request
-		`"` + text[:len(text)-1] + `"`:   false,
-		`"` + text[:len(text)-1] + `ab"`: false, // another end
-		`"b` + text[1:] + `and on"`:      false, // another beginning
-		`[` + ids + `5]`:                 false,
-		`["` + text + `and on"]`:         false,
-		`null`:                           false,
-		`""`:                             false,
-	} {
-		if got := prompt(raw).GoesOn()(begun); got != want {
-			t.Errorf("%.20s… of %d bytes goes on: %v, want %v", raw, len(raw), got, want)
-		}
 	}
 	for _, row := range []struct {
 		before, next string
 		want         bool
-	}{{`4]`, `4,5]`, true}, {`4]`, `4, 5]`, true}, {`4]`, `45]`, false}, {`4]`, `4]`, false}, {`4]`, `4 ]`, false}} {
-		if got := prompt(`[` + ids + row.next).GoesOn()(prompt(`[` + ids + row.before).Beginning()); got != row.want {
-			t.Errorf("ids that end with %q go on with %q: %v, want %v", row.before, row.next, got, row.want)
+	}{
+		{`"` + text + `"`, `"` + text + `and on"`, true},
+		{`"` + text + `"`, `"` + text + `"`, false}, // the same request
+		{`"` + text + `"`, `"` + text[:len(text)-1] + `"`, false},
+		{`"` + text + `"`, `"` + text[:len(text)-1] + `ab"`, false}, // another end
+		{`"` + text + `"`, `"b` + text[1:] + `and on"`, false},      // another beginning
+		{`"` + text + `"`, ids + `5]`, false},
+		{`"` + text + `"`, `["` + text + `and on"]`, false},
+		{`"` + text + `"`, `null`, false},
+		{`"` + text + `"`, `""`, false},
+		{ids + `4]`, ids + `4,5]`, true}, {ids + `4]`, ids + `4, 5]`, true}, {ids + `4]`, ids + `45]`, false}, {ids + `4]`, ids + `4]`, false}, {ids + `4]`, ids + `4 ]`, false},
+	} {
+		if got := prompt(row.next).GoesOn()(prompt(row.before).Beginning()); got != row.want {
+			t.Errorf("%.20s… of %d bytes goes on with %.20s… of %d: %v, want %v", row.next, len(row.next), row.before, len(row.before), got, row.want)
 		}
 	}
 	alike := prompt(`"` + strings.Repeat("a", 1<<20) + `"`).GoesOn()

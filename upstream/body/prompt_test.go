@@ -60,28 +60,24 @@ func TestPromptChain_GrowsWithAConversation(t *testing.T) {
 
 func TestPromptChain_DiffersFromTheFirstDifferenceOn(t *testing.T) {
 	seed := maphash.MakeSeed()
-	all := chatOf(t, `"model":"m",`, 9000).Prompt().Chain(seed)
-	for name, other := range map[string][]uint64{
-		"model":                        chatOf(t, `"model":"n",`, 9000).Prompt().Chain(seed),
-		"cache salt":                   chatOf(t, `"model":"m","cache_salt":"s",`, 9000).Prompt().Chain(seed),
-		"model that reads like a salt": chatOf(t, `"model":"ms",`, 9000).Prompt().Chain(seed),
-		"tools":                        chatOf(t, `"model":"m","tools":[{"type":"function"}],`, 9000).Prompt().Chain(seed),
-		"seed":                         chatOf(t, `"model":"m",`, 9000).Prompt().Chain(maphash.MakeSeed()),
-	} {
-		for i := range min(len(all), len(other)) {
-			if all[i] == other[i] {
-				t.Errorf("another %s: piece %d is the same", name, i)
-			}
+	of := func(head string, sizes ...int) []uint64 { return chatOf(t, head, sizes...).Prompt().Chain(seed) }
+	same := func(a, b []uint64) (n int) {
+		for n < min(len(a), len(b)) && a[n] == b[n] {
+			n++
+		}
+		return n
+	}
+	all := of(`"model":"m",`, 9000)
+	for _, head := range []string{`"model":"n",`, `"model":"m","cache_salt":"s",`, `"model":"ms",`, `"model":"m","tools":[{"type":"function"}],`} {
+		if n := same(all, of(head, 9000)); n > 0 {
+			t.Errorf("%s: %d pieces are the same", head, n)
 		}
 	}
-	long := chatOf(t, `"model":"m",`, 4000, 5000).Prompt().Chain(seed)
-	other := chatOf(t, `"model":"m",`, 4000, 4999).Prompt().Chain(seed)
-	same := 0
-	for same < len(other) && long[same] == other[same] {
-		same++
+	if n := same(all, chatOf(t, `"model":"m",`, 9000).Prompt().Chain(maphash.MakeSeed())); n > 0 {
+		t.Errorf("another seed: %d pieces are the same", n)
 	}
-	if same < 3 || same > 9 {
-		t.Errorf("%d pieces are the same", same)
+	if n := same(of(`"model":"m",`, 4000, 5000), of(`"model":"m",`, 4000, 4999)); n < 3 || n > 9 {
+		t.Errorf("%d pieces are the same", n)
 	}
 }
 
