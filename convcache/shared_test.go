@@ -187,15 +187,27 @@ func TestShared_NoticesWhatLookUpsDoNotShow(t *testing.T) {
 	}
 }
 
-func TestShared_TellsThatTheOutageIsOver(t *testing.T) {
+// A server that is down, then refuses us, and then answers.
+func TestShared_TellsOfAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r, told := newShared(&far{test: func() error { return nil }})
+		tests := 0
+		r, told := newShared(&far{test: func() error {
+			if tests++; tests < 3 {
+				return ErrRemoteForbids
+			}
+			return nil
+		}})
 		end := running(t, r)
 		r.breaker.set(true)
+		<-time.After(2 * time.Second)
+		if got := r.State(); got != RemoteRefused {
+			t.Errorf("state: got %v, want %v", got, RemoteRefused)
+		}
 		<-time.After(time.Minute)
 		end()
-		if len(*told) != 2 || !strings.Contains((*told)[0], "does not work") || (*told)[1] != "Redis answers: tickets are shared among replicas." {
-			t.Errorf("operators are told %q", *told)
+		if got := strings.Join(*told, " "); r.State() != RemoteUp || got != "Redis does not work: new tickets stay in this replica until it does. "+
+			"Redis refuses a command that is needed: new tickets stay in this replica until an operator fixes that. Redis answers: tickets are shared among replicas." {
+			t.Errorf("operators are told %q, in state %v", got, r.State())
 		}
 	})
 }

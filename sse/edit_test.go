@@ -60,32 +60,6 @@ func TestRelay_GrowingEventsOfAFastStreamStayInASmallBuffer(t *testing.T) {
 	}
 }
 
-func TestBuffer_InsertsHoweverMuchRoomThereIs(t *testing.T) {
-	content := bytes.Repeat([]byte("0123456789abcdef"), smallBuffer/16)
-	for size := smallBuffer - 600; size <= smallBuffer; size++ {
-		for _, n := range []int{1, 4, 100, 2 * smallBuffer} {
-			b := buffer{b: make([]byte, smallBuffer), end: size}
-			copy(b.b, content[:size])
-			b.hold(10)
-			b.drop(1)
-			b.insert(bytes.Repeat([]byte("x"), n))
-			want := string(content[:10]) + strings.Repeat("x", n)
-			if got := string(b.b[:b.heldEnd]); got != want || string(b.rest()) != string(content[11:size]) {
-				t.Fatalf("%d bytes, %d inserted: held %.50q, rest %d bytes; want %.50q, %d bytes", size, n, got, len(b.rest()), want, size-11)
-			}
-		}
-	}
-}
-
-func TestBuffer_OffersEnoughRoomAfterEdits(t *testing.T) {
-	for end := range smallBuffer {
-		b := buffer{b: make([]byte, 2*smallBuffer), end: end, calm: calmReads, widened: true}
-		if got := len(b.spare()); got < minRead {
-			t.Fatalf("room behind %d bytes: got %d, want at least %d", end, got, minRead)
-		}
-	}
-}
-
 func TestBuffer_ManyInsertsMoveTheRestAFewTimes(t *testing.T) {
 	const size = 1 << 20
 	var b buffer

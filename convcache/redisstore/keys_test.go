@@ -70,22 +70,6 @@ func TestRedis_KeyOfAnotherKindConcernsItsConversationOnly(t *testing.T) {
 	}
 }
 
-func TestRedis_LookUpOfSeveralKeysIsOneFailure(t *testing.T) {
-	s := redistest.Start(t)
-	r := openAt(t, s)
-	r.check()
-	s.Kill()
-	for n := range 5 {
-		if !r.Shares() {
-			t.Fatalf("the breaker opened after %d failures", n)
-		}
-		r.keys(keysTo(convcache.MaxKeys), Unavailable)
-	}
-	if r.Shares() {
-		t.Error("five look-ups failed, and more are sent")
-	}
-}
-
 // Of several keys one is large, and its answer needs too long. Those before it are shown, and the look-up does not count.
 func TestRedis_LargeAnswerOfOneKeyHidesNoneBefore(t *testing.T) {
 	r, other := narrowRedis(t, 32<<10)

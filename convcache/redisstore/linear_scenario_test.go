@@ -101,7 +101,7 @@ func (f *fleet) act(t *testing.T, what string, n ...int) {
 	case "continue":
 		server.Continue()
 	case "shutdown":
-		server.Shutdown(true)
+		server.Shutdown()
 	case "flush":
 		server.CLI("FLUSHALL")
 	case "save":

@@ -188,13 +188,7 @@ func (j *journal) story(id TicketID) string {
 	for _, c := range j.calls {
 		back := slices.ContainsFunc(c.displaced, func(t Ticket) bool { return t.ID == id })
 		if back || c.ticket.ID == id {
-			text += fmt.Sprintf("\n  %v to %v store %d: %v %v", time.Duration(c.began), time.Duration(c.returned), c.store, c.op, c.outcome)
-		}
-		if c.op == opPut && c.ticket.ID == id {
-			text += fmt.Sprintf(", ends at %v", time.Duration(c.until))
-		}
-		if back {
-			text += ", handed back by it"
+			text += fmt.Sprintf("\n  %d to %d store %d: %v %v, handed back by it: %t, ends at %d", c.began, c.returned, c.store, c.op, c.outcome, back, c.until)
 		}
 	}
 	return text

@@ -6,38 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"carryover/convcache"
 	"carryover/convcache/redistest"
 )
-
-func TestRedis_LogsWhatChanges(t *testing.T) {
-	t.Parallel()
-	s := redistest.Start(t)
-	setLeast(s, leastCommands())
-	var log logtest.Log
-	const password = "the password"
-	r := openAt(t, s, Config{Username: "carryover", Password: password, Now: time.Now, Logger: log.Logger()})
-	r.check()
-	runBeside(t, r)
-	s.Kill()
-	for r.Shares() {
-		r.look(k1, Unavailable)
-	}
-	eventually(t, "a store that knows that it is alone", func() bool { return r.State() == convcache.RemoteDown })
-	s.Restart() // without the user, which no file keeps
-	eventually(t, "a store that is refused", func() bool { return r.State() == convcache.RemoteRefused })
-	r.home(k1)
-	setLeast(s, leastCommands())
-	eventually(t, "a store that shares again", func() bool { return r.State() == convcache.RemoteUp })
-	eventually(t, "a line that it answers", func() bool { return log.Count("redis answers") > 0 })
-	for text, want := range map[string]int{
-		"redis does not work": 1, "redis can't be used": 1, "redis answers": 1, password: 0, "level": 3,
-	} {
-		if got := log.Count(text); got != want {
-			t.Errorf("logged %q: got %d times, want %d", text, got, want)
-		}
-	}
-}
 
 func TestRedis_LogsClocksThatDifferOnce(t *testing.T) {
 	s := redistest.Start(t)

@@ -149,18 +149,14 @@ func (s *Server) Restart() {
 	await(s.tb, "a restarted server", s.run)
 }
 
-// Shutdown ends the server with SHUTDOWN SAVE or NOSAVE and waits for its end. What was saved is loaded
-// by Restart.
-func (s *Server) Shutdown(save bool) {
+// Shutdown ends the server with SHUTDOWN SAVE and waits for its end. What was saved is loaded by Restart.
+func (s *Server) Shutdown() {
 	s.tb.Helper()
-	p, how := s.current(), "NOSAVE"
-	if save {
-		how = "SAVE"
-	}
+	p := s.current()
 	var refusal redis.Error
 	// Success is a connection that ends without a reply.
-	if _, err := s.ask("SHUTDOWN", how); errors.As(err, &refusal) {
-		s.tb.Fatalf("SHUTDOWN %s: %v", how, refusal)
+	if _, err := s.ask("SHUTDOWN", "SAVE"); errors.As(err, &refusal) {
+		s.tb.Fatalf("SHUTDOWN SAVE: %v", refusal)
 	}
 	await(s.tb, "the end of a server", func() error {
 		if p.running() {
