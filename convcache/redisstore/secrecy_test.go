@@ -100,20 +100,23 @@ func TestRedis_TellsNothing(t *testing.T) {
 	foreign := mustChain(t, mustSecret(t, "somebody else's secret").ChainKey(), ids, 16)
 	unkeyed := mustChain(t, convcache.ChainKey{}, ids, 16)
 
-	// What no value may tell.
-	never := map[string][][]byte{
-		"identity":                {[]byte(identity.Tenant), []byte(identity.Model), []byte(identity.CacheSalt), []byte(identity.SubAgent), []byte(identity.ID)},
-		"hashes of an outline":    {bigEndian(parts[0])[4:], bigEndian(parts[1])[4:], bigEndian(parts[0])[:4], bigEndian(parts[1])[:4]},
-		"secret":                  {[]byte("the secret of all replicas")},
-		"whole key":               append(encodings(k[:]), k[16:]),
-		"quarantined incarnation": append(encodings([]byte(incarnation)), []byte("quarantined-canary"), []byte("canary:8100"), []byte("1.7923456789")),
+	// What no value may tell: identities, hashes of an outline, secret, key, incarnation, ids, and hashes that need no secret.
+	never := slices.Concat(encodings(k[:]), encodings([]byte(incarnation)), hashes(foreign), hashes(unkeyed), [][]byte{k[16:]})
+	for _, text := range []string{
+		"canary-tenant", "canary-model", "canary-salt", "canary-agent", "canary-conversation",
+		"the secret of all replicas", "quarantined-canary", "canary:8100", "1.7923456789",
+	} {
+		never = append(never, []byte(text))
+	}
+	for _, part := range parts {
+		never = append(never, bigEndian(part)[4:], bigEndian(part)[:4])
 	}
 	for i := range len(ids) - 1 {
-		little := binary.LittleEndian.AppendUint32(binary.LittleEndian.AppendUint32(nil, ids[i]), ids[i+1])
-		big := binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(nil, ids[i]), ids[i+1])
-		never["token ids"] = append(never["token ids"], little, big, strconv.AppendUint(nil, uint64(ids[i]), 10))
+		for _, order := range []binary.AppendByteOrder{binary.LittleEndian, binary.BigEndian} {
+			never = append(never, order.AppendUint32(order.AppendUint32(nil, ids[i]), ids[i+1]))
+		}
+		never = append(never, strconv.AppendUint(nil, uint64(ids[i]), 10))
 	}
-	never["hashes that need no secret"] = append(hashes(foreign), hashes(unkeyed)...)
 	s := redistest.Start(t)
 	r := openAt(t, s, Config{Prefix: freshPrefix()})
 	said := unescape(t, monitor(t, s, func() {
@@ -139,11 +142,9 @@ func TestRedis_TellsNothing(t *testing.T) {
 			t.Errorf("%s was not heard: this looks in the wrong place", shown)
 		}
 	}
-	for what, all := range never {
-		for _, one := range all {
-			if bytes.Contains(said, one) {
-				t.Errorf("%s can be read: %q", what, one)
-			}
+	for _, one := range never {
+		if bytes.Contains(said, one) {
+			t.Errorf("it can be read: %q", one)
 		}
 	}
 }
