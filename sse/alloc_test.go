@@ -7,7 +7,7 @@ import (
 )
 
 // plainChunk is a chunk as vLLM streams them, one token each.
-const plainChunk = `data: {"id":"chatcmpl-0f8fad5b-d9cb-469f-a165-70867728950e","object":"chat.completion.chunk","created":1795271341,"model":"meta-llama/Llama-3.1-8B-Instruct","choices":[{"index":0,"delta":{"content":" token"},"logprobs":null,"finish_reason":null,"token_ids":null}]}` + "\n\n"
+const plainChunk = "data: {\"id\":\"chatcmpl-0f8fad5b-d9cb-469f-a165-70867728950e\",\"object\":\"chat.completion.chunk\",\"created\":1795271341,\"model\":\"meta-llama/Llama-3.1-8B-Instruct\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\" token\"},\"logprobs\":null,\"finish_reason\":null,\"token_ids\":null}]}\n\n"
 
 func TestRelay_PlainEventsCostNoAllocation(t *testing.T) {
 	nullChunk := strings.Replace(plainChunk, "}]}", `}],"kv_transfer_params":null}`, 1) // of vLLM 0.33
@@ -16,13 +16,13 @@ func TestRelay_PlainEventsCostNoAllocation(t *testing.T) {
 		"CRLF":                    "data: {\"choices\":[1]}\r\n\r\n",
 		"two data lines":          "data: {\ndata: }\n\n",
 		"comment":                 ": ping\n\n",
-		"name inside of a string": `data: {"choices":["\"kv_transfer_params\":{} \u001b"]}` + "\n\n",
+		"name inside of a string": "data: {\"choices\":[\"\\\"kv_transfer_params\\\":{} \\u001b\"]}\n\n",
 		"null that is cut":        nullChunk,
 		"ids nulled, null cut":    strings.Replace(nullChunk, `"token_ids":null`, `"token_ids":[5]`, 1),
-		"member that is cut":      `data: {"choices":[1],"kv_transfer_params":{"a":[1,2,3]}}` + "\n\n",
+		"member that is cut":      "data: {\"choices\":[1],\"kv_transfer_params\":{\"a\":[1,2,3]}}\n\n",
 		"ids nulled, grows":       strings.Replace(plainChunk, `"token_ids":null`, `"token_ids":[5]`, 1),
 		"ids nulled, shrinks":     "data: " + firstChunk + "\n\n",
-		"ids nulled and cut":      `data: {"choices":[{"token_ids":[5]}],"kv_transfer_params":{"a":[1,2,3]}}` + "\n\n",
+		"ids nulled and cut":      "data: {\"choices\":[{\"token_ids\":[5]}],\"kv_transfer_params\":{\"a\":[1,2,3]}}\n\n",
 	} {
 		allocs := func(events int) float64 {
 			return testing.AllocsPerRun(5, func() {

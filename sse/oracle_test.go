@@ -124,9 +124,9 @@ var vocabulary = []string{
 	`{"choices":[{"kv_transfer_params":{"a":1}}]}`, `{"text":"\"kv_transfer_params\":{}"}`, "{", "}", ",", `"x":`, "1", "[DONE]",
 	"data: super\n\n", "data: await\r\n\r\n", "data: hold\r\n\r\n", "data: a\n\n: ping\n", ": ping\r\n\r\n", ": a comment longer than twenty bytes",
 	"edit", "[5]", "data: [5]\n\n", "data: [5][5][5]\r\n\r\n", `{"choices":[5],"kv_transfer_params":[5],"usage":[1]}`, "data: edit {\ndata: \"x\":[5]\ndata: }\n\n",
-	`data: {"choices":[{"a":[5]}],"kv_transfer_params":null}` + "\n\n", `data:{"kv_transfer_params":1,"x":[{}],"kv_transfer_params":null}` + "\r\n\r\n",
+	"data: {\"choices\":[{\"a\":[5]}],\"kv_transfer_params\":null}\n\n", "data:{\"kv_transfer_params\":1,\"x\":[{}],\"kv_transfer_params\":null}\r\n\r\n",
 	`{"x":"hold","usage":[{"a":1}]`, `{"x":"edit drop","choices":[{}]`, `}],"kv_transfer_params":null}`, `,"kv_transfer_params":null}`, ",\"kv_transfer_params\":null}\nid: 1\n\n",
-	`data: {"x":"edit","kv_transfer_params":1,"usage":{"a":[1]}}` + "\n\n", `data: {"x":"hold","usage":[5]}` + "\n\n",
+	"data: {\"x\":\"edit\",\"kv_transfer_params\":1,\"usage\":{\"a\":[1]}}\n\n", "data: {\"x\":\"hold\",\"usage\":[5]}\n\n",
 }
 
 func TestRelay_EqualsReferenceForRandomStreams(t *testing.T) {

@@ -153,7 +153,7 @@ func TestRelay_StatsDuringObserveSayWhatTheClientHas(t *testing.T) {
 }
 
 func TestAppendError_WritesOneEvent(t *testing.T) {
-	const in, want = `{"error":{"code":500}}`, "x" + `data: {"error":{"code":500}}` + "\n\n"
+	const in, want = `{"error":{"code":500}}`, "xdata: {\"error\":{\"code\":500}}\n\n"
 	if got := string(AppendError([]byte("x"), []byte(in))); got != want {
 		t.Errorf("AppendError(%q) = %q, want %q", in, got, want)
 	}

@@ -44,36 +44,34 @@ func nullIDs(e Event) Verdict {
 
 func TestTokenIDs_AreFoundAndGoBackToNull(t *testing.T) {
 	deep := rawjsontest.Nested(rawjson.MaxDepth + 1)
-	for _, tc := range []struct{ name, data, want, prompt, output string }{
-		{"first chat chunk", firstChunk, strings.Replace(firstChunk, "[1,87,1892]", "null", 1), "[1,87,1892]", ""},
-		{"chat chunk", chatChunk, strings.Replace(chatChunk, "[5]", "null", 1), "", "[5]"},
-		{"text chunk", textChunk, strings.NewReplacer("[1,2]", "null", "[5]", "null").Replace(textChunk), "[1,2]", "[5]"},
-		{"chat answer", chatAnswer, strings.NewReplacer("[1,87,1892]", "null", "[5,6]", "null").Replace(chatAnswer), "[1,87,1892]", "[5,6]"},
-		{"any order, spaces, empty array", ` { "prompt_token_ids" : [ ] , "choices" : [ { "token_ids" : [ 1 , 2 ] , "x" : [] } ] } `, ` { "prompt_token_ids" : null , "choices" : [ { "token_ids" : null , "x" : [] } ] } `, "[ ]", "[ 1 , 2 ]"},
-		{"names spelled in escapes", `{"choices":[{"token\u005fids":[5]}],"\u0070rompt_token_ids":[1]}`, `{"choices":[{"token\u005fids":null}],"\u0070rompt_token_ids":null}`, "[1]", "[5]"},
-		{"no name spelled without escapes", `{"choices":[{"token\u005fids":[5]}]}`, `{"choices":[{"token\u005fids":null}]}`, "", "[5]"},
-		{"no choices", `{"choices":[ ],"prompt_token_ids":[1]}`, `{"choices":[ ],"prompt_token_ids":null}`, "[1]", ""},
-		{"choices of other kinds", `{"choices":[1,"x",[]],"prompt_token_ids":[1]}`, `{"choices":[1,"x",[]],"prompt_token_ids":null}`, "[1]", ""},
-		{"prompt in both places", `{"choices":[{"prompt_token_ids":[2]}],"prompt_token_ids":[1]}`, `{"choices":[{"prompt_token_ids":null}],"prompt_token_ids":null}`, "[1]", ""},
-		{"one that is not an array", `{"choices":[{"prompt_token_ids":"[2]","token_ids":[5]}],"prompt_token_ids":{"a":[1]}}`, `{"choices":[{"prompt_token_ids":"[2]","token_ids":null}],"prompt_token_ids":{"a":[1]}}`, "", "[5]"},
-		{"nested arrays and strings", `{"choices":[{"token_ids":["]",[{"token_ids":[1]}]]}]}`, `{"choices":[{"token_ids":null}]}`, "", `["]",[{"token_ids":[1]}]]`},
-		{"beside values too deep to be read", `{"x":` + deep + `,"choices":[{"x":` + deep + `,"token_ids":[5]},` + deep + `]}`, `{"x":` + deep + `,"choices":[{"x":` + deep + `,"token_ids":null},` + deep + `]}`, "", "[5]"},
-		{"in text and below", `{"x":"\"prompt_token_ids\":[1]","choices":[{"delta":{"token_ids":[2]},"text":"\"token_ids\":[3]","token_ids":[4]}]}`, `{"x":"\"prompt_token_ids\":[1]","choices":[{"delta":{"token_ids":[2]},"text":"\"token_ids\":[3]","token_ids":null}]}`, "", "[4]"},
+	for _, tc := range []struct{ data, want, prompt, output string }{
+		{firstChunk, strings.Replace(firstChunk, "[1,87,1892]", "null", 1), "[1,87,1892]", ""},                                                                                                                                                                     // first chat chunk
+		{chatChunk, strings.Replace(chatChunk, "[5]", "null", 1), "", "[5]"},                                                                                                                                                                                       // chat chunk
+		{textChunk, strings.NewReplacer("[1,2]", "null", "[5]", "null").Replace(textChunk), "[1,2]", "[5]"},                                                                                                                                                        // text chunk
+		{chatAnswer, strings.NewReplacer("[1,87,1892]", "null", "[5,6]", "null").Replace(chatAnswer), "[1,87,1892]", "[5,6]"},                                                                                                                                      // chat answer
+		{` { "prompt_token_ids" : [ ] , "choices" : [ { "token_ids" : [ 1 , 2 ] , "x" : [] } ] } `, ` { "prompt_token_ids" : null , "choices" : [ { "token_ids" : null , "x" : [] } ] } `, "[ ]", "[ 1 , 2 ]"},                                                     // any order, spaces, empty array
+		{`{"choices":[{"token\u005fids":[5]}],"\u0070rompt_token_ids":[1]}`, `{"choices":[{"token\u005fids":null}],"\u0070rompt_token_ids":null}`, "[1]", "[5]"},                                                                                                   // names spelled in escapes
+		{`{"choices":[{"token\u005fids":[5]}]}`, `{"choices":[{"token\u005fids":null}]}`, "", "[5]"},                                                                                                                                                               // no name spelled without escapes
+		{`{"choices":[ ],"prompt_token_ids":[1]}`, `{"choices":[ ],"prompt_token_ids":null}`, "[1]", ""},                                                                                                                                                           // no choices
+		{`{"choices":[1,"x",[]],"prompt_token_ids":[1]}`, `{"choices":[1,"x",[]],"prompt_token_ids":null}`, "[1]", ""},                                                                                                                                             // choices of other kinds
+		{`{"choices":[{"prompt_token_ids":[2]}],"prompt_token_ids":[1]}`, `{"choices":[{"prompt_token_ids":null}],"prompt_token_ids":null}`, "[1]", ""},                                                                                                            // prompt in both places
+		{`{"choices":[{"prompt_token_ids":"[2]","token_ids":[5]}],"prompt_token_ids":{"a":[1]}}`, `{"choices":[{"prompt_token_ids":"[2]","token_ids":null}],"prompt_token_ids":{"a":[1]}}`, "", "[5]"},                                                             // one that is not an array
+		{`{"choices":[{"token_ids":["]",[{"token_ids":[1]}]]}]}`, `{"choices":[{"token_ids":null}]}`, "", `["]",[{"token_ids":[1]}]]`},                                                                                                                             // nested arrays and strings
+		{`{"x":` + deep + `,"choices":[{"x":` + deep + `,"token_ids":[5]},` + deep + `]}`, `{"x":` + deep + `,"choices":[{"x":` + deep + `,"token_ids":null},` + deep + `]}`, "", "[5]"},                                                                           // beside values too deep to be read
+		{`{"x":"\"prompt_token_ids\":[1]","choices":[{"delta":{"token_ids":[2]},"text":"\"token_ids\":[3]","token_ids":[4]}]}`, `{"x":"\"prompt_token_ids\":[1]","choices":[{"delta":{"token_ids":[2]},"text":"\"token_ids\":[3]","token_ids":null}]}`, "", "[4]"}, // in text and below
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			ids, ok := FindTokenIDs([]byte(tc.data))
-			if string(ids.Prompt) != tc.prompt || string(ids.Output) != tc.output || !ok {
-				t.Errorf("FindTokenIDs: got %s, %s, %t; want %s, %s, true", ids.Prompt, ids.Output, ok, tc.prompt, tc.output)
-			}
-			rest, prompt, output := nullTokenIDs([]byte(tc.data))
-			if string(rest) != tc.want || string(prompt) != tc.prompt || string(output) != tc.output {
-				t.Errorf("AllTokenIDs: got\n%s, %s, %s; want\n%s, %s, %s", rest, prompt, output, tc.want, tc.prompt, tc.output)
-			}
-			const before, after = "data: {}\n\ndata: ", "\n\ndata: [DONE]\n\n"
-			if out, _, err := run(strings.NewReader(before+tc.data+after), Config{Observe: nullIDs}); err != nil || out != before+tc.want+after {
-				t.Errorf("%v, relayed:\n got %q\nwant %q", err, out, before+tc.want+after)
-			}
-		})
+		ids, ok := FindTokenIDs([]byte(tc.data))
+		if string(ids.Prompt) != tc.prompt || string(ids.Output) != tc.output || !ok {
+			t.Errorf("FindTokenIDs: got %s, %s, %t; want %s, %s, true", ids.Prompt, ids.Output, ok, tc.prompt, tc.output)
+		}
+		rest, prompt, output := nullTokenIDs([]byte(tc.data))
+		if string(rest) != tc.want || string(prompt) != tc.prompt || string(output) != tc.output {
+			t.Errorf("AllTokenIDs: got\n%s, %s, %s; want\n%s, %s, %s", rest, prompt, output, tc.want, tc.prompt, tc.output)
+		}
+		const before, after = "data: {}\n\ndata: ", "\n\ndata: [DONE]\n\n"
+		if out, _, err := run(strings.NewReader(before+tc.data+after), Config{Observe: nullIDs}); err != nil || out != before+tc.want+after {
+			t.Errorf("%v, relayed:\n got %q\nwant %q", err, out, before+tc.want+after)
+		}
 	}
 }
 
