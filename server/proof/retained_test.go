@@ -176,33 +176,6 @@ func TestArena_IsSharedByManyStreams(t *testing.T) {
 	wantUse(t, arena, 0)
 }
 
-// An id that was sampled last has KV or has none; decode says which.
-func TestRetained_CoversWhatTheTicketCovers(t *testing.T) {
-	ids := []uint32{0, 1, 127, 128, 16383, 16384, 1<<21 - 1, 1 << 21, 1<<28 - 1, 1 << 28, math.MaxUint32}
-	for prompt := 1; prompt < len(ids); prompt++ {
-		for _, tokens := range []int{len(ids), len(ids) - 1} {
-			arena := NewArena(1 << 20)
-			k := answering(t, arena, ids[:prompt])
-			for _, id := range ids[prompt:] {
-				if ineligible := k.Add(nil, list(id)); ineligible != "" {
-					t.Fatal(ineligible)
-				}
-			}
-			sealed(t, k, tokens)
-			r := k.Retained(tokens)
-			wantIDs(t, r, ids[:tokens])
-			if k.Retained(tokens) != nil {
-				t.Error("they are handed over twice")
-			}
-			k.Discard()
-			wantIDs(t, r, ids[:tokens])
-			r.Free()
-			r.Free()
-			wantUse(t, arena, 0)
-		}
-	}
-}
-
 // What the ids cover, and what the chain of the ticket covers, must be the same. Every doubt keeps none.
 func TestRetained_OfOtherIDsIsNothing(t *testing.T) {
 	var arena *Arena
@@ -361,6 +334,11 @@ func manyIDs(n int) []uint32 {
 // tell with lists of ids.
 func FuzzRetained(f *testing.F) {
 	f.Add(uint64(1), []byte{0, 1, 2, 3, 4, 5, 6, 7})
+	for seed := range byte(40) {
+		steps := make([]byte, 200)
+		_, _ = rand.NewChaCha8([32]byte{seed}).Read(steps) // it never fails
+		f.Add(uint64(seed), steps)
+	}
 	f.Add(uint64(2), []byte{8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 0, 8, 8, 8})
 	f.Add(uint64(3), []byte("\x00\x08\x10\x18\x20\x28\x30\x38\x01\x09\x11\x19\x02\x03\x04\x05\x06\x07"))
 	f.Fuzz(func(t *testing.T, seed uint64, steps []byte) {
@@ -399,8 +377,12 @@ func FuzzRetained(f *testing.F) {
 						t.Fatal("another list is the same")
 					}
 				}
-				r.Free()
+				if k.Retained(tokens) != nil {
+					t.Fatal("they are handed over twice")
+				}
 				k.Discard()
+				r.Free()
+				r.Free()
 				retained[stream] = nil
 			default: // it goes on
 				if k == nil {
