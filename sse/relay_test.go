@@ -124,18 +124,16 @@ func TestRelay_ClientGoes(t *testing.T) {
 		{"short write", func([]byte) (int, error) { return 3, nil }, nil, io.ErrShortWrite, 3},
 		{"while flushing", func(p []byte) (int, error) { return len(p), nil }, func() error { return errBroken }, errBroken, 8},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			observed := 0
-			r := New(writeFunc(tc.write), tc.flush, Config{Observe: func(Event) Verdict { observed++; return Forward }})
-			err := r.Run(io.MultiReader(strings.NewReader("data:a\n\n"), strings.NewReader("data:b\n\n")))
-			var write *WriteError
-			if !errors.As(err, &write) || !errors.Is(err, tc.cause) || !strings.HasPrefix(err.Error(), "write stream: ") {
-				t.Errorf("Run: got %v, want a WriteError of %v", err, tc.cause)
-			}
-			if observed != 1 || r.Stats().Bytes != tc.bytes {
-				t.Errorf("observed %d events, Stats.Bytes %d; want 1 and %d", observed, r.Stats().Bytes, tc.bytes)
-			}
-		})
+		observed := 0
+		r := New(writeFunc(tc.write), tc.flush, Config{Observe: func(Event) Verdict { observed++; return Forward }})
+		err := r.Run(io.MultiReader(strings.NewReader("data:a\n\n"), strings.NewReader("data:b\n\n")))
+		var write *WriteError
+		if !errors.As(err, &write) || !errors.Is(err, tc.cause) || !strings.HasPrefix(err.Error(), "write stream: ") {
+			t.Errorf("%s: got %v, want a WriteError of %v", tc.name, err, tc.cause)
+		}
+		if observed != 1 || r.Stats().Bytes != tc.bytes {
+			t.Errorf("%s: observed %d events, Stats.Bytes %d; want 1 and %d", tc.name, observed, r.Stats().Bytes, tc.bytes)
+		}
 	}
 }
 
