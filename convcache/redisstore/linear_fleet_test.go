@@ -72,7 +72,7 @@ type fleet struct {
 }
 
 // wrapper makes the store that clients see of one that keeps the contract.
-type wrapper func(*testing.T, *fleet, *replica) convcachetest.Store
+type wrapper func(*fleet, *replica) convcachetest.Store
 
 // fleetPlan says what is special of a fleet. The zero plan has one server and real clocks.
 type fleetPlan struct {
@@ -134,7 +134,7 @@ func newFleet(t *testing.T, plan fleetPlan) *fleet {
 		r.check()
 		var store convcachetest.Store = r
 		if plan.wrap != nil {
-			store = plan.wrap(t, f, r)
+			store = plan.wrap(f, r)
 		}
 		f.forwards = append(f.forwards, forward)
 		f.stores = append(f.stores, store)
@@ -144,12 +144,12 @@ func newFleet(t *testing.T, plan fleetPlan) *fleet {
 }
 
 // runBeside runs a replica's Run until the test ends.
-func runBeside(t *testing.T, r *replica) {
-	t.Helper()
+func runBeside(tb testing.TB, r *replica) {
+	tb.Helper()
 	ctx, cancel := context.WithCancelCause(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { _ = r.Run(ctx) }) // the cause below
-	t.Cleanup(func() {
+	tb.Cleanup(func() {
 		cancel(errors.New("the test has ended"))
 		running.Wait()
 	})

@@ -130,22 +130,22 @@ func TestRedisLinear_StaleMutantsAreFoundOut(t *testing.T) {
 
 // script replaces a part of the scripts.
 func script(text, by string) wrapper {
-	return func(t *testing.T, _ *fleet, r *replica) convcachetest.Store {
-		t.Helper()
-		return mustMutate(t, r, text, by)
+	return func(_ *fleet, r *replica) convcachetest.Store {
+		return r.mutate(text, by)
 	}
 }
 
-// mustMutate returns a store with other scripts. That a text is not in them any more shows that they were
+// mutate returns a replica whose store has other scripts. That a text is not in them any more shows that they were
 // changed, and that this test has to be.
-func mustMutate(t *testing.T, r *replica, text, by string) *replica {
-	t.Helper()
-	m, changed := r.Mutant(text, by)
+func (r *replica) mutate(text, by string) *replica {
+	r.t.Helper()
+	m, changed := r.store.Mutant(text, by)
 	if !changed {
-		t.Fatalf("the scripts don't contain %q", text)
+		r.t.Fatalf("the scripts don't contain %q", text)
 	}
-	runBeside(t, m)
-	return m
+	other := newReplica(r.t, m, r.cfg)
+	runBeside(r.t, other)
+	return other
 }
 
 // lookThenRemove takes in two commands, the first of which removes nothing.
@@ -154,9 +154,8 @@ type lookThenRemove struct {
 	look convcachetest.Store
 }
 
-func inTwo(t *testing.T, _ *fleet, r *replica) convcachetest.Store {
-	t.Helper()
-	return lookThenRemove{Store: r, look: mustMutate(t, r, `redis.call('HDEL', KEYS[1], i, b, p)`, ``)}
+func inTwo(_ *fleet, r *replica) convcachetest.Store {
+	return lookThenRemove{Store: r, look: r.mutate(`redis.call('HDEL', KEYS[1], i, b, p)`, ``)}
 }
 
 func (s lookThenRemove) Take(ctx context.Context, k Key, id TicketID) (Ticket, Outcome) {
@@ -173,7 +172,7 @@ type putsAgain struct {
 	again <-chan struct{}
 }
 
-func repeatsPuts(_ *testing.T, f *fleet, r *replica) convcachetest.Store {
+func repeatsPuts(f *fleet, r *replica) convcachetest.Store {
 	return putsAgain{r, f.again}
 }
 
@@ -193,11 +192,11 @@ type twoHomes struct {
 	unknownOnly bool // only those whose put has no known outcome
 }
 
-func keepsCopy(_ *testing.T, _ *fleet, r *replica) convcachetest.Store {
+func keepsCopy(_ *fleet, r *replica) convcachetest.Store {
 	return twoHomes{Store: r, home: convcache.NewMemory(convcache.MemoryConfig{})}
 }
 
-func keepsUnknown(_ *testing.T, _ *fleet, r *replica) convcachetest.Store {
+func keepsUnknown(_ *fleet, r *replica) convcachetest.Store {
 	return twoHomes{Store: r, home: convcache.NewMemory(convcache.MemoryConfig{}), unknownOnly: true}
 }
 
@@ -223,7 +222,7 @@ type lastPeek struct {
 	last *sync.Map // of []KeyedBranch by key
 }
 
-func showsLast(_ *testing.T, _ *fleet, r *replica) convcachetest.Store {
+func showsLast(_ *fleet, r *replica) convcachetest.Store {
 	return lastPeek{r, new(sync.Map)}
 }
 
@@ -238,7 +237,7 @@ func (s lastPeek) Peek(ctx context.Context, keys []Key) ([]KeyedBranch, Outcome)
 // firstOnly reads one of several keys.
 type firstOnly struct{ convcachetest.Store }
 
-func readsFirst(_ *testing.T, _ *fleet, r *replica) convcachetest.Store { return firstOnly{r} }
+func readsFirst(_ *fleet, r *replica) convcachetest.Store { return firstOnly{r} }
 
 func (s firstOnly) Peek(ctx context.Context, keys []Key) ([]KeyedBranch, Outcome) {
 	return s.Store.Peek(ctx, keys[:1])
@@ -247,7 +246,7 @@ func (s firstOnly) Peek(ctx context.Context, keys []Key) ([]KeyedBranch, Outcome
 // swapsKeys shows the branches of one of several keys under another.
 type swapsKeys struct{ convcachetest.Store }
 
-func mixesKeys(_ *testing.T, _ *fleet, r *replica) convcachetest.Store { return swapsKeys{r} }
+func mixesKeys(_ *fleet, r *replica) convcachetest.Store { return swapsKeys{r} }
 
 func (s swapsKeys) Peek(ctx context.Context, keys []Key) ([]KeyedBranch, Outcome) {
 	branches, outcome := s.Store.Peek(ctx, keys)

@@ -114,7 +114,7 @@ func TestRedis_NotesBesideWhatCannotBeRead(t *testing.T) {
 	r := openAt(t, redistest.Start(t))
 	r.put(k1, chained(2, 70, 7, 8, 9, 10))
 	note := noteOf(chained(1, 50, 7, 8, 9))
-	asks := mustMutate(t, r, `not string.find(ARGV[6], old.id, 1, true)`, `true`)
+	asks := r.mutate(`not string.find(ARGV[6], old.id, 1, true)`, `true`)
 	fields := r.hash(k1)
 	fields["0b"] = "\x01nonsense of somebody"
 	r.write(k1, fields)

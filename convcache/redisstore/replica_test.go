@@ -55,12 +55,6 @@ func (r *replica) KeyName(key Key) string        { return r.store.KeyName(key) }
 func (r *replica) MarksName() string             { return r.store.MarksName() }
 func (r *replica) EpochName() string             { return r.store.EpochName() }
 
-// Mutant returns a replica whose store has other scripts, and whether they differ.
-func (r *replica) Mutant(text, by string) (*replica, bool) {
-	m, changed := r.store.Mutant(text, by)
-	return newReplica(r.t, m, r.cfg), changed
-}
-
 // Shares says whether operations are sent.
 func (r *replica) Shares() bool {
 	asked := false
