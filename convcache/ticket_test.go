@@ -133,3 +133,18 @@ func TestPrefilled_KeepsTheMostOfEachCacheAndTheLargestOfAll(t *testing.T) {
 		t.Error("one that holds less than all others was taken in")
 	}
 }
+
+// An outline tells neither which parts a request has, nor whether another ticket's request has the same.
+func TestOutline_IsKeyed(t *testing.T) {
+	parts, seen := []uint64{0x1122334455667788, 0x99aabbccddeeff00}, map[uint32]bool{0x11223344: true, 0x55667788: true, 0x99aabbcc: true, 0xddeeff00: true}
+	for _, secret := range []string{"0123456789abcdef", "fedcba9876543210"} {
+		for id := range byte(2) {
+			for _, tag := range mustSecret(t, secret).OutlineKey().Outline(TicketID{id}, parts) {
+				if seen[tag] {
+					t.Errorf("%x is seen again, of ticket %d under %s", tag, id, secret)
+				}
+				seen[tag] = true
+			}
+		}
+	}
+}

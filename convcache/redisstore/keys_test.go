@@ -74,7 +74,7 @@ func TestRedis_KeyOfAnotherKindConcernsItsConversationOnly(t *testing.T) {
 func TestRedis_LargeAnswerOfOneKeyHidesNoneBefore(t *testing.T) {
 	r, other := narrowRedis(t, 32<<10)
 	other.put(k1, ticket(1, 10))
-	other.put(k2, longTicket(t, blocksFrom(false)))
+	other.put(k2, longTicket(blocksFrom(false)))
 	keys := keysTo(2)
 	for range 8 {
 		timed(t, granted, func(ctx context.Context) {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"flag"
 	"log/slog"
-	"math/rand/v2"
 	"runtime"
 	"strconv"
 	"sync/atomic"
@@ -130,23 +129,4 @@ func mustSecret(tb testing.TB, text string) convcache.Secret {
 	secret, err := convcache.NewSecret([]byte(text))
 	must(tb, err)
 	return secret
-}
-
-// mustChain returns the chain of a prompt all of whose ids decode holds.
-func mustChain(tb testing.TB, k convcache.ChainKey, ids []uint32, blockSize int) Chain {
-	tb.Helper()
-	chain, ok := k.Grow(ids, blockSize).Chain(len(ids))
-	if !ok {
-		tb.Fatalf("no chain of %d ids", len(ids))
-	}
-	return chain
-}
-
-// randomIDs returns n token ids up to most.
-func randomIDs(rng *rand.Rand, n int, most uint32) []uint32 {
-	ids := make([]uint32, n)
-	for i := range ids {
-		ids[i] = uint32(rng.Uint64N(uint64(most) + 1))
-	}
-	return ids
 }
