@@ -80,23 +80,23 @@ func TestCommitWriter_FirstWritesHaveTheLimitOfTheRequest(t *testing.T) {
 	})
 }
 
-// counting counts the writes to its connections.
-type counting struct {
+// countingListener counts the writes to its connections.
+type countingListener struct {
 	net.Listener
 	writes atomic.Int64
 }
 
-func (l *counting) Accept() (net.Conn, error) {
+func (l *countingListener) Accept() (net.Conn, error) {
 	conn, err := l.Listener.Accept()
-	return &counted{conn, &l.writes}, err
+	return &countingConn{conn, &l.writes}, err
 }
 
-type counted struct {
+type countingConn struct {
 	net.Conn
 	writes *atomic.Int64
 }
 
-func (c *counted) Write(p []byte) (int, error) {
+func (c *countingConn) Write(p []byte) (int, error) {
 	c.writes.Add(1)
 	return c.Conn.Write(p)
 }
@@ -104,7 +104,7 @@ func (c *counted) Write(p []byte) (int, error) {
 func TestCommitWriter_ReadsOfTheRelayAreOneWriteEach(t *testing.T) {
 	event := func(size int) string { return "data: " + strings.Repeat("x", size-len("data: \n\n")) + "\n\n" }
 	rest := []string{event(20), event(300), event(300) + event(300), event(1000), strings.Repeat(event(16), 2000), event(300)}
-	var l *counting
+	var l *countingListener
 	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		o := writerTo(w, time.Minute, time.Time{}, &record.Builder{})
 		o.commit()
@@ -129,7 +129,7 @@ func TestCommitWriter_ReadsOfTheRelayAreOneWriteEach(t *testing.T) {
 			t.Errorf("%d writes to the connection for %d reads", got, offered)
 		}
 	}))
-	l = &counting{Listener: srv.Listener}
+	l = &countingListener{Listener: srv.Listener}
 	srv.Listener = l
 	srv.Start()
 	defer srv.Close()
