@@ -130,22 +130,6 @@ func TestChannel_CheckNamesTheACL(t *testing.T) {
 	must(t, check("&another:*", "subscribe"))
 }
 
-func TestChannel_FollowsTheMasterThatSentinelsName(t *testing.T) {
-	t.Parallel()
-	pair := redistest.StartSentinel(t)
-	cfg := ofSentinel(pair)
-	one, two := openStore(t, cfg), openStore(t, cfg)
-	first, second := listens(t, one), listens(t, two)
-	wantHeard(t, one, "before", first, second)
-	pair.Failover()
-	wantHeard(t, one, "after a fail-over", first, second)
-	pair.Failover()
-	wantHeard(t, two, "after another", first, second)
-	pair.Master.Kill()
-	pair.AwaitPromotion()
-	wantHeard(t, one, "after a promotion", first, second)
-}
-
 func TestChannel_OutlivesTheServer(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)

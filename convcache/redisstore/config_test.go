@@ -43,10 +43,9 @@ func TestRedis_ClientHasItsLimits(t *testing.T) {
 	}
 }
 
-// TestRedis_Cluster runs what is so of a Cluster alone.
-func TestRedis_Cluster(t *testing.T) {
-	t.Parallel()
-	nodes := redistest.StartCluster(t, 3)
+// runsInACluster checks what is so of a Cluster alone, and loses two of its masters.
+func runsInACluster(t *testing.T, nodes *redistest.ClusterNodes) {
+	t.Helper()
 	r := openRedis(t, Config{Topology: redisstore.Cluster, Addresses: nodes.Addrs(), Timeout: time.Second})
 	if got := limitsOf(clientOf(t, r, k1)); got != wantLimits+"1s 1s 1s\n" || r.Client().(*redis.ClusterClient).Options().MaxRedirects != 0 {
 		t.Errorf("a master's client has the limits %s, or follows redirects", got)

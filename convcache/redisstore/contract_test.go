@@ -125,12 +125,20 @@ func TestRedis_OnEveryServer(t *testing.T) {
 		sharesMarks(t, cfg)
 		sharesTheEpoch(t, cfg)
 		carries(t, cfg)
-		r := openRedis(t, cfg)
+		one, two := openRedis(t, cfg), openRedis(t, cfg)
+		first, second := listens(t, one.store), listens(t, two.store)
+		wantHeard(t, one.store, "before", first, second)
 		pair.Failover()
 		eventually(t, "a put to the new master", func() bool { // until Sentinel has told the client, the old one answers, or is gone
-			_, outcome := r.Put(t.Context(), k3, ticket(3, 10), redisTTL)
-			return outcome == Stored && r.Shares()
+			_, outcome := one.Put(t.Context(), k3, ticket(3, 10), redisTTL)
+			return outcome == Stored && one.Shares()
 		})
+		wantHeard(t, one.store, "after a fail-over", first, second)
+		pair.Failover()
+		wantHeard(t, two.store, "after another", first, second)
+		pair.Master.Kill()
+		pair.AwaitPromotion()
+		wantHeard(t, one.store, "after a promotion", first, second)
 	})
 	t.Run("in a cluster", func(t *testing.T) {
 		t.Parallel()
@@ -142,6 +150,7 @@ func TestRedis_OnEveryServer(t *testing.T) {
 			carries(t, ofCluster(nodes))
 		}
 		showsTheEpoch(t, ofCluster(nodes))
+		runsInACluster(t, nodes)
 	})
 }
 
