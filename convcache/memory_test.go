@@ -111,29 +111,20 @@ func TestMemory_ForgetsBeyondBytes(t *testing.T) {
 
 // A store that is as large as a ticket takes it, and one with a byte less refuses it.
 func TestMemory_CountsBytes(t *testing.T) {
-	for _, tc := range []struct {
-		name   string
-		bytes  int64
-		change func(*Ticket)
-	}{
-		{"params", 1000, func(tk *Ticket) { tk.Params = make([]byte, 1000) }},
-		{"what was read of them", reading, func(tk *Ticket) { tk.Reading = t }},
-		{"blocks", 8 * 100, func(tk *Ticket) { tk.Chain.Blocks = make([]uint64, 100) }},
-		{"names and outline", 4*9 + 5 + 7 + 11, func(tk *Ticket) {
-			tk.Decode, tk.EngineID, tk.Outline = Holder{Instance: "12345", Incarnation: "1234567"}, "12345678901", make([]uint32, 9)
-		}},
-		{"names of a note", 7 + 5, func(tk *Ticket) {
-			tk.Decode.Instance, tk.Params = "a name that is not the note's", []byte("nor these")
-			*tk = noteFor(*tk, &clock{})
-		}},
+	named := Branch{Decode: Holder{Instance: "12345", Incarnation: "1234567"}, Outline: make([]uint32, 9)}
+	for bytes, tk := range map[int64]Ticket{
+		1000:             {Params: make([]byte, 1000)},
+		reading:          {Reading: t},
+		8 * 100:          {Branch: Branch{Chain: Chain{Blocks: make([]uint64, 100)}}},
+		4*9 + 5 + 7 + 11: {Branch: named, EngineID: "12345678901"},
+		7 + 5:            noteFor(Ticket{Branch: Branch{Decode: Holder{Instance: "a name that is not the note's"}}, Params: []byte("nor these")}, &clock{}),
 	} {
-		tk := ticket(1, 0)
-		tc.change(&tk)
-		m, _ := newMemory(0, overhead+tc.bytes)
+		tk.ID = NewTicketID()
+		m, _ := newMemory(0, overhead+bytes)
 		mustPut(t, m, key(1), tk, time.Hour)
-		small, _ := newMemory(0, overhead+tc.bytes-1)
+		small, _ := newMemory(0, overhead+bytes-1)
 		if displaced, outcome := small.Put(t.Context(), key(1), tk, time.Hour); outcome != Refused || displaced != nil {
-			t.Errorf("%s: put into one byte less: got %v and %d displaced, want %v and 0", tc.name, outcome, len(displaced), Refused)
+			t.Errorf("%+v put into one byte less: got %v and %d displaced, want %v and 0", tk, outcome, len(displaced), Refused)
 		}
 	}
 }

@@ -27,7 +27,7 @@ type Server struct {
 	args     []string
 	password string
 
-	mu      sync.Mutex // guards process, which Pid may be asked for while another replaces it
+	mu      sync.Mutex // guards process, which one may ask for while another replaces it
 	process *process
 }
 
@@ -116,9 +116,6 @@ func (s *Server) current() *process {
 
 // Addr returns host:port, which stay the same over restarts.
 func (s *Server) Addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port)) }
-
-// Pid returns the id of the process, or of the last one.
-func (s *Server) Pid() int { return s.current().pid() }
 
 // Kill ends the server with SIGKILL and waits for its end. A server that has ended stays so.
 func (s *Server) Kill() {
