@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -42,36 +43,14 @@ func nullIDs(e Event) Verdict {
 	return Forward
 }
 
-func TestTokenIDs_AreFoundAndGoBackToNull(t *testing.T) {
+// Beside values that are too deep to be read, which FuzzFindTokenIDs leaves out.
+func TestTokenIDs_BesideDeepValues(t *testing.T) {
 	deep := rawjsontest.Nested(rawjson.MaxDepth + 1)
-	for _, tc := range []struct{ data, want, prompt, output string }{
-		{firstChunk, strings.Replace(firstChunk, "[1,87,1892]", "null", 1), "[1,87,1892]", ""},                                                                                                                                                                     // first chat chunk
-		{chatChunk, strings.Replace(chatChunk, "[5]", "null", 1), "", "[5]"},                                                                                                                                                                                       // chat chunk
-		{textChunk, strings.NewReplacer("[1,2]", "null", "[5]", "null").Replace(textChunk), "[1,2]", "[5]"},                                                                                                                                                        // text chunk
-		{chatAnswer, strings.NewReplacer("[1,87,1892]", "null", "[5,6]", "null").Replace(chatAnswer), "[1,87,1892]", "[5,6]"},                                                                                                                                      // chat answer
-		{` { "prompt_token_ids" : [ ] , "choices" : [ { "token_ids" : [ 1 , 2 ] , "x" : [] } ] } `, ` { "prompt_token_ids" : null , "choices" : [ { "token_ids" : null , "x" : [] } ] } `, "[ ]", "[ 1 , 2 ]"},                                                     // any order, spaces, empty array
-		{`{"choices":[{"token\u005fids":[5]}],"\u0070rompt_token_ids":[1]}`, `{"choices":[{"token\u005fids":null}],"\u0070rompt_token_ids":null}`, "[1]", "[5]"},                                                                                                   // names spelled in escapes
-		{`{"choices":[{"token\u005fids":[5]}]}`, `{"choices":[{"token\u005fids":null}]}`, "", "[5]"},                                                                                                                                                               // no name spelled without escapes
-		{`{"choices":[ ],"prompt_token_ids":[1]}`, `{"choices":[ ],"prompt_token_ids":null}`, "[1]", ""},                                                                                                                                                           // no choices
-		{`{"choices":[1,"x",[]],"prompt_token_ids":[1]}`, `{"choices":[1,"x",[]],"prompt_token_ids":null}`, "[1]", ""},                                                                                                                                             // choices of other kinds
-		{`{"choices":[{"prompt_token_ids":[2]}],"prompt_token_ids":[1]}`, `{"choices":[{"prompt_token_ids":null}],"prompt_token_ids":null}`, "[1]", ""},                                                                                                            // prompt in both places
-		{`{"choices":[{"prompt_token_ids":"[2]","token_ids":[5]}],"prompt_token_ids":{"a":[1]}}`, `{"choices":[{"prompt_token_ids":"[2]","token_ids":null}],"prompt_token_ids":{"a":[1]}}`, "", "[5]"},                                                             // one that is not an array
-		{`{"choices":[{"token_ids":["]",[{"token_ids":[1]}]]}]}`, `{"choices":[{"token_ids":null}]}`, "", `["]",[{"token_ids":[1]}]]`},                                                                                                                             // nested arrays and strings
-		{`{"x":` + deep + `,"choices":[{"x":` + deep + `,"token_ids":[5]},` + deep + `]}`, `{"x":` + deep + `,"choices":[{"x":` + deep + `,"token_ids":null},` + deep + `]}`, "", "[5]"},                                                                           // beside values too deep to be read
-		{`{"x":"\"prompt_token_ids\":[1]","choices":[{"delta":{"token_ids":[2]},"text":"\"token_ids\":[3]","token_ids":[4]}]}`, `{"x":"\"prompt_token_ids\":[1]","choices":[{"delta":{"token_ids":[2]},"text":"\"token_ids\":[3]","token_ids":null}]}`, "", "[4]"}, // in text and below
-	} {
-		ids, ok := FindTokenIDs([]byte(tc.data))
-		if string(ids.Prompt) != tc.prompt || string(ids.Output) != tc.output || !ok {
-			t.Errorf("FindTokenIDs: got %s, %s, %t; want %s, %s, true", ids.Prompt, ids.Output, ok, tc.prompt, tc.output)
-		}
-		rest, prompt, output := nullTokenIDs([]byte(tc.data))
-		if string(rest) != tc.want || string(prompt) != tc.prompt || string(output) != tc.output {
-			t.Errorf("AllTokenIDs: got\n%s, %s, %s; want\n%s, %s, %s", rest, prompt, output, tc.want, tc.prompt, tc.output)
-		}
-		const before, after = "data: {}\n\ndata: ", "\n\ndata: [DONE]\n\n"
-		if out, _, err := run(strings.NewReader(before+tc.data+after), Config{Observe: nullIDs}); err != nil || out != before+tc.want+after {
-			t.Errorf("%v, relayed:\n got %q\nwant %q", err, out, before+tc.want+after)
-		}
+	data := `{"x":` + deep + `,"choices":[{"x":` + deep + `,"token_ids":[5]},` + deep + `]}`
+	want := strings.Replace(data, "[5]", "null", 1)
+	out, _, err := run(strings.NewReader("data: "+data+"\n\n"), Config{Observe: nullIDs})
+	if rest, _, _ := nullTokenIDs([]byte(data)); string(rest) != want || err != nil || out != "data: "+want+"\n\n" {
+		t.Errorf("got %s, relayed %q, %v", rest, out, err)
 	}
 }
 
@@ -130,6 +109,16 @@ func idsOf(object []byte) [3][]byte {
 // FuzzFindTokenIDs compares with encoding/json. Where nothing counts, nothing is found, and all stays as it is.
 func FuzzFindTokenIDs(f *testing.F) {
 	for _, data := range []string{
+		firstChunk, chatChunk, textChunk, chatAnswer,
+		` { "prompt_token_ids" : [ ] , "choices" : [ { "token_ids" : [ 1 , 2 ] , "x" : [] } ] } `,
+		`{"choices":[{"token\u005fids":[5]}],"\u0070rompt_token_ids":[1]}`,
+		`{"choices":[{"token\u005fids":[5]}]}`,
+		`{"choices":[ ],"prompt_token_ids":[1]}`,
+		`{"choices":[1,"x",[]],"prompt_token_ids":[1]}`,
+		`{"choices":[{"prompt_token_ids":[2]}],"prompt_token_ids":[1]}`,
+		`{"choices":[{"prompt_token_ids":"[2]","token_ids":[5]}],"prompt_token_ids":{"a":[1]}}`,
+		`{"choices":[{"token_ids":["]",[{"token_ids":[1]}]]}]}`,
+		`{"x":"\"prompt_token_ids\":[1]","choices":[{"delta":{"token_ids":[2]},"text":"\"token_ids\":[3]","token_ids":[4]}]}`,
 		``, `[DONE]`, `{}`, `null`, `"token_ids"`, `[{"prompt_token_ids":[1]}]`,
 		`{"choices":[{"index":0,"delta":{"content":"a"},"token_ids":null}],"prompt_token_ids":null}`,
 		`{"token_ids":[1]}`, `{"choices":{"token_ids":[1]}}`, `{"choices":[[{"token_ids":[1]}]]}`, `{"choices":[],"x":{"prompt_token_ids":[1]}}`,
@@ -163,6 +152,16 @@ func FuzzFindTokenIDs(f *testing.F) {
 			if got := idsOf([]byte(marked)); string(got[i]) != `["marked"]` {
 				t.Fatalf("FindTokenIDs(%q): range %d, %v, is not that of the member", data, i, r)
 			}
+		}
+		null, ranges := string(data), ids.Ranges
+		slices.SortFunc(ranges[:], func(a, b rawjson.Span) int { return b.From - a.From })
+		for _, r := range ranges {
+			if r.To > r.From {
+				null = null[:r.From] + "null" + null[r.To:]
+			}
+		}
+		if out, _, err := run(strings.NewReader("data: "+string(data)+"\n\n"), Config{Observe: nullIDs}); ok && !bytes.ContainsAny(data, "\r\n") && (err != nil || out != "data: "+null+"\n\n") {
+			t.Fatalf("%q is relayed as %q, %v, want %q", data, out, err, null)
 		}
 		wantPrompt := want[0]
 		if wantPrompt == nil {
