@@ -87,28 +87,6 @@ func TestMemory_ForgetsOfTheAccountThatHasMost(t *testing.T) {
 	}
 }
 
-func TestMemory_ForgetsBeyondBytes(t *testing.T) {
-	m, _ := newMemory(0, 2*(1000+overhead))
-	evicted := 0
-	for n := range 3 {
-		evicted += len(mustPut(t, m, key(n), ticket(n, 1000), time.Hour))
-	}
-	wantPeek(t, m, key(0), Empty)
-	wantPeek(t, m, key(1), Found)
-	wantPeek(t, m, key(2), Found)
-
-	big := ticket(9, 2*(1000+overhead)-overhead)
-	evicted += len(mustPut(t, m, key(9), big, time.Hour))
-	if m.Len() != 1 || evicted != 3 {
-		t.Errorf("after a ticket as large as the store: len, evicted: got %d, %d, want 1, 3", m.Len(), evicted)
-	}
-	big.Params = append(big.Params, 'x')
-	if _, outcome := m.Put(t.Context(), key(10), big, time.Hour); outcome != Refused {
-		t.Errorf("put of a ticket larger than the store: got %v, want %v", outcome, Refused)
-	}
-	wantPeek(t, m, key(9), Found)
-}
-
 // A store that is as large as a ticket takes it, and one with a byte less refuses it.
 func TestMemory_CountsBytes(t *testing.T) {
 	named := Branch{Decode: Holder{Instance: "12345", Incarnation: "1234567"}, Outline: make([]uint32, 9)}

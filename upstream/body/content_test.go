@@ -314,27 +314,32 @@ func TestPrompt_GoesOn(t *testing.T) {
 	prompt := func(raw string) Prompt {
 		return mustParse(t, Text, `{"model":"m","prompt":`+raw+`}`).Prompt()
 	}
-	text, ids := strings.Repeat("a line of prose ", 20), `[`+strings.Repeat("17,4,", 60)
-	if begun := prompt(`"` + text + `"`).Beginning(); begun.Bytes != len(text) {
+	text, ids := strings.Repeat("a line of prose ", 20), strings.Repeat("17,4,", 60)
+	begun := prompt(`"` + text + `"`).Beginning()
+	if begun.Bytes != len(text) {
 		t.Fatalf("got %+v, want %d bytes", begun, len(text))
+	}
+	for raw, want := range map[string]bool{
+		`"` + text + `and on"`:           true,
+		`"` + text + `"`:                 false, // the same request
+		`"` + text[:len(text)-1] + `"`:   false,
+		`"` + text[:len(text)-1] + `ab"`: false, // another end
+		`"b` + text[1:] + `and on"`:      false, // another beginning
+		`[` + ids + `5]`:                 false,
+		`["` + text + `and on"]`:         false,
+		`null`:                           false,
+		`""`:                             false,
+	} {
+		if got := prompt(raw).GoesOn()(begun); got != want {
+			t.Errorf("%.20s… of %d bytes goes on: %v, want %v", raw, len(raw), got, want)
+		}
 	}
 	for _, row := range []struct {
 		before, next string
 		want         bool
-	}{
-		{`"` + text + `"`, `"` + text + `and on"`, true},
-		{`"` + text + `"`, `"` + text + `"`, false}, // the same request
-		{`"` + text + `"`, `"` + text[:len(text)-1] + `"`, false},
-		{`"` + text + `"`, `"` + text[:len(text)-1] + `ab"`, false}, // another end
-		{`"` + text + `"`, `"b` + text[1:] + `and on"`, false},      // another beginning
-		{`"` + text + `"`, ids + `5]`, false},
-		{`"` + text + `"`, `["` + text + `and on"]`, false},
-		{`"` + text + `"`, `null`, false},
-		{`"` + text + `"`, `""`, false},
-		{ids + `4]`, ids + `4,5]`, true}, {ids + `4]`, ids + `4, 5]`, true}, {ids + `4]`, ids + `45]`, false}, {ids + `4]`, ids + `4]`, false}, {ids + `4]`, ids + `4 ]`, false},
-	} {
-		if got := prompt(row.next).GoesOn()(prompt(row.before).Beginning()); got != row.want {
-			t.Errorf("%.20s… of %d bytes goes on with %.20s… of %d: %v, want %v", row.next, len(row.next), row.before, len(row.before), got, row.want)
+	}{{`4]`, `4,5]`, true}, {`4]`, `4, 5]`, true}, {`4]`, `45]`, false}, {`4]`, `4]`, false}, {`4]`, `4 ]`, false}} {
+		if got := prompt(`[` + ids + row.next).GoesOn()(prompt(`[` + ids + row.before).Beginning()); got != row.want {
+			t.Errorf("ids that end with %q go on with %q: %v, want %v", row.before, row.next, got, row.want)
 		}
 	}
 	alike := prompt(`"` + strings.Repeat("a", 1<<20) + `"`).GoesOn()
