@@ -3,6 +3,7 @@ package convcache
 import (
 	"bytes"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -195,6 +196,16 @@ func TestMemory_NeverHandsOutATicketTwice(t *testing.T) {
 	}
 	if len(left) < 1000 {
 		t.Errorf("tickets that left: got %d, want the test to move at least 1000", len(left))
+	}
+}
+
+// Metrics and answers name outcomes.
+func TestOutcome_IsNamed(t *testing.T) {
+	want := "unavailable found taken stored empty expired consumed fenced refused superseded not_stored unknown"
+	for i, name := range strings.Fields(want) {
+		if got := Outcome(i).String(); got != name {
+			t.Errorf("outcome %d: got %q, want %q", i, got, name)
+		}
 	}
 }
 
