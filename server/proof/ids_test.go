@@ -1,7 +1,6 @@
 package proof
 
 import (
-	"fmt"
 	"log/slog"
 	"reflect"
 	"strings"
@@ -113,21 +112,19 @@ func TestIDs_OfPlainChunksAreChainedAsOfOthers(t *testing.T) {
 	key := secret.ChainKey()
 	many := strings.TrimSuffix(strings.Repeat("7,", 3*fewIDs), ",")
 	for _, output := range []string{"[5]", "[ 5 , 6 ]", "[]", "[5", "[5,]", "[5]x", `["5"]`, "[-1]", "[4294967296]", "[" + many + "]", "[" + many + ",x]", "null", ""} {
-		t.Run(fmt.Sprintf("%.12s", output), func(t *testing.T) {
-			k, chain, want := &IDs{chain: key.Grow([]uint32{1, 2, 3}, 4)}, key.Grow([]uint32{1, 2, 3}, 4), ""
-			ids, ok := rawjson.ParseIDs([]byte(output))
-			if chain.Add(ids); !ok {
-				want = "output_ids"
-			}
-			if ineligible := k.Add(nil, []byte(output)); ineligible != want {
-				t.Errorf("odd %q, want %q", ineligible, want)
-			}
-			n := chain.Len()
-			got, _ := k.chain.Chain(n)
-			if want, _ := chain.Chain(n); !reflect.DeepEqual(got, want) {
-				t.Errorf("chain %+v, want %+v", got, want)
-			}
-		})
+		k, chain, want := &IDs{chain: key.Grow([]uint32{1, 2, 3}, 4)}, key.Grow([]uint32{1, 2, 3}, 4), ""
+		ids, ok := rawjson.ParseIDs([]byte(output))
+		if chain.Add(ids); !ok {
+			want = "output_ids"
+		}
+		if ineligible := k.Add(nil, []byte(output)); ineligible != want {
+			t.Errorf("%.12s: odd %q, want %q", output, ineligible, want)
+		}
+		n := chain.Len()
+		got, _ := k.chain.Chain(n)
+		if want, _ := chain.Chain(n); !reflect.DeepEqual(got, want) {
+			t.Errorf("%.12s: chain %+v, want %+v", output, got, want)
+		}
 	}
 	var none *IDs
 	if ineligible := none.Add(nil, []byte("[5]")); ineligible != "" {
