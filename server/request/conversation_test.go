@@ -1,13 +1,11 @@
 package request
 
 import (
-	"crypto/rand"
 	"fmt"
 	"net/http"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"carryover/convcache"
 	"carryover/upstream/body"
@@ -135,59 +133,6 @@ func TestIdentify_AnIDHasContentToo(t *testing.T) {
 	}
 	if c := i.of(t, "tenant", nil, `{"model":"m","conversation_id":"c","messages":[{"role":"system","content":"s"}]}`); c.Content != nil || c.Home() != first.Key {
 		t.Errorf("without a text of a user: got %+v", c)
-	}
-}
-
-const benchTenant = "bearer:0123456789abcdef0123456789abcdef"
-
-type contentRow struct {
-	name           string
-	messages, size int
-}
-
-func contentRows() []contentRow {
-	return []contentRow{{"100_messages", 100, 80}, {"256_KiB", 100, 2600}}
-}
-
-func (r contentRow) request(b *testing.B) *body.Request {
-	b.Helper()
-	turn := fmt.Sprintf(`{"role":"user","content":%q},{"role":"assistant","content":%[1]q}`, strings.Repeat("A line of prose.\n", r.size/17))
-	text := `{"model":"m","messages":[` + strings.Repeat(turn+",", r.messages/2) + `{"role":"user","content":"And?"}]}`
-	req, err := body.ParseRequest(body.Chat, []byte(text))
-	if err != nil {
-		b.Fatal(err)
-	}
-	return req
-}
-
-// BenchmarkLookUpByContent measures all that the look-up of a turn without an id takes: its keys from the parsed request, and four of them in
-// the memory of a replica that has 10,000 tickets.
-func BenchmarkLookUpByContent(b *testing.B) {
-	i := contentReader(b)
-	for _, row := range contentRows() {
-		req := row.request(b)
-		asked := Request{API: body.Chat}
-		asked.Length.Answered, asked.Conversation.Tenant = true, benchTenant
-		b.Run(row.name, func(b *testing.B) {
-			store := convcache.NewMemory(convcache.MemoryConfig{})
-			for range 10_000 {
-				var key convcache.Key
-				_, _ = rand.Read(key[:]) // crypto/rand never fails
-				store.Put(b.Context(), key, convcache.Ticket{Branch: convcache.Branch{ID: convcache.NewTicketID(), Deadline: time.Now().Add(time.Hour)}}, time.Hour)
-			}
-			b.ReportAllocs()
-			for first := true; b.Loop(); first = false {
-				asked.Conversation = Conversation{Tenant: benchTenant}
-				i.addContent(&asked.Conversation, req)
-				keys := asked.Keys()
-				if first {
-					store.Put(b.Context(), keys[1], convcache.Ticket{Branch: convcache.Branch{ID: convcache.NewTicketID(), Deadline: time.Now().Add(time.Hour)}}, time.Hour)
-				}
-				if branches, _ := store.Peek(b.Context(), keys); len(keys) != convcache.MaxKeys || len(branches) != 1 {
-					b.Fatalf("%d branches under %d keys", len(branches), len(keys))
-				}
-			}
-		})
 	}
 }
 
