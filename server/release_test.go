@@ -31,21 +31,6 @@ func (r *rig) wantCarried(at int, id string) {
 	}
 }
 
-func TestRelease_IsPiggybackedOnTheNextLegWithACountOfZero(t *testing.T) {
-	r := newRig(t, setup{cfg: releasing})
-	for range 4 {
-		r.shot()
-	}
-	decoded := r.decode[0].seen()
-	r.wantCarried(0, "")
-	for at := 1; at < 4; at++ {
-		r.wantCarried(at, left(decoded[at-1]))
-		if p := r.prefill[0].seen()[at].params(); p["remote_num_tokens"] != 0.0 || p["remote_block_ids"] == nil || p["remote_port"] == nil {
-			t.Errorf("release: %v, want no token and everything else as it was", p)
-		}
-	}
-}
-
 func TestRelease_LegWithATicketCarriesNone(t *testing.T) {
 	r := newRig(t, setup{cfg: releasing})
 	r.wantOK(r.turn("c", 1, true), "miss;")
@@ -57,47 +42,33 @@ func TestRelease_LegWithATicketCarriesNone(t *testing.T) {
 	r.wantCarried(3, left(decoded[1]))
 }
 
-func TestRelease_OffCarriesNone(t *testing.T) {
-	r := newRig(t, setup{})
-	for range 3 {
-		r.shot()
-	}
-	for at := range 3 {
-		r.wantCarried(at, "")
-	}
-}
-
 func TestRelease_FailedLegIsRunAgainWithoutAndThePairPauses(t *testing.T) {
-	for name, failure := range map[string]behaviour{"500": status(500, "x"), "503": status(503, "x"), "hang up": hangUp} {
+	t.Parallel()
+	for name, failure := range map[string]behaviour{"500": status(500, "x"), "503": status(503, "x"), "hang up": hangUp, "silent": silent} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, setup{cfg: releasing})
+			r := newRig(t, setup{cfg: func(c *server.Config) {
+				if releasing(c); name == "silent" {
+					c.ReuseTrialTimeout = soonOver
+				}
+			}})
+			if name != "hang up" {
+				r.server.SpendRetries() // what was added to the leg has broken it
+			}
 			r.shot()
 			r.prefill[0].next(failure)
 			for range 3 {
 				r.shot()
 			}
-			r.wantCarried(1, left(r.decode[0].seen()[0]))
 			legs := r.prefill[0].seen()
 			if len(legs) != 5 {
 				t.Fatalf("got %d prefill legs, want 5: one was run again", len(legs))
 			}
+			r.wantCarried(1, left(r.decode[0].seen()[0]))
 			for at := 2; at < 5; at++ {
 				r.wantCarried(at, "")
 			}
 		})
 	}
-}
-
-func TestRelease_UnansweredLegIsRunAgainWithoutAndThePairPauses(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, setup{cfg: func(c *server.Config) { releasing(c); c.ReuseTrialTimeout = soonOver }})
-	r.shot()
-	r.prefill[0].next(silent)
-	r.shot()
-	r.shot()
-	r.wantCarried(1, left(r.decode[0].seen()[0]))
-	r.wantCarried(2, "")
-	r.wantCarried(3, "")
 }
 
 func TestRelease_LegThatASecondTimeFailsIsTheEnd(t *testing.T) {
@@ -116,6 +87,8 @@ type unsent struct {
 	now atomic.Bool
 }
 
+func (e *unsent) in(d *server.Deps) { e.Legs, d.Legs = d.Legs, e }
+
 func (e *unsent) Prefill(ctx context.Context, l upstream.Leg) (upstream.PrefillAnswer, error) {
 	if e.now.Load() {
 		return upstream.PrefillAnswer{}, &upstream.LegError{
@@ -125,66 +98,68 @@ func (e *unsent) Prefill(ctx context.Context, l upstream.Leg) (upstream.PrefillA
 	return e.Legs.Prefill(ctx, l)
 }
 
+// unsends has a turn whose prefill leg is not sent, and one behind it.
+func (r *rig) unsends(engine *unsent, turn func()) {
+	r.t.Helper()
+	engine.now.Store(true)
+	turn()
+	engine.now.Store(false)
+	r.engine(r.prefill[0]).Refresh(r.t.Context()) // another incarnation may have refused
+	r.shot()
+}
+
 func TestRelease_UnsentLegLeavesItWaiting(t *testing.T) {
 	engine := &unsent{}
-	r := newRig(t, setup{cfg: releasing, deps: func(d *server.Deps) { engine.Legs, d.Legs = d.Legs, engine }})
+	r := newRig(t, setup{cfg: releasing, deps: engine.in})
 	r.shot()
-	engine.now.Store(true)
-	r.shot()
-	engine.now.Store(false)
-	r.deps.Fleet.Engines(upstream.RolePrefill)[0].Refresh(t.Context()) // another incarnation may have refused
-	r.shot()
+	r.unsends(engine, r.shot)
 	r.wantCarried(1, left(r.decode[0].seen()[0]))
 }
 
-// displacing says that a ticket which is put back displaces another.
-type displacing struct {
+// puttingBack is a store that refuses a ticket which is put back, or displaces another for it.
+type puttingBack struct {
 	server.Store
 	engine *unsent
-	other  convcache.Ticket
+	other  *convcache.Ticket
 }
 
-func (s displacing) Put(ctx context.Context, key convcache.Key, t convcache.Ticket, ttl time.Duration) ([]convcache.Ticket, convcache.Outcome) {
+func (s puttingBack) Put(ctx context.Context, key convcache.Key, t convcache.Ticket, ttl time.Duration) ([]convcache.Ticket, convcache.Outcome) {
+	back := s.engine.now.Load()
+	if back && s.other == nil {
+		return nil, convcache.Refused
+	}
 	displaced, outcome := s.Store.Put(ctx, key, t, ttl)
-	if s.engine.now.Load() {
-		displaced = append(displaced, s.other)
+	if back {
+		displaced = append(displaced, *s.other)
 	}
 	return displaced, outcome
 }
 
-func TestRelease_WhatAPutBackDisplaces(t *testing.T) {
-	engine := &unsent{}
-	r := newRig(t, setup{cfg: releasing, deps: func(d *server.Deps) {
-		engine.Legs, d.Legs = d.Legs, engine
-		decode := d.Fleet.Engines(upstream.RoleDecode)[0].Current(t.Context())
-		d.Store = displacing{d.Store, engine, convcache.Ticket{
-			Params: []byte(strings.ReplaceAll(ticket(leg{}), "chatcmpl-", "chatcmpl-displaced")),
-			Branch: convcache.Branch{Decode: convcache.Holder{Instance: "decode-0", Incarnation: decode.ID()}, Tokens: 200, Deadline: time.Now().Add(time.Hour)},
-		}}
-	}})
-	r.wantOK(r.turn("c", 1, true), "miss;")
-	engine.now.Store(true)
-	r.wantOK(r.turn("c", 2, true), "miss;")
-	engine.now.Store(false)
-	r.deps.Fleet.Engines(upstream.RolePrefill)[0].Refresh(t.Context())
-	r.shot()
-	r.wantCarried(1, "chatcmpl-displaced")
-}
-
-func TestRelease_WhatAPutBackDoesNotStore(t *testing.T) {
-	engine := &unsent{}
-	seam := &storeSeam{put: func(context.Context) (convcache.Outcome, bool) { return convcache.Refused, engine.now.Load() }}
-	r := newRig(t, setup{cfg: releasing, deps: func(d *server.Deps) {
-		engine.Legs, d.Legs = d.Legs, engine
-		seam.Store, d.Store = d.Store, seam
-	}})
-	r.wantOK(r.turn("c", 1, true), "miss;")
-	engine.now.Store(true)
-	r.wantOK(r.turn("c", 2, true), "miss;")
-	engine.now.Store(false)
-	r.deps.Fleet.Engines(upstream.RolePrefill)[0].Refresh(t.Context())
-	r.shot()
-	r.wantCarried(1, left(r.decode[0].seen()[0]))
+func TestRelease_WhatAPutBackDisplacesOrDoesNotStore(t *testing.T) {
+	for name, displaces := range map[string]bool{"displaces": true, "does not store": false} {
+		t.Run(name, func(t *testing.T) {
+			engine := &unsent{}
+			r := newRig(t, setup{cfg: releasing, deps: func(d *server.Deps) {
+				engine.in(d)
+				store := puttingBack{Store: d.Store, engine: engine}
+				if displaces {
+					decode := d.Fleet.Engines(upstream.RoleDecode)[0].Current(t.Context())
+					store.other = &convcache.Ticket{
+						Params: []byte(strings.ReplaceAll(ticket(leg{}), "chatcmpl-", "chatcmpl-displaced")),
+						Branch: convcache.Branch{Decode: convcache.Holder{Instance: "decode-0", Incarnation: decode.ID()}, Tokens: 200, Deadline: time.Now().Add(time.Hour)},
+					}
+				}
+				d.Store = store
+			}})
+			r.wantOK(r.turn("c", 1, true), "miss;")
+			r.unsends(engine, func() { r.wantOK(r.turn("c", 2, true), "miss;") })
+			if displaces {
+				r.wantCarried(1, "chatcmpl-displaced")
+			} else {
+				r.wantCarried(1, left(r.decode[0].seen()[0]))
+			}
+		})
+	}
 }
 
 // A client that sends what engines refuse can't keep blocks pinned.

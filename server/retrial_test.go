@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"carryover/convcache"
-	"carryover/server"
 	"carryover/upstream"
 	"carryover/upstream/fleet"
 )
@@ -48,93 +47,24 @@ func stoppedRig(t *testing.T, s setup) (*rig, *clock) {
 }
 
 func TestTurn_StoppedPairIsTriedAgain(t *testing.T) {
-	t.Parallel()
-	for name, row := range map[string]struct {
-		fails behaviour
-		again string
-		why   string
-	}{
-		"5xx":        {status(500, "x"), "miss;reason=retried_without_ticket", "answers 5xx to tickets"},
-		"unanswered": {silent, "miss;reason=prefill_not_bidirectional", "does not answer tickets"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			r, clock := stoppedRig(t, setup{cfg: func(c *server.Config) { c.ReuseTrialTimeout = soonOver }})
-			r.server.SpendRetries()
-			r.prefill[0].always(refusesTickets(row.fails))
-			n, tickets := 6, 3
-			turn := func(want string) {
-				r.wantOK(r.turn("c", n, true), want)
-				n++
-			}
-			for _, pause := range []time.Duration{time.Minute, 2 * time.Minute} {
-				clock.advance(r, pause-30*time.Second)
-				turn("miss;reason=prefill_not_bidirectional")
-				r.wantTickets(tickets)
-				clock.advance(r, 30*time.Second)
-				turn(row.again)
-				tickets++
-				turn("miss;reason=prefill_not_bidirectional")
-				r.wantTickets(tickets)
-				if n := r.log.count(row.why, `"tried_again_in":"`+(2*pause).String()+`"`, `"level":"WARN"`); n != 1 {
-					t.Errorf("got %d warnings of a stop for %s, want 1", n, 2*pause)
-				}
-			}
-			clock.advance(r, 4*time.Minute)
-			r.prefill[0].always(prefills)
-			turn("hit;")
-			turn("hit;")
-			if n := r.log.count("answers tickets of decode again", `"level":"INFO"`, "prefill-0", "decode-0"); n != 1 {
-				t.Errorf("got %d log lines of the link's return, want 1", n)
-			}
-		})
-	}
-}
-
-func TestTurn_OneRetrialAtATime(t *testing.T) {
 	r, clock := stoppedRig(t, setup{})
-	r.wantOK(r.turn("d", 1, true), "miss;reason=first_turn")
-	clock.advance(r, time.Minute)
-	gate := make(chan struct{})
-	r.prefill[0].next(waits(gate, prefills))
-	legs := len(r.prefill[0].seen())
-	trial := make(chan reply, 1)
-	go func() { trial <- r.turn("c", 6, true) }()
-	r.prefill[0].await(legs + 1)
-	r.wantOK(r.turn("d", 2, true), "miss;reason=pair_on_trial")
-	close(gate)
-	r.wantOK(<-trial, "hit;")
+	r.server.SpendRetries()
+	clock.advance(r, 30*time.Second)
+	r.wantOK(r.turn("c", 6, true), "miss;reason=prefill_not_bidirectional")
+	clock.advance(r, 30*time.Second)
+	r.wantOK(r.turn("c", 7, true), "miss;reason=retried_without_ticket")
+	r.wantOK(r.turn("c", 8, true), "miss;reason=prefill_not_bidirectional")
+	r.wantTickets(4)
+	if n := r.log.count("answers 5xx to tickets", `"tried_again_in":"2m0s"`, `"level":"WARN"`); n != 1 {
+		t.Errorf("got %d warnings of a longer stop, want 1", n)
+	}
+	clock.advance(r, 2*time.Minute)
 	r.prefill[0].always(prefills)
-	r.wantOK(r.turn("d", 3, true), "hit;")
-}
-
-// The end of a turn whose ticket was answered long ago says nothing of the trial that runs by then.
-func TestTurn_TurnThatEndsLateEndsNoRetrial(t *testing.T) {
-	clock := &clock{}
-	r := newRig(t, setup{fleet: func(cfg *fleet.Config) { cfg.Now = clock.now }})
-	for _, c := range []string{"late", "c", "d"} {
-		r.wantOK(r.turn(c, 1, true), "miss;reason=first_turn")
+	r.wantOK(r.turn("c", 9, true), "hit;")
+	r.wantOK(r.turn("c", 10, true), "hit;")
+	if n := r.log.count("answers tickets of decode again", `"level":"INFO"`, "prefill-0", "decode-0"); n != 1 {
+		t.Errorf("got %d log lines of the pair's return, want 1", n)
 	}
-	decoding, prefilling := make(chan struct{}), make(chan struct{})
-	late, trial := make(chan reply, 1), make(chan reply, 1)
-	r.decode[0].next(waits(decoding, decodes))
-	go func() { late <- r.turn("late", 2, true) }()
-	r.decode[0].await(4)
-	r.prefill[0].always(refusesTickets(status(500, "x")))
-	for n := 2; n <= 4; n++ {
-		r.wantOK(r.turn("c", n, true), "miss;reason=retried_without_ticket")
-	}
-	clock.advance(r, time.Minute)
-	r.prefill[0].next(waits(prefilling, prefills))
-	legs := len(r.prefill[0].seen())
-	go func() { trial <- r.turn("c", 5, true) }()
-	r.prefill[0].await(legs + 1)
-	turns := r.lines()
-	close(decoding)
-	r.wantOK(<-late, "hit;")
-	r.until(func() bool { return r.lines() == turns+1 })
-	r.wantOK(r.turn("d", 2, true), "miss;reason=pair_on_trial")
-	close(prefilling)
-	r.wantOK(<-trial, "hit;")
 }
 
 // However a trial ends inconclusively, the next turn is a trial at once: the link is neither proven nor lost.
@@ -169,6 +99,10 @@ func TestTurn_InconclusiveRetrialIsRepeated(t *testing.T) {
 				return errors.New("of another version")
 			}
 			r.wantOK(r.turn("c", 6, true), "miss;reason=history_rewritten")
+		},
+		"no plan at all": func(r *rig, s *seams) {
+			s.connector.prefillParams = func([]byte) error { return errors.New("none") }
+			r.wantError(r.turn("c", 6, true), 500, "internal")
 		},
 		"unsent": func(r *rig, s *seams) {
 			s.unsent.now.Store(true)

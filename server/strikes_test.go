@@ -1,15 +1,11 @@
 package server_test
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"net/http"
-	"sync/atomic"
 	"testing"
 
 	"carryover/server"
-	"carryover/upstream"
 	"carryover/upstream/fleet/pairs"
 )
 
@@ -139,61 +135,12 @@ func TestTurn_BrokenConnectionsDoNotStopThePair(t *testing.T) {
 func TestTurn_TicketThatOutlastsThePrefillLimitIsUnanswered(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, setup{cfg: func(c *server.Config) { c.PrefillTimeout = soonOver }})
-	r.prefill[0].always(answersNoTickets)
+	r.prefill[0].always(refusesTickets(silent))
 	r.wantOK(r.turn("c", 1, true), "miss;reason=first_turn")
 	r.wantOK(r.turn("c", 2, true), "miss;reason=bypass")
 	r.wantOK(r.turn("c", 2, true), "miss;reason=nothing_stored")
 	r.wantOK(r.turn("c", 3, true), "miss;reason=prefill_not_bidirectional")
 	r.wantTickets(1)
-}
-
-func TestRetry_OfAnUnansweredTicketCostsNoBudget(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, setup{cfg: func(c *server.Config) { c.ReuseTrialTimeout = soonOver }})
-	r.server.SpendRetries()
-	r.prefill[0].always(answersNoTickets)
-	r.wantOK(r.turn("c", 1, true), "miss;reason=first_turn")
-	r.wantOK(r.turn("c", 2, true), "miss;reason=prefill_not_bidirectional")
-}
-
-func TestRetry_OfAReleaseCostsNoBudget(t *testing.T) {
-	t.Parallel()
-	for name, fails := range map[string]behaviour{"500": status(500, "x"), "503": status(503, "x"), "silent": silent} {
-		t.Run(name, func(t *testing.T) {
-			r := newRig(t, setup{cfg: func(c *server.Config) { releasing(c); c.ReuseTrialTimeout = soonOver }})
-			r.server.SpendRetries()
-			r.shot()
-			r.prefill[0].next(fails)
-			r.shot()
-			r.wantCarried(1, left(r.decode[0].seen()[0]))
-		})
-	}
-}
-
-// otherIDs fails a prefill leg because other ids were computed than those that were sent.
-type otherIDs struct {
-	server.Legs
-	once atomic.Bool
-}
-
-func (e *otherIDs) Prefill(ctx context.Context, l upstream.Leg) (upstream.PrefillAnswer, error) {
-	if e.once.CompareAndSwap(true, false) {
-		return upstream.PrefillAnswer{}, &upstream.LegError{
-			Role: upstream.RolePrefill, Instance: l.Instance.Name, Kind: upstream.IDEcho, Sent: true, Err: errors.New("other ids"),
-		}
-	}
-	return e.Legs.Prefill(ctx, l)
-}
-
-func TestRetry_AfterAFailedIDEchoCostsNoBudget(t *testing.T) {
-	engine := &otherIDs{}
-	r := newRig(t, setup{deps: func(d *server.Deps) { engine.Legs, d.Legs = d.Legs, engine }})
-	r.server.SpendRetries()
-	engine.once.Store(true)
-	r.wantOK(r.turn("c", 1, true), "miss;reason=first_turn")
-	if n := len(r.prefill[0].seen()); n != 1 {
-		t.Errorf("got %d prefill legs besides the one that failed, want 1", n)
-	}
 }
 
 // What breaks connections is a fault of the deployment, whatever the leg carried.
