@@ -1,7 +1,7 @@
 package server_test
 
 import (
-	"net/http"
+	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -14,22 +14,19 @@ import (
 )
 
 func TestReady_TellsOfRedis(t *testing.T) {
-	for _, state := range []string{"up", "down", "refused"} {
-		for decodes, word := range map[string]string{"1": "ready", "0": "starting"} {
-			s, status := setup{deps: func(d *server.Deps) { d.RedisState = func() string { return state } }}, http.StatusOK
-			if decodes == "0" {
-				s.deadDecodes, status = -1, http.StatusServiceUnavailable
-			}
-			r := newRig(t, s)
-			if decodes == "0" {
-				r.turn("c", 1, true) // finds out that decode is gone
-			}
-			want := `{"decode":` + decodes + `,"prefill":1,"redis":"` + state + `","status":"` + word + `","store":"redis"}`
-			if p := r.get("/readyz"); p.status != status || strings.TrimSpace(p.body) != want {
-				t.Errorf("redis %s: got %d %s, want %d %s", state, p.status, p.body, status, want)
+	var state string
+	r := newRig(t, setup{deps: func(d *server.Deps) { d.RedisState = func() string { return state } }})
+	want := func(status int, word string) {
+		t.Helper()
+		for _, state = range []string{"up", "down", "refused"} {
+			if p := r.get("/readyz"); p.status != status || strings.TrimSpace(p.body) != fmt.Sprintf(word, state) {
+				t.Errorf("redis %s: got %d %s, want %d "+word, state, p.status, p.body, status, state)
 			}
 		}
 	}
+	want(200, `{"decode":1,"prefill":1,"redis":"%s","status":"ready","store":"redis"}`)
+	r.engine(r.decode[0]).Refused()
+	want(503, `{"decode":0,"prefill":1,"redis":"%s","status":"no_instance","store":"redis"}`)
 }
 
 func TestReady_WithoutPrefillWhereDecodeMayServeAlone(t *testing.T) {
@@ -61,19 +58,6 @@ func TestReady_WithoutPrefillWhereDecodeMayServeAlone(t *testing.T) {
 		if word, why := r.server.Ready(); word != "no_instance" || why != "no decode instance answers" {
 			t.Errorf("%+v, without decode: %s, because %q", row.cfg, word, why)
 		}
-	}
-}
-
-// What the operator changes while the server runs counts here too.
-func TestReady_FollowsTheRouting(t *testing.T) {
-	r := newRig(t, setup{deadPrefills: -1})
-	r.deps.Fleet.Engines(upstream.RolePrefill)[0].Refused()
-	if p := r.get("/readyz"); p.status != 200 {
-		t.Errorf("got %d %s", p.status, p.body)
-	}
-	r.server.SetRouting(turn.RoutingConfig{PrefillFailure: turn.PrefillError})
-	if p := r.get("/readyz"); p.status != 503 {
-		t.Errorf("got %d %s, want 503", p.status, p.body)
 	}
 }
 

@@ -103,13 +103,25 @@ func TestTraceLegs_EachLegHasASpanOfItsOwn(t *testing.T) {
 	}
 }
 
+// Each of two legs that run at once has its span, and prefill's is as long as it was, not as the stream.
 func TestTraceLegs_ThatRunTogether(t *testing.T) {
+	const longer = 50 * time.Millisecond
 	r, all := recorded(t, setup{deps: func(d *server.Deps) { d.Connector = together{}; sampled(d) }})
 	r.prefill[0].tokenize = func(string) string { return `{"count":3,"tokens":[7,8,9]}` }
-	r.decode[0].always(r.afterPrefill(decodes))
-	r.wantOK(r.send(ask("", true, "q"), "Traceparent", parentOn), "miss;")
+	gate := make(chan struct{})
+	r.decode[0].always(waits(gate, decodes))
+	answers := make(chan reply, 1)
+	go func() { answers <- r.send(ask("", true, "q"), "Traceparent", parentOn) }()
+	r.decode[0].await(1)
+	r.until(func() bool { return r.engine(r.prefill[0]).Live().InFlight == 0 })
+	<-time.After(longer)
+	close(gate)
+	r.wantOK(<-answers, "miss;")
 	r.until(func() bool { return len(all()) == 1 })
-	wantSpans(t, all, "01", r.prefill[0].seen()[0], r.decode[0].seen()[0])
+	rec := wantSpans(t, all, "01", r.prefill[0].seen()[0], r.decode[0].seen()[0])
+	if took := rec.PrefillTook(); took <= 0 || rec.Took-took < longer || rec.Leg(upstream.RolePrefill).Err != nil {
+		t.Errorf("prefill took %v of %v: %+v", took, rec.Took, rec.Legs)
+	}
 }
 
 // A decode leg for nothing but what it reads belongs to its turn, under the turn's own span.
