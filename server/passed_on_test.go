@@ -36,7 +36,7 @@ func TestDecode_RefusedWhereTheOthersAreFull(t *testing.T) {
 	clock := &clock{}
 	o := fill(newRig(t, setup{deadDecodes: 1, cfg: roomy, fleet: func(c *fleet.Config) { c.Now = clock.now }}))
 	o.reviving(clock)
-	second := o.waits(1)
+	second := o.comes(1)
 	o.free()
 	o.wantOK(<-second, "miss;")
 }

@@ -10,10 +10,8 @@ import (
 	"time"
 
 	"carryover/server"
-	"carryover/server/admission"
 	"carryover/server/record"
 	"carryover/upstream"
-	"carryover/upstream/fleet"
 )
 
 // sampled has turns traced, all whose client does not forbid it.
@@ -196,39 +194,41 @@ func TestTraceLegs_WaitsAndFailuresAreNoted(t *testing.T) {
 	}
 }
 
-// A wait for a place, and one for room on an instance, are steps of their turn.
+// A wait for a place, and one for room on an instance, are steps of their turn. No leg is sent meanwhile.
 func TestTraceLegs_WaitsForASlotAreNoted(t *testing.T) {
-	for name, busy := range map[string]setup{
-		"place": {cfg: queued},
-		"room": {
-			cfg:   func(c *server.Config) { c.QueueConfig = admission.QueueConfig{MaxQueue: 100, QueueTimeout: patience} },
-			fleet: func(c *fleet.Config) { c.MaxInFlight = 1 },
-		},
-	} {
+	for name, s := range busy() {
 		t.Run(name, func(t *testing.T) {
-			busy.deps = sampled
-			r, all := recorded(t, busy)
+			s.deps = sampled
+			r, all := recorded(t, s)
 			o := occupy(r)
-			second := make(chan reply, 1)
-			go func() { second <- o.turn("", 1, true) }()
-			o.until(func() bool { toBegin, forInstance := o.server.Waiting(); return toBegin+forInstance == 1 })
+			second := o.comes(1)
+			if p, d := len(o.prefill[0].seen()), len(o.decode[0].seen()); p != 1 || d != 1 {
+				t.Errorf("got %d prefill and %d decode legs, want those of one turn", p, d)
+			}
 			o.free()
-			o.wantOK(<-second, "miss;")
-			o.until(func() bool { return len(all()) == 2 })
+			p := <-second
+			o.wantOK(p, "miss;")
+			if timing := p.header.Get("Server-Timing"); !strings.HasPrefix(timing, "queue;dur=") {
+				t.Errorf("got Server-Timing %q, want the wait in it", timing)
+			}
+			o.until(func() bool { return len(all()) == 2 && o.lines() == 2 })
+			if n := o.log.count(`"msg":"turn"`, `"queue_ms":0,`); n != 1 {
+				t.Errorf("%d turns say that they have not waited, want 1 of 2", n)
+			}
 			both := slices.Clone(all()) // the first may be accounted for last: its place is free before
 			slices.SortFunc(both, func(a, b record.Turn) int { return a.Began.Compare(b.Began) })
-			for i, want := range []int{0, 1} {
-				rec, queued := both[i], 0
+			for want, rec := range both {
+				waits := 0
 				for _, s := range rec.Steps {
 					if s.Name == record.StepQueue {
-						queued++
+						waits++
 						if s.Took != rec.Queued || s.Failed || s.Began.Before(rec.Began.Add(-time.Millisecond)) {
 							t.Errorf("got %+v of a turn that waited for %s", s, rec.Queued)
 						}
 					}
 				}
-				if queued != want {
-					t.Errorf("turn %d: got %d waits, want %d", i, queued, want)
+				if waits != want {
+					t.Errorf("turn %d: got %d waits, want %d", want, waits, want)
 				}
 			}
 		})
