@@ -3,8 +3,10 @@ package answer
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -207,4 +209,73 @@ func TestCachedTokens_InStreamsOfCompletions(t *testing.T) {
 // edit returns a whole answer that tells prefill's number.
 func edit(c CachedTokens, api body.API, answer []byte) []byte {
 	return edited(answer, c.edits(api, answer, "usage")).Bytes()
+}
+
+// dataOf is the data of a stream's events, on one line for each.
+func dataOf(stream string) (all []string) {
+	for event := range strings.SplitSeq(strings.TrimSuffix(stream, "\n\n"), "\n\n") {
+		var data strings.Builder
+		for line := range strings.Lines(event) {
+			if value, ok := strings.CutPrefix(strings.TrimSpace(line), "data:"); ok {
+				data.WriteString(strings.TrimPrefix(value, " "))
+			}
+		}
+		all = append(all, data.String())
+	}
+	return all
+}
+
+// The usage that we have asked for reaches no client, however it comes, and the finish that waits for it goes out once: with the fingerprint that
+// a stock engine's finish has.
+func TestUsage_ThatWeHaveAskedForReachesNoClient(t *testing.T) {
+	const (
+		text    = `{"id":"cmpl-x","choices":[{"index":0,"text":"a","finish_reason":null}]}`
+		finish  = `{"id":"cmpl-x","choices":[{"index":0,"text":"","finish_reason":"stop"}]}`
+		again   = `{"id":"cmpl-x","choices":[{"index":0,"text":"b","finish_reason":"stop"}]}`
+		usage   = `{"id":"cmpl-x","choices":[],"usage":{"prompt_tokens":1,"completion_tokens":1},"system_fingerprint":"v"}`
+		resumed = `{"id":"cmpl-x","choices":[{"index":0,"text":"","finish_reason":"stop"}],"system_fingerprint":"v"}`
+		failure = `{"error":{"message":"of the engine"}}`
+		done    = "[DONE]"
+	)
+	type row struct{ in, out []string }
+	counts := func(e string) string {
+		return strings.Replace(e, "}]}", `}],"usage":{"prompt_tokens":1,"completion_tokens":1}}`, 1)
+	}
+	forced := []string{counts(text), counts(finish), usage, done}
+	rows := map[string]row{
+		"no usage":        {[]string{text, finish, done}, []string{text, finish, done}},
+		"an old vLLM's":   {[]string{text, finish, strings.Replace(usage, `,"system_fingerprint":"v"`, "", 1), done}, []string{text, finish, done}},
+		"twice":           {[]string{text, finish, usage, usage, done}, []string{text, resumed, done}},
+		"with the params": {[]string{text, finish, strings.TrimSuffix(usage, "}") + `,"kv_transfer_params":{"a":1}}`, done}, []string{text, resumed, done}},
+		"no end":          {[]string{text, finish}, []string{text, finish}},
+		"a second finish": {[]string{text, finish, again, done}, []string{text, finish, again, done}},
+		"before finish":   {[]string{text, usage, finish, done}, []string{text, finish, done}},
+		"then an error":   {[]string{text, finish, usage, failure, done}, []string{text, resumed, failure, done}},
+		"told to all":     {forced, forced}, // --enable-force-include-usage
+	}
+	// An event's data over several lines is one event all the same (WHATWG HTML 9.2.6).
+	for i, split := range []*strings.Replacer{
+		strings.NewReplacer(), strings.NewReplacer(`,"usage"`, ",\ndata: \"usage\""), strings.NewReplacer(`"choices":[]`, "\"choices\":[\ndata: ]"),
+		strings.NewReplacer(`"usage":{`, "\"usage\":\r\ndata:{"), strings.NewReplacer(`{"id"`, "\ndata: {\"id\""), strings.NewReplacer(`"v"}`, "\"v\"}\ndata: "),
+		strings.NewReplacer(`,"usage"`, "\nid: 7\ndata: ,\"usage\""), strings.NewReplacer(`"v"}`, "\"v\",\ndata: \"kv_transfer_params\":null}"),
+	} {
+		rows[fmt.Sprint("split ", i)] = row{[]string{text, finish, split.Replace(usage), done}, []string{text, resumed, done}}
+		lines := strings.Replace(finish, `[{`, "[\ndata: {\ndata: ", 1)
+		rows[fmt.Sprint("split, and the finish ", i)] = row{[]string{text, lines, split.Replace(usage), done}, []string{text, resumed, done}}
+	}
+	for name, row := range rows {
+		in := "data: " + strings.Join(row.in, "\n\ndata: ") + "\n\n"
+		for split, from := range agentSplits(in) {
+			a := agentAnswer(&facts.AnswerIDs{}, body.Text, "x", Asks{IDs: true, Hidden: true, Usage: true}, &told{})
+			chunkMode{proven: true}.prove(t, a)
+			var out strings.Builder
+			err := sse.New(&out, nil, a.Relay()).Run(from)
+			if got := dataOf(out.String()); err != nil || !slices.Equal(got, row.out) {
+				t.Errorf("%s, %s: %v, got\n%s\nwant\n%s", name, split, err, strings.Join(got, "\n"), strings.Join(row.out, "\n"))
+			}
+			if counted := a.usage == (Usage{1, 1, -1}); counted != strings.Contains(in, "usage") {
+				t.Errorf("%s, %s: counted %+v", name, split, a.usage)
+			}
+		}
+	}
 }
