@@ -3,7 +3,6 @@ package server_test
 import (
 	"context"
 	"errors"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -98,68 +97,16 @@ func (e *unsent) Prefill(ctx context.Context, l upstream.Leg) (upstream.PrefillA
 	return e.Legs.Prefill(ctx, l)
 }
 
-// unsends has a turn whose prefill leg is not sent, and one behind it.
-func (r *rig) unsends(engine *unsent, turn func()) {
-	r.t.Helper()
-	engine.now.Store(true)
-	turn()
-	engine.now.Store(false)
-	r.engine(r.prefill[0]).Refresh(r.t.Context()) // another incarnation may have refused
-	r.shot()
-}
-
 func TestRelease_UnsentLegLeavesItWaiting(t *testing.T) {
 	engine := &unsent{}
 	r := newRig(t, setup{cfg: releasing, deps: engine.in})
 	r.shot()
-	r.unsends(engine, r.shot)
+	engine.now.Store(true)
+	r.shot()
+	engine.now.Store(false)
+	r.engine(r.prefill[0]).Refresh(t.Context()) // another incarnation may have refused
+	r.shot()
 	r.wantCarried(1, left(r.decode[0].seen()[0]))
-}
-
-// puttingBack is a store that refuses a ticket which is put back, or displaces another for it.
-type puttingBack struct {
-	server.Store
-	engine *unsent
-	other  *convcache.Ticket
-}
-
-func (s puttingBack) Put(ctx context.Context, key convcache.Key, t convcache.Ticket, ttl time.Duration) ([]convcache.Ticket, convcache.Outcome) {
-	back := s.engine.now.Load()
-	if back && s.other == nil {
-		return nil, convcache.Refused
-	}
-	displaced, outcome := s.Store.Put(ctx, key, t, ttl)
-	if back {
-		displaced = append(displaced, *s.other)
-	}
-	return displaced, outcome
-}
-
-func TestRelease_WhatAPutBackDisplacesOrDoesNotStore(t *testing.T) {
-	for name, displaces := range map[string]bool{"displaces": true, "does not store": false} {
-		t.Run(name, func(t *testing.T) {
-			engine := &unsent{}
-			r := newRig(t, setup{cfg: releasing, deps: func(d *server.Deps) {
-				engine.in(d)
-				store := puttingBack{Store: d.Store, engine: engine}
-				if displaces {
-					decode := d.Fleet.Engines(upstream.RoleDecode)[0].Current(t.Context())
-					store.other = &convcache.Ticket{
-						Params: []byte(strings.ReplaceAll(ticket(leg{}), "chatcmpl-", "chatcmpl-displaced")),
-						Branch: convcache.Branch{Decode: convcache.Holder{Instance: "decode-0", Incarnation: decode.ID()}, Tokens: 200, Deadline: time.Now().Add(time.Hour)},
-					}
-				}
-				d.Store = store
-			}})
-			r.wantOK(r.turn("c", 1, true), "miss;")
-			r.unsends(engine, func() { r.wantOK(r.turn("c", 2, true), "miss;") })
-			if displaces {
-				r.wantCarried(1, "chatcmpl-displaced")
-			} else {
-				r.wantCarried(1, left(r.decode[0].seen()[0]))
-			}
-		})
-	}
 }
 
 // A client that sends what engines refuse can't keep blocks pinned.

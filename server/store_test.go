@@ -80,3 +80,12 @@ func TestTurn_AnotherChoiceLeavesNoTicket(t *testing.T) {
 	r.wantOK(r.turn("c", 1, true), "miss;")
 	r.wantStored(1, "ineligible_choices")
 }
+
+// A store that was not asked, because no time was left for it, has not got the ticket: decode's blocks are released.
+func TestPut_WithoutTimeIsNoPut(t *testing.T) {
+	r := newRig(t, setup{cfg: func(c *server.Config) { releasing(c); c.StoreTimeout = time.Nanosecond }})
+	r.wantOK(r.turn("c", 1, true), "miss;")
+	r.wantStored(1, "not_stored")
+	r.shot()
+	r.wantCarried(1, left(r.decode[0].seen()[0]))
+}
