@@ -16,6 +16,7 @@ import (
 
 	"carryover/server/admin"
 	"carryover/server/events"
+	"carryover/server/journal"
 	"carryover/upstream"
 	"carryover/upstream/fleet"
 )
@@ -70,7 +71,7 @@ func newDeps(t *testing.T) (admin.Deps, *registry) {
 			Ready:    func() (string, string) { return "no_instance", "no decode instance answers" },
 			Identity: admin.Identity{Version: "v9", Replica: "host-1", Reasons: map[string]string{"first_turn": "it is the first"}},
 		},
-		Logger: slog.New(slog.DiscardHandler), Events: &events.List{},
+		Logger: slog.New(slog.DiscardHandler), Events: &events.List{}, Journal: journal.New(journal.Config{}),
 		Conversations: admin.Conversations{HashID: func(id string) (hash [8]byte) { copy(hash[:], id); return hash }},
 	}, r
 }
@@ -81,6 +82,11 @@ func ask(t *testing.T, h http.Handler, method, path, body string, change func(*h
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, request(method, path, body, change))
 	return w.Code, w.Body.String()
+}
+
+func get(t *testing.T, h http.Handler, path string) (status int, body string) {
+	t.Helper()
+	return ask(t, h, "GET", path, "", nil)
 }
 
 // answered returns the whole answer to a GET.
@@ -121,7 +127,7 @@ func TestInstances_AreAddedShownAndRemoved(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, body := ask(t, h, "GET", "/admin/instances", "", nil)
+	_, body := get(t, h, "/admin/instances")
 	done()
 	var shown struct {
 		Instances []map[string]any `json:"instances"`
@@ -137,7 +143,7 @@ func TestInstances_AreAddedShownAndRemoved(t *testing.T) {
 	if status, body := ask(t, h, "POST", "/admin/instances/decode/d%2F7/drain", "", nil); status != 200 || !strings.Contains(body, `"shared":true`) {
 		t.Errorf("drain: %d %s", status, body)
 	}
-	if _, body := ask(t, h, "GET", "/admin/instances", "", nil); !strings.Contains(body, `"state":"draining"`) {
+	if _, body := get(t, h, "/admin/instances"); !strings.Contains(body, `"state":"draining"`) {
 		t.Errorf("after drain: %s", body)
 	}
 	if status, body := ask(t, h, "POST", "/admin/instances/decode/d%2F7/undrain", "", nil); status != 200 || !strings.Contains(body, `"shared":false`) {

@@ -66,7 +66,7 @@ func TestProfiles_AreForOperators(t *testing.T) {
 	bearer := func(r *http.Request) { r.Header.Set("Authorization", "Bearer secret") }
 	for _, name := range []string{"profile?seconds=1", "heap", "allocs", "goroutine"} {
 		path := "/debug/pprof/" + name
-		if status, _ := ask(t, h, "GET", path, "", nil); status != http.StatusUnauthorized {
+		if status, _ := get(t, h, path); status != http.StatusUnauthorized {
 			t.Errorf("%s without a token: got %d", path, status)
 		}
 		// Profiles are gzip streams.
