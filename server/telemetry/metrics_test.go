@@ -78,26 +78,6 @@ func hit() *record.Turn {
 	}
 }
 
-// A turn that failed is told apart by why, and a request that there is no answer to is no failure.
-func TestObserve_SaysWhatFailed(t *testing.T) {
-	for want, end := range map[string]record.End{
-		"status_code=200,": {Status: 200},
-		"status_code=400,": {Status: 400, Code: "invalid_request", Err: &upstream.LegError{Kind: upstream.Status}},
-		"error.type=timeout,http.request.method=POST,http.response.status_code=504,":     {Status: 504, Err: &upstream.LegError{Kind: upstream.Timeout}},
-		"error.type=client_gone,http.request.method=POST,http.response.status_code=200,": {Status: 200, Err: fmt.Errorf("relay: %w", context.Canceled)},
-	} {
-		m, read := newMetrics(t)
-		r := hit()
-		r.End = end
-		m.Observe(r)
-		for name := range read() {
-			if strings.HasPrefix(name, "http.server.request.duration{") && (!strings.Contains(name, want) || strings.Contains(name, "error.type") != strings.Contains(want, "error.type")) {
-				t.Errorf("want %s, got %s", want, name)
-			}
-		}
-	}
-}
-
 // Nothing that a client chooses makes a series: models that nobody serves, names, paths, conversations.
 func TestObserve_TenThousandClientsAddNoSeries(t *testing.T) {
 	m, read := newMetrics(t)
@@ -177,59 +157,18 @@ func TestObserve_WordsBeyondTheBoundAreOne(t *testing.T) {
 	}
 }
 
-// failing is a store that answers with an outcome.
-type failing struct {
-	server.Store
-	outcome convcache.Outcome
-}
-
-// Peek implements server.Store.
-func (f failing) Peek(context.Context, []convcache.Key) ([]convcache.KeyedBranch, convcache.Outcome) {
-	return nil, f.outcome
-}
-
-// Take implements server.Store.
-func (f failing) Take(context.Context, convcache.Key, convcache.TicketID) (convcache.Ticket, convcache.Outcome) {
-	return convcache.Ticket{}, f.outcome
-}
+// displacing is a store whose puts displace two tickets.
+type displacing struct{ server.Store }
 
 // Put implements server.Store.
-func (f failing) Put(context.Context, convcache.Key, convcache.Ticket, time.Duration) ([]convcache.Ticket, convcache.Outcome) {
-	return make([]convcache.Ticket, 2), f.outcome
+func (displacing) Put(context.Context, convcache.Key, convcache.Ticket, time.Duration) ([]convcache.Ticket, convcache.Outcome) {
+	return make([]convcache.Ticket, 2), convcache.Stored
 }
 
-func TestStore_CountsWhatOperationsCameTo(t *testing.T) {
-	m, read := newMetrics(t)
-	for _, outcome := range []convcache.Outcome{convcache.Unavailable, convcache.Stored} {
-		s := m.Store(failing{outcome: outcome})
-		_, peeked := s.Peek(t.Context(), []convcache.Key{{}})
-		_, took := s.Take(t.Context(), convcache.Key{}, convcache.TicketID{})
-		displaced, put := s.Put(t.Context(), convcache.Key{}, convcache.Ticket{}, time.Second)
-		if peeked != outcome || took != outcome || put != outcome || len(displaced) != 2 || s.displaced.Load() != 2 {
-			t.Errorf("%v %v %v, %d displaced, want %v", peeked, took, put, len(displaced), outcome)
-		}
-	}
-	after := read()
-	for _, operation := range []string{"peek", "take", "put"} {
-		for _, outcome := range []string{"unavailable", "stored"} {
-			if name := "carryover.store.operation.duration{operation=" + operation + ",outcome=" + outcome + "}"; after[name] != 1 {
-				t.Errorf("%s: got %v, want 1", name, after[name])
-			}
-		}
-	}
-}
-
-// What prefill found of what was handed back is a hit like any other, with a proof of its own, from zero.
-func TestObserve_HitsOfTheEngineAreToldApart(t *testing.T) {
-	m, read := newMetrics(t)
-	const hits, offered, tokens = "carryover.turns{follow_up=true,outcome=hit,path=prefill_decode,reason=none}", "carryover.reuse.tokens.offered{proof=engine}", "carryover.reuse.tokens.read{proof=engine}"
-	if before, found := read()[hits]; before != 0 || !found {
-		t.Error("hits do not begin at zero")
-	}
-	r := hit()
-	r.Reuse = record.Reuse{Continues: true, Hit: true, Proof: "engine", Offered: 1900, Read: 300, Cached: 2000}
-	m.Observe(r)
-	if after := read(); after[hits] != 1 || after[offered] != 1900 || after[tokens] != 300 || after["carryover.reuse.tokens.confirmed{role=prefill}"] != 2000 || after["carryover.prompt.tokens{follow_up=true}"] != 2100 {
-		t.Errorf("after a hit: %v", after)
+func TestStore_CountsWhatWasDisplaced(t *testing.T) {
+	m, _ := newMetrics(t)
+	s := m.Store(displacing{})
+	if displaced, _ := s.Put(t.Context(), convcache.Key{}, convcache.Ticket{}, time.Second); len(displaced) != 2 || s.displaced.Load() != 2 {
+		t.Errorf("%d displaced, %d counted", len(displaced), s.displaced.Load())
 	}
 }

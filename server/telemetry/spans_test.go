@@ -105,18 +105,8 @@ func TestSpans_HaveTheIDsAndTimesOfTheRecord(t *testing.T) {
 		if s.SpanKind != tc.kind || s.StartTime.Sub(began) != tc.begins || s.EndTime.Sub(began) != tc.ends || s.Status.Code != codes.Unset {
 			t.Errorf("%s: got kind %s, from %s to %s, status %v", tc.name, s.SpanKind, s.StartTime.Sub(began), s.EndTime.Sub(began), s.Status)
 		}
-	}
-	decode := named(t, spans, "decode leg")
-	if len(decode.Events) != 1 || decode.Events[0].Time.Sub(decode.StartTime) != 2*time.Second || get(decode, "gen_ai.response.time_to_first_chunk") != "2" {
-		t.Errorf("got events %v, %v", decode.Events, decode.Attributes)
-	}
-	turn := named(t, spans, "POST /v1/completions")
-	for key, want := range map[string]string{
-		"gen_ai.operation.name": "text_completion", "gen_ai.request.model": "served", "gen_ai.conversation.id": "0123456789ab", "carryover.reuse.tokens_offered": "100",
-		"carryover.reuse.tokens_confirmed": "96", "carryover.reuse.tokens_read": "64", "carryover.reuse.saved": "2", "carryover.reuse.proof": "tokens", "gen_ai.usage.input_tokens": "120", "carryover.conversation.source": "session_id",
-	} {
-		if got := get(turn, key); got != want {
-			t.Errorf("%s: got %q, want %q", key, got, want)
+		if tc.name == "decode leg" && (len(s.Events) != 1 || s.Events[0].Time.Sub(s.StartTime) != 2*time.Second) {
+			t.Errorf("got events %v", s.Events)
 		}
 	}
 }
