@@ -69,49 +69,41 @@ func TestTurn_StoppedPairIsTriedAgain(t *testing.T) {
 
 // However a trial ends inconclusively, the next turn is a trial at once: the link is neither proven nor lost.
 func TestTurn_InconclusiveRetrialIsRepeated(t *testing.T) {
+	boom := func(context.Context) (convcache.Outcome, bool) { panic("boom") }
+	answered := func(set func(r *rig, s *seams), status int, word string) func(*rig, *seams) {
+		return func(r *rig, s *seams) {
+			set(r, s)
+			if p := r.turn("c", 6, true); status == http.StatusOK {
+				r.wantOK(p, "miss;reason="+word)
+			} else {
+				r.wantError(p, status, word)
+			}
+		}
+	}
 	for name, ends := range map[string]func(*rig, *seams){
-		"panic in prefill": func(r *rig, s *seams) {
-			s.legs.beforePrefill = func(context.Context) { panic("boom") }
-			r.wantError(r.turn("c", 6, true), 500, "internal")
-		},
-		"panic in params": func(r *rig, s *seams) {
-			s.connector.prefillParams = func([]byte) error { panic("boom") }
-			r.wantError(r.turn("c", 6, true), 500, "internal")
-		},
-		"panic in take": func(r *rig, s *seams) {
-			s.store.take = func(context.Context) (convcache.Outcome, bool) { panic("boom") }
-			r.wantError(r.turn("c", 6, true), 500, "internal")
-		},
-		"panic in putting back": func(r *rig, s *seams) {
+		"panic in prefill": answered(func(_ *rig, s *seams) { s.legs.beforePrefill = func(context.Context) { panic("boom") } }, 500, "internal"),
+		"panic in params":  answered(func(_ *rig, s *seams) { s.connector.prefillParams = func([]byte) error { panic("boom") } }, 500, "internal"),
+		"panic in take":    answered(func(_ *rig, s *seams) { s.store.take = boom }, 500, "internal"),
+		"panic in putting back": answered(func(_ *rig, s *seams) {
 			s.unsent.now.Store(true)
-			s.store.put = func(context.Context) (convcache.Outcome, bool) { panic("boom") }
-			r.wantError(r.turn("c", 6, true), 500, "internal")
-		},
-		"another was faster": func(r *rig, s *seams) {
+			s.store.put = boom
+		}, 500, "internal"),
+		"another was faster": answered(func(_ *rig, s *seams) {
 			s.store.take = func(context.Context) (convcache.Outcome, bool) { return convcache.Consumed, true }
-			r.wantOK(r.turn("c", 6, true), "miss;reason=consumed")
-		},
-		"malformed ticket": func(r *rig, s *seams) {
+		}, 200, "consumed"),
+		"malformed ticket": answered(func(_ *rig, s *seams) {
 			s.connector.prefillParams = func(ticket []byte) error {
 				if ticket == nil {
 					return nil
 				}
 				return errors.New("of another version")
 			}
-			r.wantOK(r.turn("c", 6, true), "miss;reason=history_rewritten")
-		},
-		"no plan at all": func(r *rig, s *seams) {
+		}, 200, "history_rewritten"),
+		"no plan at all": answered(func(_ *rig, s *seams) {
 			s.connector.prefillParams = func([]byte) error { return errors.New("none") }
-			r.wantError(r.turn("c", 6, true), 500, "internal")
-		},
-		"unsent": func(r *rig, s *seams) {
-			s.unsent.now.Store(true)
-			r.wantOK(r.turn("c", 6, true), "miss;reason=bypass")
-		},
-		"client's fault": func(r *rig, _ *seams) {
-			r.prefill[0].next(status(400, "too long"))
-			r.wantError(r.turn("c", 6, true), 400, "invalid_request")
-		},
+		}, 500, "internal"),
+		"unsent":         answered(func(_ *rig, s *seams) { s.unsent.now.Store(true) }, 200, "bypass"),
+		"client's fault": answered(func(r *rig, _ *seams) { r.prefill[0].next(status(400, "too long")) }, 400, "invalid_request"),
 		"client gone before the leg": func(r *rig, s *seams) {
 			r.leaves(func(leave context.CancelFunc) {
 				s.legs.beforePrefill = func(ctx context.Context) { leave(); <-ctx.Done() }

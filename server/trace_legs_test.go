@@ -76,27 +76,20 @@ func wantSpans(t *testing.T, all func() []record.Turn, flags string, legs ...leg
 
 func TestTraceLegs_EachLegHasASpanOfItsOwn(t *testing.T) {
 	r, all := recorded(t, setup{deps: sampled})
-	header := []string{"Traceparent", parentOn, "Tracestate", "a=1, b=2"}
 	for i, turn := range []struct {
-		stream bool
-		header []string
-		want   string
-	}{{true, header, "miss;"}, {false, header, "hit;"}, {true, []string{"Traceparent", parentOff}, "hit;"}, {true, nil, "hit;"}} {
-		r.wantOK(r.turn("c", i+1, turn.stream, turn.header...), turn.want)
-		r.until(func() bool { return len(all()) == i+1 }) // a record comes behind its answer, perhaps behind the next one's
-	}
-	upTo := func(n int) func() []record.Turn { return func() []record.Turn { return all()[:n] } }
-	for i, tc := range []struct {
-		flags, state string
-		client       bool
-	}{{"01", "a=1,b=2", true}, {"01", "a=1,b=2", true}, {"00", "", true}, {"01", "", false}} {
-		rec := wantSpans(t, upTo(i+1), tc.flags, r.prefill[0].seen()[i], r.decode[0].seen()[i])
-		if trace := rec.Trace; (hex.EncodeToString(trace.ID[:]) == traceID) != tc.client || (hex.EncodeToString(trace.Parent[:]) == clientSpan) != tc.client ||
-			trace.State != tc.state || trace.Recorded() != (tc.flags == "01") || trace.ID == [16]byte{} {
-			t.Errorf("turn %d: got %+v", i+1, trace)
-		}
-		if (len(rec.Steps) > 0) != rec.Trace.Recorded() {
-			t.Errorf("turn %d: got %d steps", i+1, len(rec.Steps))
+		header              []string
+		reuse, flags, state string
+	}{
+		{[]string{"Traceparent", parentOn, "Tracestate", "a=1, b=2"}, "miss;", "01", "a=1,b=2"},
+		{[]string{"Traceparent", parentOff}, "hit;", "00", ""}, {nil, "hit;", "01", ""},
+	} {
+		r.wantOK(r.turn("c", i+1, true, turn.header...), turn.reuse)
+		r.until(func() bool { return len(all()) == i+1 }) // a record comes behind its answer
+		rec := wantSpans(t, all, turn.flags, r.prefill[0].seen()[i], r.decode[0].seen()[i])
+		trace, client := rec.Trace, turn.header != nil
+		if (hex.EncodeToString(trace.ID[:]) == traceID) != client || (hex.EncodeToString(trace.Parent[:]) == clientSpan) != client || trace.ID == [16]byte{} ||
+			trace.State != turn.state || trace.Recorded() != (turn.flags == "01") || (len(rec.Steps) > 0) != trace.Recorded() {
+			t.Errorf("turn %d: got %+v, %d steps", i+1, trace, len(rec.Steps))
 		}
 	}
 }
