@@ -20,7 +20,7 @@ type silentRig struct {
 	waiting chan reply
 }
 
-func newSilentRig(t *testing.T, decodes int, head string, then behaviour) silentRig {
+func newSilentRig(t *testing.T, decodes, turns int, head string, then behaviour) silentRig {
 	t.Helper()
 	c := &clock{}
 	r := silentRig{clock: c, gate: make(chan struct{}), waiting: make(chan reply, 1)}
@@ -28,7 +28,9 @@ func newSilentRig(t *testing.T, decodes int, head string, then behaviour) silent
 		decodes: decodes, fleet: func(cfg *fleet.Config) { cfg.Now = c.now },
 		cfg: func(cfg *server.Config) { cfg.FirstByteTimeout = 4 * time.Minute },
 	})
-	r.wantOK(r.turn("c", 1, true), "miss;reason=first_turn")
+	for range turns {
+		r.wantOK(r.turn("c", 1, true), "miss;reason=first_turn")
+	}
 	r.decode[0].next(func(w http.ResponseWriter, q *http.Request, l leg) {
 		sayHeaders(w)
 		_, _ = io.WriteString(w, head)
@@ -52,7 +54,7 @@ func (r silentRig) wantState(want, why string) {
 // A decode instance that hangs is known by the streams that wait there, long before their limit. What its API server sends is no sign of life.
 func TestTurn_ASilentDecodeGetsNoTurnsUntilItAnswers(t *testing.T) {
 	t.Parallel()
-	r := newSilentRig(t, 2, ": this comes from the API server\n\n", decodes)
+	r := newSilentRig(t, 2, 1, ": this comes from the API server\n\n", decodes)
 	r.advance(r.rig, 9*time.Second)
 	r.wantState("up", "")
 	r.advance(r.rig, 2*time.Second)
@@ -76,7 +78,7 @@ func TestTurn_ASilentDecodeGetsNoTurnsUntilItAnswers(t *testing.T) {
 // time tries it.
 func TestTurn_ALoneSilentDecode(t *testing.T) {
 	t.Parallel()
-	r := newSilentRig(t, 1, "", hangUp)
+	r := newSilentRig(t, 1, 1, "", hangUp)
 	r.advance(r.rig, 11*time.Second)
 	refused := func() {
 		t.Helper()
@@ -116,15 +118,9 @@ func TestTurn_ALoneSilentDecode(t *testing.T) {
 // The first hand-over of a pair says nothing of decode, which may not be able to read prefill.
 func TestTurn_TheFirstHandOverOfAPairSuspectsNobody(t *testing.T) {
 	t.Parallel()
-	r := silentRig{clock: &clock{}, gate: make(chan struct{}), waiting: make(chan reply, 1)}
-	r.rig = newRig(t, setup{
-		fleet: func(cfg *fleet.Config) { cfg.Now = r.now }, cfg: func(cfg *server.Config) { cfg.FirstByteTimeout = 4 * time.Minute },
-	})
-	r.decode[0].next(waits(r.gate, decodes))
-	go func() { r.waiting <- r.turn("c", 1, true) }()
-	r.decode[0].await(1)
+	r := newSilentRig(t, 1, 0, "", decodes)
 	r.advance(r.rig, time.Minute)
 	r.wantState("up", "")
 	close(r.gate)
-	r.wantOK(<-r.waiting, "miss;reason=first_turn")
+	r.wantOK(<-r.waiting, "miss;reason=no_conversation")
 }
