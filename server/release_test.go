@@ -70,16 +70,6 @@ func TestRelease_FailedLegIsRunAgainWithoutAndThePairPauses(t *testing.T) {
 	}
 }
 
-func TestRelease_LegThatASecondTimeFailsIsTheEnd(t *testing.T) {
-	r := newRig(t, setup{cfg: releasing})
-	r.shot()
-	r.prefill[0].next(status(500, "x"), status(500, "x"))
-	r.wantPath(r.turn("", 1, true), "decode_only;reason=prefill_failed;tokens=2")
-	if n := len(r.prefill[0].seen()); n != 3 {
-		t.Errorf("got %d prefill legs, want 3", n)
-	}
-}
-
 // unsent fails prefill legs before anything is sent.
 type unsent struct {
 	server.Legs

@@ -275,18 +275,3 @@ func TestChunk_RecordedStreamsWithNullAreThoseWithout(t *testing.T) {
 		}
 	}
 }
-
-// Params that are null are none: neither is the turn told of some, nor does the answer end with them.
-func TestChunk_NullIsNoParams(t *testing.T) {
-	answerIDs := &facts.AnswerIDs{}
-	for _, rec := range recordings() {
-		a, _, _ := rec.watch(t, answerIDs, chunkModes()[1], strings.NewReader(rec.stream(t)))
-		if has := rec.file != "chat-null"; (a.params != nil) != has || has && !strings.HasPrefix(string(a.params), `{"do_remote_prefill":false,`) {
-			t.Errorf("%s: params %q", rec.file, a.params)
-		}
-		a.done = false // the client leaves behind the finish
-		if ended := a.completeness(true) != Incomplete; ended != (rec.file != "chat-null") {
-			t.Errorf("%s: complete: %t", rec.file, ended)
-		}
-	}
-}
