@@ -52,6 +52,9 @@ func TestReady_WithoutPrefillWhereDecodeMayServeAlone(t *testing.T) {
 		if p := r.get("/readyz"); p.status != 503 || !strings.Contains(p.body, `"status":"no_instance"`) {
 			t.Errorf("%+v, without decode: got %d %s, want 503", row.cfg, p.status, p.body)
 		}
+		if _, why := r.server.Ready(); why != "no decode instance answers" {
+			t.Errorf("%+v, without decode: because %q", row.cfg, why)
+		}
 	}
 }
 

@@ -67,28 +67,37 @@ func (o *occupied) wantWaiting(want int) {
 	o.until(func() bool { toBegin, forInstance := o.server.Waiting(); return toBegin+forInstance == want })
 }
 
-func TestQueue_WaitEndsWithItsTime(t *testing.T) {
-	o := occupy(newRig(t, setup{cfg: func(c *server.Config) { queued(c); c.QueueTimeout = 50 * time.Millisecond }}))
-	p := o.turn("", 1, true)
-	o.wantError(p, 503, "queue_timeout")
-	wantRetryAfter(t, p, "1")
-	if timing := p.header.Get("Server-Timing"); !strings.HasPrefix(timing, "queue;dur=") {
-		t.Errorf("got Server-Timing %q, want the wait in it", timing)
+func TestQueue_RefusesWhoMayNotWait(t *testing.T) {
+	for name, row := range map[string]struct {
+		s       setup
+		waiting int
+		code    string
+	}{
+		"out of time":        {setup{cfg: func(c *server.Config) { queued(c); c.QueueTimeout = 50 * time.Millisecond }}, 0, "queue_timeout"},
+		"full":               {setup{cfg: func(c *server.Config) { queued(c); c.MaxQueue = 1 }}, 1, "queue_full"},
+		"none for a place":   {setup{cfg: func(c *server.Config) { c.MaxStreams = 1 }}, 0, "queue_full"},
+		"none for an engine": {setup{fleet: func(c *fleet.Config) { c.MaxInFlight = 1 }}, 0, "queue_full"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := occupy(newRig(t, row.s))
+			var others []<-chan reply
+			for n := range row.waiting {
+				others = append(others, o.comes(n+1))
+			}
+			p := o.turn("", 1, true)
+			o.wantError(p, 503, row.code)
+			wantRetryAfter(t, p, "1")
+			if row.waiting > 0 {
+				o.server.SetQueue(admission.QueueConfig{MaxQueue: 2, QueueTimeout: patience})
+				others = append(others, o.comes(2))
+			}
+			o.free()
+			for _, answered := range others {
+				o.wantOK(<-answered, "miss;")
+			}
+			o.until(func() bool { return o.turn("", 1, true).status == 200 })
+		})
 	}
-	o.free()
-}
-
-func TestQueue_WaitIsBounded(t *testing.T) {
-	o := occupy(newRig(t, setup{cfg: func(c *server.Config) { queued(c); c.MaxQueue = 1 }}))
-	second := o.comes(1)
-	p := o.turn("", 1, true)
-	o.wantError(p, 503, "queue_full")
-	wantRetryAfter(t, p, "1")
-	o.server.SetQueue(admission.QueueConfig{MaxQueue: 2, QueueTimeout: patience})
-	third := o.comes(2)
-	o.free()
-	o.wantOK(<-second, "miss;")
-	o.wantOK(<-third, "miss;")
 }
 
 // The tenant that holds a place and has others in line waits for the one turn of another.
@@ -176,15 +185,6 @@ func fill(r *rig) *occupied {
 	r.t.Helper()
 	r.deps.Fleet.SetMaxInFlight(1)
 	return occupy(r)
-}
-
-func TestSlot_RefusesWhenNoneMayWait(t *testing.T) {
-	o := fill(newRig(t, setup{}))
-	p := o.turn("", 1, true)
-	o.wantError(p, 503, "queue_full")
-	wantRetryAfter(t, p, "1")
-	o.free()
-	o.until(func() bool { return o.turn("", 1, true).status == 200 })
 }
 
 // An instance that comes, and a limit that is raised, are room too.
