@@ -69,9 +69,7 @@ func TestGuard_LetsOnlyOperatorsThrough(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			deps, _ := newDeps(t)
 			deps.Token = tc.token
-			if got, body := ask(t, admin.New(deps), "GET", "/admin/instances", "", tc.change); got != tc.want {
-				t.Errorf("status %d %s, want %d", got, body, tc.want)
-			}
+			want(t, tc.want, "", admin.New(deps), "GET", "/admin/instances", "", tc.change)
 		})
 	}
 }
@@ -92,8 +90,8 @@ func TestGuard_RefusesWhatOtherPagesCanSend(t *testing.T) {
 			deps, _ := newDeps(t)
 			reloads := 0
 			deps.Reload = func() error { reloads++; return nil }
-			if got, body := ask(t, admin.New(deps), "POST", "/admin/reload", tc.body, tc.change); got != tc.want || reloads != 0 {
-				t.Errorf("status %d %s, %d reloads; want %d and none", got, body, reloads, tc.want)
+			if want(t, tc.want, "", admin.New(deps), "POST", "/admin/reload", tc.body, tc.change); reloads != 0 {
+				t.Errorf("%d reloads", reloads)
 			}
 		})
 	}
@@ -103,24 +101,16 @@ func TestGuard_ShowsThePageWithoutTheToken(t *testing.T) {
 	deps, _ := newDeps(t)
 	deps.Token = token
 	h := admin.New(deps)
-	for path, want := range map[string]int{
+	for path, status := range map[string]int{
 		"/": 200, "/page/main.js": 200, "/page/style.css": 200, "/page/none.js": 404, "/page/": 404,
 		"/admin/live": 401, "/admin/instances": 401, "/page/../admin/instances": 404, "/page/%2e%2e/admin/instances": 404, "//admin/instances": 401,
 	} {
-		if got, body := ask(t, h, "GET", path, "", header("Sec-Fetch-Site", "same-origin")); got != want {
-			t.Errorf("%s: status %d %.80s, want %d", path, got, body, want)
-		}
+		want(t, status, "", h, "GET", path, "", header("Sec-Fetch-Site", "same-origin"))
 	}
-	if got, _ := ask(t, h, "POST", "/", "", header()); got != http.StatusUnauthorized {
-		t.Errorf("POST /: %d, want 401", got)
-	}
-	if got, _ := ask(t, h, "GET", "/", "", header("Sec-Fetch-Site", "cross-site")); got != http.StatusForbidden {
-		t.Errorf("the page, from another site: %d, want 403", got)
-	}
+	want(t, 401, "", h, "POST", "/", "")
+	want(t, 403, "", h, "GET", "/", "", header("Sec-Fetch-Site", "cross-site"))
 	deps.Token = ""
-	if got, _ := ask(t, admin.New(deps), "GET", "/", "", at("evil.example", header())); got != http.StatusForbidden {
-		t.Errorf("the page, by another name: %d, want 403", got)
-	}
+	want(t, 403, "", admin.New(deps), "GET", "/", "", at("evil.example", header()))
 }
 
 func TestPage_LetsABrowserRunNothingElse(t *testing.T) {

@@ -305,7 +305,7 @@ func TestLive_TellsEvents(t *testing.T) {
 			t.Errorf("events before any: %v", e.Events)
 		}
 		drain := func(how string) {
-			if status, body := ask(t, l.server.Handler, "POST", "/admin/instances/decode/d-1/"+how, "", nil); status != 200 {
+			if status, body := ask(t, l.server.Handler, "POST", "/admin/instances/decode/d-1/"+how, ""); status != 200 {
 				t.Fatalf("%s: %d %s", how, status, body)
 			}
 			l.ended(t)

@@ -63,9 +63,7 @@ func TestTurns_AreToldNewestFirst(t *testing.T) {
 		"/admin/turns?instance=": 400, "/admin/turns?instance=none": 400, "/admin/turns?since=yesterday": 400, "/admin/turns?state=502": 400,
 		"/admin/turns?limit=0": 400, "/admin/turns?limit=x": 400, "/admin/turns?limit=-5": 400,
 	} {
-		if got, body := get(t, h, path); got != status {
-			t.Errorf("%s: %d %s, want %d", path, got, body, status)
-		}
+		want(t, status, "", h, "GET", path, "")
 	}
 }
 
