@@ -46,6 +46,58 @@ func stoppedRig(t *testing.T, s setup) (*rig, *clock) {
 	return r, c
 }
 
+// refusesTickets is a prefill instance that fails legs with a ticket in one way, and serves all others.
+func refusesTickets(fails behaviour) behaviour {
+	return func(w http.ResponseWriter, r *http.Request, l leg) {
+		if l.ticket() != "" {
+			fails(w, r, l)
+			return
+		}
+		prefills(w, r, l)
+	}
+}
+
+// tickets counts the legs of a prefill instance that carried one.
+func (e *engine) tickets() int {
+	n := 0
+	for _, l := range e.seen() {
+		if l.ticket() != "" {
+			n++
+		}
+	}
+	return n
+}
+
+func (r *rig) wantTickets(n int) {
+	r.t.Helper()
+	if got := r.prefill[0].tickets(); got != n {
+		r.t.Errorf("prefill got %d tickets, want %d", got, n)
+	}
+}
+
+// An answered ticket counts when prefill has answered, not when decode has said its last word.
+func TestTurn_AnAnswerCountsBeforeTheTurnEnds(t *testing.T) {
+	r := newRig(t, setup{})
+	for _, c := range []string{"slow", "c"} {
+		r.wantOK(r.turn(c, 1, true), "miss;reason=first_turn")
+	}
+	gate := make(chan struct{})
+	r.decode[0].next(waits(gate, decodes))
+	slow := make(chan reply, 1)
+	go func() { slow <- r.turn("slow", 2, true) }()
+	r.decode[0].await(3)
+	r.wantOK(r.turn("c", 2, true), "hit;") // the trial is over
+	r.prefill[0].always(refusesTickets(status(500, "x")))
+	for n := 3; n <= 4; n++ {
+		r.wantOK(r.turn("c", n, true), "miss;reason=retried_without_ticket")
+	}
+	close(gate)
+	r.wantOK(<-slow, "hit;")
+	r.wantOK(r.turn("c", 5, true), "miss;reason=retried_without_ticket")
+	r.wantOK(r.turn("c", 6, true), "miss;reason=prefill_not_bidirectional")
+	r.wantTickets(5)
+}
+
 func TestTurn_StoppedPairIsTriedAgain(t *testing.T) {
 	r, clock := stoppedRig(t, setup{})
 	r.server.SpendRetries()
