@@ -234,27 +234,30 @@ func TestDialect_Finishes(t *testing.T) {
 		return `data: {"type":"message_delta","delta":{"stop_reason":` + stop + `,"stop_sequence":null}` + more + "}\n\ndata: {\"type\":\"message_stop\"}\n\n"
 	}
 	for name, tc := range map[string]struct {
-		api        body.API
 		text       string
 		ending     ending
 		ineligible string
 	}{
-		"end_turn":      {body.Messages, delta(`"end_turn"`, `,"usage":{"input_tokens":5,"cache_read_input_tokens":30,"cache_creation_input_tokens":200,"output_tokens":7}`), ending{"stop", false, Usage{235, 7, 30}}, ""},
-		"null counts":   {body.Messages, delta(`"end_turn"`, `,"usage":{"input_tokens":5,"cache_read_input_tokens":null,"output_tokens":7}`), ending{"stop", false, Usage{5, 7, -1}}, ""},
-		"stop_sequence": {body.Messages, delta(`"stop_sequence"`, ""), ending{"stop", true, untold}, ""},
-		"tool_use":      {body.Messages, delta(`"tool_use"`, ""), ending{"tool_calls", false, untold}, ""},
-		"max_tokens":    {body.Messages, delta(`"max_tokens"`, ""), ending{"length", false, untold}, ""},
-		"refusal":       {body.Messages, delta(`"refusal"`, ""), ending{"refusal", false, untold}, ""},
-		"cut in JSON":   {body.Messages, "data: {\"type\":\"message_stop\"\n\n", ending{"", false, untold}, Unparsable},
-		"no JSON":       {body.Messages, "data: hello\n\n" + delta(`"end_turn"`, ""), ending{"stop", false, untold}, Unparsable},
-		"completed":     {body.Responses, completedWith(`"status":"completed","usage":{"input_tokens":9,"output_tokens":2,"input_tokens_details":{"cached_tokens":8}},"output":[{"type":"message"}]`), ending{"stop", false, Usage{9, 2, 8}}, ""},
-		"call":          {body.Responses, completedWith(`"status":"completed","output":[{"type":"reasoning"},{"type":"function_call"}]`), ending{"tool_calls", false, untold}, ""},
-		"limit":         {body.Responses, completedWith(`"status":"incomplete","incomplete_details":{"reason":"max_output_tokens"}`), ending{"length", false, untold}, ""},
-		"filter":        {body.Responses, completedWith(`"status":"incomplete","incomplete_details":{"reason":"content_filter"}`), ending{"incomplete", false, untold}, ""},
-		"another's":     {body.Responses, strings.ReplaceAll(completedWith(`"status":"completed"`), "resp_leg", "resp_other"), ending{"stop", false, untold}, "response_id"},
+		"end_turn":      {delta(`"end_turn"`, `,"usage":{"input_tokens":5,"cache_read_input_tokens":30,"cache_creation_input_tokens":200,"output_tokens":7}`), ending{"stop", false, Usage{235, 7, 30}}, ""},
+		"null counts":   {delta(`"end_turn"`, `,"usage":{"input_tokens":5,"cache_read_input_tokens":null,"output_tokens":7}`), ending{"stop", false, Usage{5, 7, -1}}, ""},
+		"stop_sequence": {delta(`"stop_sequence"`, ""), ending{"stop", true, untold}, ""},
+		"tool_use":      {delta(`"tool_use"`, ""), ending{"tool_calls", false, untold}, ""},
+		"max_tokens":    {delta(`"max_tokens"`, ""), ending{"length", false, untold}, ""},
+		"refusal":       {delta(`"refusal"`, ""), ending{"refusal", false, untold}, ""},
+		"cut in JSON":   {"data: {\"type\":\"message_stop\"\n\n", ending{"", false, untold}, Unparsable},
+		"no JSON":       {"data: hello\n\n" + delta(`"end_turn"`, ""), ending{"stop", false, untold}, Unparsable},
+		"completed":     {completedWith(`"status":"completed","usage":{"input_tokens":9,"output_tokens":2,"input_tokens_details":{"cached_tokens":8}},"output":[{"type":"message"}]`), ending{"stop", false, Usage{9, 2, 8}}, ""},
+		"call":          {completedWith(`"status":"completed","output":[{"type":"reasoning"},{"type":"function_call"}]`), ending{"tool_calls", false, untold}, ""},
+		"limit":         {completedWith(`"status":"incomplete","incomplete_details":{"reason":"max_output_tokens"}`), ending{"length", false, untold}, ""},
+		"filter":        {completedWith(`"status":"incomplete","incomplete_details":{"reason":"content_filter"}`), ending{"incomplete", false, untold}, ""},
+		"another's":     {strings.ReplaceAll(completedWith(`"status":"completed"`), "resp_leg", "resp_other"), ending{"stop", false, untold}, "response_id"},
 	} {
 		answerIDs := &facts.AnswerIDs{} // one that echoes is held to it
-		got, err := relayAgents(answerIDs, tc.api, "leg", Asks{}, true, strings.NewReader(tc.text))
+		api := body.Messages
+		if strings.Contains(tc.text, "response.completed") {
+			api = body.Responses
+		}
+		got, err := relayAgents(answerIDs, api, "leg", Asks{}, true, strings.NewReader(tc.text))
 		if err != nil || got.ending != tc.ending || got.ineligible != tc.ineligible || got.out.String() != tc.text {
 			t.Errorf("%s: got %v, %+v, odd %q, relayed %q; want %+v, odd %q", name, err, got.ending, got.ineligible, got.out.String(), tc.ending, tc.ineligible)
 		}

@@ -128,20 +128,20 @@ func TestSpans_AreMadeOfRecordedTracesOnly(t *testing.T) {
 func TestSpans_SayHowATurnFailed(t *testing.T) {
 	leg := &upstream.LegError{Role: upstream.RoleDecode, Instance: "d", Kind: upstream.Status, Sent: true, Status: 503, Fault: upstream.Fault{Message: "CANARY"}}
 	for name, tc := range map[string]struct {
-		change func(*record.Turn)
+		end    record.End
 		kind   string
 		failed bool
 	}{
-		"nothing":                  {func(*record.Turn) {}, "", false},
-		"the client's mistake":     {func(r *record.Turn) { r.End.Status, r.End.Code, r.End.Err = 400, "invalid_request", leg }, "invalid_request", false},
-		"the deployment":           {func(r *record.Turn) { r.End.Status, r.End.Code, r.End.Err = 502, "decode_failed", leg }, "decode_failed", true},
-		"the stream broke off":     {func(r *record.Turn) { r.End.Code, r.End.Err = "decode_failed", leg }, "decode_failed", true},
-		"it broke off in an event": {func(r *record.Turn) { r.End.Err = leg }, "status", true},
-		"the client left":          {func(r *record.Turn) { r.End.Status, r.End.Code, r.End.Err = 499, "client_gone", context.Canceled }, "client_gone", false},
-		"a defect":                 {func(r *record.Turn) { r.End.Err = errors.New("CANARY") }, "_OTHER", true},
+		"nothing":                  {record.End{Status: 200}, "", false},
+		"the client's mistake":     {record.End{Status: 400, Code: "invalid_request", Err: leg}, "invalid_request", false},
+		"the deployment":           {record.End{Status: 502, Code: "decode_failed", Err: leg}, "decode_failed", true},
+		"the stream broke off":     {record.End{Status: 200, Code: "decode_failed", Err: leg}, "decode_failed", true},
+		"it broke off in an event": {record.End{Status: 200, Err: leg}, "status", true},
+		"the client left":          {record.End{Status: 499, Code: "client_gone", Err: context.Canceled}, "client_gone", false},
+		"a defect":                 {record.End{Status: 200, Err: errors.New("CANARY")}, "_OTHER", true},
 	} {
 		r := aTurn()
-		tc.change(&r)
+		r.End = tc.end
 		turn := named(t, observed(t, r), "POST /v1/completions")
 		if got, want := get(turn, "http.response.status_code"), strings.ReplaceAll(fmt.Sprint(r.End.Status), "499", ""); got != want {
 			t.Errorf("%s: got status %q, want %q", name, got, want)
