@@ -196,3 +196,19 @@ func (r *rig) leaves(when func(leave context.CancelFunc)) {
 	_ = r.do(ctx, http.MethodPost, chatPath, strings.NewReader(ask("c", true, history(6)...)))
 	r.until(func() bool { return r.lines() == turns+1 })
 }
+
+func TestTurn_OneTrialAtATime(t *testing.T) {
+	r := newRig(t, setup{})
+	for _, c := range []string{"c", "d"} {
+		r.wantOK(r.turn(c, 1, true), "miss;")
+	}
+	gate := make(chan struct{})
+	r.prefill[0].next(waits(gate, prefills))
+	trial := make(chan reply, 1)
+	go func() { trial <- r.turn("c", 2, true) }()
+	r.prefill[0].await(3)
+	r.wantOK(r.turn("d", 2, true), "miss;reason=pair_on_trial")
+	close(gate)
+	r.wantOK(<-trial, "hit;")
+	r.wantOK(r.turn("d", 2, true), "hit;") // the ticket of turn 1 is still there
+}

@@ -50,6 +50,11 @@ func TestRefused_SaysTheAgeAndAsksForTheTTL(t *testing.T) {
 	if !slices.Equal(told, []string{want}) {
 		t.Errorf("operators are told %q, want %q", told, want)
 	}
+	pairState = pairs.New(time.Now)
+	pairState.Begin("")
+	if tell(pairs.Unanswered); strings.Count(log.String(), "prefill does not answer tickets of decode") != 1 {
+		t.Errorf("logged %q, want a warning of an unanswered trial", log.String())
+	}
 }
 
 // A stopped pair whose trial prefill answers is told of once, and later answers are not.
