@@ -30,17 +30,6 @@ func (r *rig) wantCarried(at int, id string) {
 	}
 }
 
-func TestRelease_LegWithATicketCarriesNone(t *testing.T) {
-	r := newRig(t, setup{cfg: releasing})
-	r.wantOK(r.turn("c", 1, true), "miss;")
-	r.shot()
-	r.wantOK(r.turn("c", 2, true), "hit;")
-	r.shot()
-	decoded := r.decode[0].seen()
-	r.wantCarried(2, left(decoded[0]))
-	r.wantCarried(3, left(decoded[1]))
-}
-
 // What was added to the leg has broken it, which costs no retry budget.
 func TestRelease_FailedLegIsRunAgainWithoutAndThePairPauses(t *testing.T) {
 	t.Parallel()

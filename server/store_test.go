@@ -2,8 +2,6 @@ package server_test
 
 import (
 	"context"
-	"net/http"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -71,15 +69,6 @@ func TestStore_OneThatHangsCostsItsTimeLimit(t *testing.T) {
 
 // afterCall is the turn that brings the result of a tool call.
 const afterCall = `{"model":"m","conversation_id":"c","messages":[{"role":"user","content":"q"},{"role":"assistant","content":null,"tool_calls":[{"id":"t1","type":"function","function":{"name":"f","arguments":"{\"a\": 1}"}}]},{"role":"tool","tool_call_id":"t1","content":"2"}]}`
-
-func TestTurn_AnotherChoiceLeavesNoTicket(t *testing.T) {
-	r := newRig(t, setup{})
-	r.decode[0].next(func(w http.ResponseWriter, _ *http.Request, l leg) {
-		say(w, strings.Split(strings.ReplaceAll(strings.Join(chatEvents(l), "\n\n"), `"index":0`, `"index":1`), "\n\n")...)
-	})
-	r.wantOK(r.turn("c", 1, true), "miss;")
-	r.wantStored(1, "ineligible_choices")
-}
 
 // A store that was not asked, because no time was left for it, has not got the ticket: decode's blocks are released.
 func TestPut_WithoutTimeIsNoPut(t *testing.T) {

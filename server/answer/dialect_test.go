@@ -191,7 +191,7 @@ func TestChecked_EachChoiceNeedsItsFinish(t *testing.T) {
 	chunk := regexp.MustCompile(`(\d):("\w+"|null)`)
 	for stream, whole := range map[string]bool{
 		"1 ": false, "1 : ping": false, "1 " + on0: false, `1 {"choices":[],"usage":{"prompt_tokens":1,"completion_tokens":1}}`: false,
-		"1 " + on0 + "|" + end0: true, "1 " + on0 + "|[DONE]": true, "1 " + on0 + `|{"error": {"message": "m"}}`: true,
+		"1 " + end1: true, "1 " + on0 + "|" + end0: true, "1 " + on0 + "|[DONE]": true, "1 " + on0 + `|{"error": {"message": "m"}}`: true,
 		"2 " + on0 + on1 + "|" + end0: false, "2 " + end0 + "|" + end0: false, "2 " + end1 + "|" + on0: false,
 		"2 " + end1 + "|" + on0 + "|" + end0: true, "2 " + on0 + end1 + "|" + end0: true, "2 " + end0 + end1: true,
 	} {
@@ -208,6 +208,9 @@ func TestChecked_EachChoiceNeedsItsFinish(t *testing.T) {
 		}
 		if err := sse.New(&out, nil, a.Relay()).Run(strings.NewReader(in)); whole != (err == nil) || whole && out.String() != in {
 			t.Errorf("%s: got %v behind %q", stream, err, out.String())
+		}
+		if other := strings.Contains(stream, "1:"); other != (a.ineligible == "choices") { // it leaves no ticket
+			t.Errorf("%s: got %q", stream, a.ineligible)
 		}
 	}
 }
