@@ -214,10 +214,8 @@ func TestAdmin_UnknownNamesWhatIsServed(t *testing.T) {
 		{"GET", "/admin/reload", 405, "method_not_allowed", "POST"},
 	} {
 		t.Run(row.method+" "+row.path, func(t *testing.T) {
-			r := httptest.NewRequest(row.method, row.path, http.NoBody)
-			r.Header.Set("Authorization", "Bearer "+token)
 			w := httptest.NewRecorder()
-			handler.ServeHTTP(w, r)
+			handler.ServeHTTP(w, request(row.method, row.path, "", header("Authorization", "Bearer "+token)))
 			body := w.Body.String()
 			if w.Code != row.status || gjson.Get(body, "error.code").String() != row.code || w.Header().Get("Allow") != row.allow {
 				t.Fatalf("got %d, Allow %q, %s", w.Code, w.Header().Get("Allow"), body)
