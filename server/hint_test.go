@@ -29,7 +29,7 @@ func TestPick_AConversationLeavesAPairThatCannotReuse(t *testing.T) {
 			home = e
 		}
 	}
-	home.always(answersNoTickets)
+	home.always(refusesTickets(silent))
 	r.wantOK(r.turn("c", 2, true), "miss;reason=prefill_not_bidirectional")
 	legs := len(home.seen())
 	r.wantOK(r.turn("c", 3, true), "hit;")

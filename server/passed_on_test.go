@@ -24,7 +24,7 @@ func TestDecode_OneThatRefusedHasTheTurnNoMore(t *testing.T) {
 	if got := dead.Live().State; got != "up" {
 		t.Fatalf("it is %s, want up", got)
 	}
-	second := o.waits(1)
+	second := o.comes(1)
 	o.free()
 	o.wantOK(<-second, "miss;")
 }

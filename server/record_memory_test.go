@@ -5,26 +5,14 @@ import (
 	"net/http"
 	"runtime"
 	"strings"
-	"sync"
 	"testing"
-
-	"carryover/server"
-	"carryover/server/record"
 )
 
 // Observers keep what a record says of a turn, thousands of them. Nothing of it may be a part of the answer's own text: a string of
 // four letters that is cut out of an answer keeps all of it in memory.
 func TestRecord_KeepsNothingOfTheAnswer(t *testing.T) {
 	const answers, size = 8, 1 << 20
-	var mu sync.Mutex // guards kept
-	var kept []string
-	r := newRig(t, setup{probeless: true, deps: func(d *server.Deps) {
-		d.Observers = append(d.Observers, func(rec *record.Turn) {
-			mu.Lock()
-			defer mu.Unlock()
-			kept = append(kept, rec.Answer.Finish)
-		})
-	}})
+	r, all := recorded(t, setup{probeless: true})
 	heap := func() uint64 {
 		var m runtime.MemStats
 		runtime.GC()
@@ -42,16 +30,11 @@ func TestRecord_KeepsNothingOfTheAnswer(t *testing.T) {
 			t.Fatalf("status %d, %d bytes", p.status, len(p.body))
 		}
 	}
-	r.until(func() bool {
-		mu.Lock()
-		defer mu.Unlock()
-		return len(kept) == answers
-	})
+	r.until(func() bool { return len(all()) == answers })
 	if took := int64(heap()) - int64(before); took > answers*size/2 {
 		t.Errorf("%d records keep %d KiB of the answers", answers, took>>10)
 	}
-	if kept[0] != "stop" {
-		t.Errorf("kept %q", kept[0])
+	if got := all()[0].Answer.Finish; got != "stop" {
+		t.Errorf("kept %q", got)
 	}
-	runtime.KeepAlive(kept)
 }

@@ -1,10 +1,9 @@
 package server_test
 
 import (
-	"net/http"
+	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"carryover/server"
 	"carryover/server/record"
@@ -40,15 +39,20 @@ func TestRecord_TellsWhatATurnCameTo(t *testing.T) {
 		t.Helper()
 		r.until(func() bool { return len(all()) == n })
 	}
-	r.wantOK(r.turn("c", 1, false), "miss;reason=first_turn")
-	observed(1)
-	r.wantOK(r.turn("c", 2, false), "hit;")
-	observed(2)
+	for i, want := range []struct{ reuse, timed, not string }{{"miss;reason=first_turn", "ttft;dur=", "answer;dur="}, {"hit;", "answer;dur=", "ttft;dur="}} {
+		p := r.turn("c", i+1, i == 0) // only a stream has a first token
+		r.wantOK(p, want.reuse)
+		if timing := p.header.Get("Server-Timing"); !strings.Contains(timing, want.timed) || strings.Contains(timing, want.not) {
+			t.Errorf("got Server-Timing %q, want %s", timing, want.timed)
+		}
+		observed(i + 1)
+	}
 	r.prefill[0].next(status(400, "too long"))
 	r.wantError(r.turn("c", 3, true), 400, "invalid_request")
 	observed(3)
 	first, hit, refused := all()[0], all()[1], all()[2]
-	if first.Reuse.Reason != record.ReasonFirstTurn || first.Reuse.Hit || first.Stored != "yes" || first.Source != "conversation_id" || first.Conversation == "" || first.Model != "m" {
+	if first.Reuse.Reason != record.ReasonFirstTurn || first.Reuse.Hit || first.Stored != "yes" || first.Source != "conversation_id" || first.Conversation == "" || first.Model != "m" ||
+		first.TTFT <= 0 || first.Took < first.TTFT || first.Whole != 0 {
 		t.Errorf("first turn: %+v", first)
 	}
 	if u := hit.Reuse; !u.Hit || u.Reason != "" || u.Offered != 200 || u.Proof != "tokens" || u.Cached != -1 || u.FreshAsOf.IsZero() {
@@ -68,39 +72,10 @@ func TestRecord_TellsWhatATurnCameTo(t *testing.T) {
 	if l := refused.Legs; len(l) != 1 || l[0].Err == nil || refused.End.Status != 400 || refused.End.Code != "invalid_request" || refused.End.Err == nil || refused.Answer.PromptTokens != -1 {
 		t.Errorf("refused: %+v", refused)
 	}
-}
-
-// A prefill leg that runs beside decode's is as long as it was, and not as the stream.
-func TestRecord_OfLegsThatRunTogether(t *testing.T) {
-	t.Parallel() // for a second
-	r, all := recorded(t, setup{deps: func(d *server.Deps) { d.Connector = together{} }})
-	r.prefill[0].tokenize = func(string) string { return `{"count":3,"tokens":[7,8,9]}` }
-	const stream = time.Second // far longer than prefill takes on a busy machine
-	r.decode[0].always(func(w http.ResponseWriter, q *http.Request, l leg) {
-		say(w, textEvents(l)[:1]...)
-		select {
-		case <-time.After(stream):
-		case <-q.Context().Done():
+	for n, prompt := range []string{"once upon", "once upon a time"} { // only the store shows that a text goes on
+		r.sendTo(textPath, `{"model":"m","stream":true,"conversation_id":"t","prompt":"`+prompt+`"}`)
+		if observed(4 + n); all()[3+n].Reuse.FollowUp() != (n == 1) {
+			t.Errorf("text %d: %+v", n, all()[3+n].Reuse)
 		}
-		say(w, textEvents(l)[1:]...)
-	})
-	r.wantOK(r.sendTo(textPath, asking(true)), "miss;reason=ineligible_connector")
-	r.until(func() bool { return len(all()) == 1 })
-	rec := all()[0]
-	if took := rec.PrefillTook(); took <= 0 || took >= stream || rec.Took < stream || rec.Leg(upstream.RolePrefill).Err != nil {
-		t.Errorf("prefill took %v of %v: %+v", took, rec.Took, rec.Legs)
-	}
-}
-
-// An attempt that was tried again without its ticket has saved nothing, whatever prefill had read for it.
-func TestRecord_ARetryWithoutTheTicketHasSavedNothing(t *testing.T) {
-	r, all := recorded(t, setup{})
-	r.wantOK(r.turn("c", 1, true), "miss;")
-	r.wantOK(r.turn("c", 2, true), "hit;")
-	r.decode[0].next(status(503, "later"))
-	r.wantOK(r.turn("c", 3, true), "miss;reason=retried_without_ticket")
-	r.until(func() bool { return len(all()) == 3 })
-	if hit, retried := all()[1], all()[2]; hit.Reuse.Saved <= 0 || retried.Reuse.Saved != 0 {
-		t.Errorf("saved %v by the hit and %v by the miss, want something and nothing", hit.Reuse.Saved, retried.Reuse.Saved)
 	}
 }

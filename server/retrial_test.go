@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"carryover/convcache"
-	"carryover/server"
 	"carryover/upstream"
 	"carryover/upstream/fleet"
 )
@@ -47,137 +46,116 @@ func stoppedRig(t *testing.T, s setup) (*rig, *clock) {
 	return r, c
 }
 
-func TestTurn_StoppedPairIsTriedAgain(t *testing.T) {
-	t.Parallel()
-	for name, row := range map[string]struct {
-		fails behaviour
-		again string
-		why   string
-	}{
-		"5xx":        {status(500, "x"), "miss;reason=retried_without_ticket", "answers 5xx to tickets"},
-		"unanswered": {silent, "miss;reason=prefill_not_bidirectional", "does not answer tickets"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			r, clock := stoppedRig(t, setup{cfg: func(c *server.Config) { c.ReuseTrialTimeout = soonOver }})
-			r.server.SpendRetries()
-			r.prefill[0].always(refusesTickets(row.fails))
-			n, tickets := 6, 3
-			turn := func(want string) {
-				r.wantOK(r.turn("c", n, true), want)
-				n++
-			}
-			for _, pause := range []time.Duration{time.Minute, 2 * time.Minute} {
-				clock.advance(r, pause-30*time.Second)
-				turn("miss;reason=prefill_not_bidirectional")
-				r.wantTickets(tickets)
-				clock.advance(r, 30*time.Second)
-				turn(row.again)
-				tickets++
-				turn("miss;reason=prefill_not_bidirectional")
-				r.wantTickets(tickets)
-				if n := r.log.count(row.why, `"tried_again_in":"`+(2*pause).String()+`"`, `"level":"WARN"`); n != 1 {
-					t.Errorf("got %d warnings of a stop for %s, want 1", n, 2*pause)
-				}
-			}
-			clock.advance(r, 4*time.Minute)
-			r.prefill[0].always(prefills)
-			turn("hit;")
-			turn("hit;")
-			if n := r.log.count("answers tickets of decode again", `"level":"INFO"`, "prefill-0", "decode-0"); n != 1 {
-				t.Errorf("got %d log lines of the link's return, want 1", n)
-			}
-		})
+// refusesTickets is a prefill instance that fails legs with a ticket in one way, and serves all others.
+func refusesTickets(fails behaviour) behaviour {
+	return func(w http.ResponseWriter, r *http.Request, l leg) {
+		if l.ticket() != "" {
+			fails(w, r, l)
+			return
+		}
+		prefills(w, r, l)
 	}
 }
 
-func TestTurn_OneRetrialAtATime(t *testing.T) {
-	r, clock := stoppedRig(t, setup{})
-	r.wantOK(r.turn("d", 1, true), "miss;reason=first_turn")
-	clock.advance(r, time.Minute)
-	gate := make(chan struct{})
-	r.prefill[0].next(waits(gate, prefills))
-	legs := len(r.prefill[0].seen())
-	trial := make(chan reply, 1)
-	go func() { trial <- r.turn("c", 6, true) }()
-	r.prefill[0].await(legs + 1)
-	r.wantOK(r.turn("d", 2, true), "miss;reason=pair_on_trial")
-	close(gate)
-	r.wantOK(<-trial, "hit;")
-	r.prefill[0].always(prefills)
-	r.wantOK(r.turn("d", 3, true), "hit;")
+// tickets counts the legs of a prefill instance that carried one.
+func (e *engine) tickets() int {
+	n := 0
+	for _, l := range e.seen() {
+		if l.ticket() != "" {
+			n++
+		}
+	}
+	return n
 }
 
-// The end of a turn whose ticket was answered long ago says nothing of the trial that runs by then.
-func TestTurn_TurnThatEndsLateEndsNoRetrial(t *testing.T) {
-	clock := &clock{}
-	r := newRig(t, setup{fleet: func(cfg *fleet.Config) { cfg.Now = clock.now }})
-	for _, c := range []string{"late", "c", "d"} {
+func (r *rig) wantTickets(n int) {
+	r.t.Helper()
+	if got := r.prefill[0].tickets(); got != n {
+		r.t.Errorf("prefill got %d tickets, want %d", got, n)
+	}
+}
+
+// An answered ticket counts when prefill has answered, not when decode has said its last word.
+func TestTurn_AnAnswerCountsBeforeTheTurnEnds(t *testing.T) {
+	r := newRig(t, setup{})
+	for _, c := range []string{"slow", "c"} {
 		r.wantOK(r.turn(c, 1, true), "miss;reason=first_turn")
 	}
-	decoding, prefilling := make(chan struct{}), make(chan struct{})
-	late, trial := make(chan reply, 1), make(chan reply, 1)
-	r.decode[0].next(waits(decoding, decodes))
-	go func() { late <- r.turn("late", 2, true) }()
-	r.decode[0].await(4)
+	gate := make(chan struct{})
+	r.decode[0].next(waits(gate, decodes))
+	slow := make(chan reply, 1)
+	go func() { slow <- r.turn("slow", 2, true) }()
+	r.decode[0].await(3)
+	r.wantOK(r.turn("c", 2, true), "hit;") // the trial is over
 	r.prefill[0].always(refusesTickets(status(500, "x")))
-	for n := 2; n <= 4; n++ {
+	for n := 3; n <= 4; n++ {
 		r.wantOK(r.turn("c", n, true), "miss;reason=retried_without_ticket")
 	}
-	clock.advance(r, time.Minute)
-	r.prefill[0].next(waits(prefilling, prefills))
-	legs := len(r.prefill[0].seen())
-	go func() { trial <- r.turn("c", 5, true) }()
-	r.prefill[0].await(legs + 1)
-	turns := r.lines()
-	close(decoding)
-	r.wantOK(<-late, "hit;")
-	r.until(func() bool { return r.lines() == turns+1 })
-	r.wantOK(r.turn("d", 2, true), "miss;reason=pair_on_trial")
-	close(prefilling)
-	r.wantOK(<-trial, "hit;")
+	close(gate)
+	r.wantOK(<-slow, "hit;")
+	r.wantOK(r.turn("c", 5, true), "miss;reason=retried_without_ticket")
+	r.wantOK(r.turn("c", 6, true), "miss;reason=prefill_not_bidirectional")
+	r.wantTickets(5)
+}
+
+func TestTurn_StoppedPairIsTriedAgain(t *testing.T) {
+	r, clock := stoppedRig(t, setup{})
+	r.server.SpendRetries()
+	clock.advance(r, 30*time.Second)
+	r.wantOK(r.turn("c", 6, true), "miss;reason=prefill_not_bidirectional")
+	clock.advance(r, 30*time.Second)
+	r.wantOK(r.turn("c", 7, true), "miss;reason=retried_without_ticket")
+	r.wantOK(r.turn("c", 8, true), "miss;reason=prefill_not_bidirectional")
+	r.wantTickets(4)
+	if n := r.log.count("answers 5xx to tickets", `"tried_again_in":"2m0s"`, `"level":"WARN"`); n != 1 {
+		t.Errorf("got %d warnings of a longer stop, want 1", n)
+	}
+	clock.advance(r, 2*time.Minute)
+	r.prefill[0].always(prefills)
+	r.wantOK(r.turn("c", 9, true), "hit;")
+	r.wantOK(r.turn("c", 10, true), "hit;")
+	if n := r.log.count("answers tickets of decode again", `"level":"INFO"`, "prefill-0", "decode-0"); n != 1 {
+		t.Errorf("got %d log lines of the pair's return, want 1", n)
+	}
 }
 
 // However a trial ends inconclusively, the next turn is a trial at once: the link is neither proven nor lost.
 func TestTurn_InconclusiveRetrialIsRepeated(t *testing.T) {
+	boom := func(context.Context) (convcache.Outcome, bool) { panic("boom") }
+	answered := func(set func(r *rig, s *seams), status int, word string) func(*rig, *seams) {
+		return func(r *rig, s *seams) {
+			set(r, s)
+			if p := r.turn("c", 6, true); status == http.StatusOK {
+				r.wantOK(p, "miss;reason="+word)
+			} else {
+				r.wantError(p, status, word)
+			}
+		}
+	}
 	for name, ends := range map[string]func(*rig, *seams){
-		"panic in prefill": func(r *rig, s *seams) {
-			s.legs.beforePrefill = func(context.Context) { panic("boom") }
-			r.wantError(r.turn("c", 6, true), 500, "internal")
-		},
-		"panic in params": func(r *rig, s *seams) {
-			s.connector.prefillParams = func([]byte) error { panic("boom") }
-			r.wantError(r.turn("c", 6, true), 500, "internal")
-		},
-		"panic in take": func(r *rig, s *seams) {
-			s.store.take = func(context.Context) (convcache.Outcome, bool) { panic("boom") }
-			r.wantError(r.turn("c", 6, true), 500, "internal")
-		},
-		"panic in putting back": func(r *rig, s *seams) {
+		"panic in prefill": answered(func(_ *rig, s *seams) { s.legs.beforePrefill = func(context.Context) { panic("boom") } }, 500, "internal"),
+		"panic in params":  answered(func(_ *rig, s *seams) { s.connector.prefillParams = func([]byte) error { panic("boom") } }, 500, "internal"),
+		"panic in take":    answered(func(_ *rig, s *seams) { s.store.take = boom }, 500, "internal"),
+		"panic in putting back": answered(func(_ *rig, s *seams) {
 			s.unsent.now.Store(true)
-			s.store.put = func(context.Context) (convcache.Outcome, bool) { panic("boom") }
-			r.wantError(r.turn("c", 6, true), 500, "internal")
-		},
-		"another was faster": func(r *rig, s *seams) {
+			s.store.put = boom
+		}, 500, "internal"),
+		"another was faster": answered(func(_ *rig, s *seams) {
 			s.store.take = func(context.Context) (convcache.Outcome, bool) { return convcache.Consumed, true }
-			r.wantOK(r.turn("c", 6, true), "miss;reason=consumed")
-		},
-		"malformed ticket": func(r *rig, s *seams) {
+		}, 200, "consumed"),
+		"malformed ticket": answered(func(_ *rig, s *seams) {
 			s.connector.prefillParams = func(ticket []byte) error {
 				if ticket == nil {
 					return nil
 				}
 				return errors.New("of another version")
 			}
-			r.wantOK(r.turn("c", 6, true), "miss;reason=history_rewritten")
-		},
-		"unsent": func(r *rig, s *seams) {
-			s.unsent.now.Store(true)
-			r.wantOK(r.turn("c", 6, true), "miss;reason=bypass")
-		},
-		"client's fault": func(r *rig, _ *seams) {
-			r.prefill[0].next(status(400, "too long"))
-			r.wantError(r.turn("c", 6, true), 400, "invalid_request")
-		},
+		}, 200, "history_rewritten"),
+		"no plan at all": answered(func(_ *rig, s *seams) {
+			s.connector.prefillParams = func([]byte) error { return errors.New("none") }
+		}, 500, "internal"),
+		"unsent":         answered(func(_ *rig, s *seams) { s.unsent.now.Store(true) }, 200, "bypass"),
+		"client's fault": answered(func(r *rig, _ *seams) { r.prefill[0].next(status(400, "too long")) }, 400, "invalid_request"),
 		"client gone before the leg": func(r *rig, s *seams) {
 			r.leaves(func(leave context.CancelFunc) {
 				s.legs.beforePrefill = func(ctx context.Context) { leave(); <-ctx.Done() }
@@ -217,4 +195,20 @@ func (r *rig) leaves(when func(leave context.CancelFunc)) {
 	when(leave)
 	_ = r.do(ctx, http.MethodPost, chatPath, strings.NewReader(ask("c", true, history(6)...)))
 	r.until(func() bool { return r.lines() == turns+1 })
+}
+
+func TestTurn_OneTrialAtATime(t *testing.T) {
+	r := newRig(t, setup{})
+	for _, c := range []string{"c", "d"} {
+		r.wantOK(r.turn(c, 1, true), "miss;")
+	}
+	gate := make(chan struct{})
+	r.prefill[0].next(waits(gate, prefills))
+	trial := make(chan reply, 1)
+	go func() { trial <- r.turn("c", 2, true) }()
+	r.prefill[0].await(3)
+	r.wantOK(r.turn("d", 2, true), "miss;reason=pair_on_trial")
+	close(gate)
+	r.wantOK(<-trial, "hit;")
+	r.wantOK(r.turn("d", 2, true), "hit;") // the ticket of turn 1 is still there
 }

@@ -5,8 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"carryover/server"
-	"carryover/server/record"
 	"carryover/server/turn"
 	"carryover/upstream"
 )
@@ -38,15 +36,14 @@ func TestPath_PrefillIsGivenBackWithItsAnswer(t *testing.T) {
 
 // How fast a prefill instance is is learnt from what it has computed of a prompt, without what it took from caches.
 func TestPath_SpeedIsLearntFromWhatPrefillComputed(t *testing.T) {
-	records := make(chan record.Turn, 1)
-	r := newRig(t, setup{deps: func(d *server.Deps) { d.Observers = []record.Observer{func(r *record.Turn) { records <- *r }} }})
+	r, all := recorded(t, setup{})
 	r.prefill[0].always(func(w http.ResponseWriter, _ *http.Request, l leg) {
 		answerJSON(w, `{"id":"chatcmpl-`+l.id()+`","choices":[],"usage":{"prompt_tokens":1000},"kv_transfer_params":`+
 			strings.TrimSuffix(handover(l), "}")+`,"remote_prefill_cached_tokens":999}}`)
 	})
 	r.wantOK(r.turn("c", 1, true), "prefix;tokens=999;reason=first_turn")
-	rec := <-records
-	took, perToken := rec.Leg(upstream.RolePrefill).Took, r.engine(r.prefill[0]).Live().PerToken
+	r.until(func() bool { return len(all()) == 1 })
+	took, perToken := all()[0].Leg(upstream.RolePrefill).Took, r.engine(r.prefill[0]).Live().PerToken
 	if perToken < took/2 {
 		t.Errorf("got %s for a token, want what the leg took for one, %s", perToken, took)
 	}

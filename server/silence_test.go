@@ -20,20 +20,22 @@ type silentRig struct {
 	waiting chan reply
 }
 
-func newSilentRig(t *testing.T, decodes int, head string, then behaviour) silentRig {
+func newSilentRig(t *testing.T, decoders, turns int, head string) silentRig {
 	t.Helper()
 	c := &clock{}
 	r := silentRig{clock: c, gate: make(chan struct{}), waiting: make(chan reply, 1)}
 	r.rig = newRig(t, setup{
-		decodes: decodes, fleet: func(cfg *fleet.Config) { cfg.Now = c.now },
+		decodes: decoders, fleet: func(cfg *fleet.Config) { cfg.Now = c.now },
 		cfg: func(cfg *server.Config) { cfg.FirstByteTimeout = 4 * time.Minute },
 	})
-	r.wantOK(r.turn("c", 1, true), "miss;reason=first_turn")
+	for range turns {
+		r.wantOK(r.turn("c", 1, true), "miss;reason=first_turn")
+	}
 	r.decode[0].next(func(w http.ResponseWriter, q *http.Request, l leg) {
 		sayHeaders(w)
 		_, _ = io.WriteString(w, head)
 		_ = http.NewResponseController(w).Flush()
-		waits(r.gate, then)(w, q, l)
+		waits(r.gate, decodes)(w, q, l)
 	})
 	legs := len(r.decode[0].seen())
 	go func() { r.waiting <- r.turn("", 1, true) }()
@@ -52,7 +54,7 @@ func (r silentRig) wantState(want, why string) {
 // A decode instance that hangs is known by the streams that wait there, long before their limit. What its API server sends is no sign of life.
 func TestTurn_ASilentDecodeGetsNoTurnsUntilItAnswers(t *testing.T) {
 	t.Parallel()
-	r := newSilentRig(t, 2, ": this comes from the API server\n\n", decodes)
+	r := newSilentRig(t, 2, 1, ": this comes from the API server\n\n")
 	r.advance(r.rig, 9*time.Second)
 	r.wantState("up", "")
 	r.advance(r.rig, 2*time.Second)
@@ -72,59 +74,12 @@ func TestTurn_ASilentDecodeGetsNoTurnsUntilItAnswers(t *testing.T) {
 	r.wantOK(r.turn("c", 3, true), "hit;")
 }
 
-// A lone instance that is silent is not picked because no other is left: turns are refused. When nothing is left in flight, one turn at a
-// time tries it.
-func TestTurn_ALoneSilentDecode(t *testing.T) {
-	t.Parallel()
-	r := newSilentRig(t, 1, "", hangUp)
-	r.advance(r.rig, 11*time.Second)
-	refused := func() {
-		t.Helper()
-		if p := r.turn("c", 2, true); p.header.Get("Retry-After") == "" {
-			t.Error("there is no Retry-After")
-		} else {
-			r.wantError(p, http.StatusServiceUnavailable, "decode_unavailable")
-		}
-	}
-	refused()
-	if p := r.get("/readyz"); p.status != http.StatusServiceUnavailable || !strings.Contains(p.body, "no_instance") {
-		t.Errorf("/readyz: %d %s, want no instance", p.status, p.body)
-	}
-	close(r.gate)
-	if p := <-r.waiting; p.status == http.StatusOK {
-		t.Error("the waiting turn was answered")
-	}
-	r.wantState("open", "one turn tries it")
-	refused()
-	r.advance(r.rig, time.Second)
-	r.wantState("half_open", "")
-	gate, tries := make(chan struct{}), make(chan reply)
-	r.decode[0].next(func(w http.ResponseWriter, q *http.Request, l leg) {
-		sayHeaders(w)
-		waits(gate, decodes)(w, q, l)
-	})
-	legs := len(r.decode[0].seen())
-	go func() { tries <- r.turn("d", 1, true) }()
-	r.decode[0].await(legs + 1)
-	refused()
-	close(gate)
-	r.wantOK(<-tries, "miss;reason=first_turn")
-	r.wantState("up", "")
-	r.wantOK(r.turn("c", 2, true), "hit;")
-}
-
 // The first hand-over of a pair says nothing of decode, which may not be able to read prefill.
 func TestTurn_TheFirstHandOverOfAPairSuspectsNobody(t *testing.T) {
 	t.Parallel()
-	r := silentRig{clock: &clock{}, gate: make(chan struct{}), waiting: make(chan reply, 1)}
-	r.rig = newRig(t, setup{
-		fleet: func(cfg *fleet.Config) { cfg.Now = r.now }, cfg: func(cfg *server.Config) { cfg.FirstByteTimeout = 4 * time.Minute },
-	})
-	r.decode[0].next(waits(r.gate, decodes))
-	go func() { r.waiting <- r.turn("c", 1, true) }()
-	r.decode[0].await(1)
+	r := newSilentRig(t, 1, 0, "")
 	r.advance(r.rig, time.Minute)
 	r.wantState("up", "")
 	close(r.gate)
-	r.wantOK(<-r.waiting, "miss;reason=first_turn")
+	r.wantOK(<-r.waiting, "miss;reason=no_conversation")
 }

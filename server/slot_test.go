@@ -11,11 +11,21 @@ import (
 
 	"carryover/server"
 	"carryover/server/admission"
+	"carryover/upstream"
+	"carryover/upstream/fleet"
 )
 
+// roomy lets turns wait.
+func roomy(c *server.Config) {
+	c.QueueConfig = admission.QueueConfig{MaxQueue: 100, QueueTimeout: patience}
+}
+
 // queued lets one turn run and others wait.
-func queued(c *server.Config) {
-	c.MaxStreams, c.QueueConfig = 1, admission.QueueConfig{MaxQueue: 100, QueueTimeout: patience}
+func queued(c *server.Config) { roomy(c); c.MaxStreams = 1 }
+
+// busy are rigs in which one turn runs at a time: the next waits for a place, or for room on an instance.
+func busy() map[string]setup {
+	return map[string]setup{"place": {cfg: queued}, "room": {cfg: roomy, fleet: func(c *fleet.Config) { c.MaxInFlight = 1 }}}
 }
 
 // occupied is a rig whose only place is taken by a turn that ends when the gate is closed.
@@ -54,67 +64,56 @@ func (o *occupied) comes(waiting int, header ...string) <-chan reply {
 
 func (o *occupied) wantWaiting(want int) {
 	o.t.Helper()
-	o.until(func() bool { n, _ := o.server.Slots.Waiting(); return n == want })
+	o.until(func() bool { toBegin, forInstance := o.server.Slots.Waiting(); return toBegin+forInstance == want })
 }
 
-func TestQueue_TurnWaitsForItsSlot(t *testing.T) {
-	o := occupy(newRig(t, setup{cfg: queued}))
-	second := o.comes(1)
-	o.free()
-	p := <-second
-	o.wantOK(p, "miss;")
-	if timing := p.header.Get("Server-Timing"); !strings.HasPrefix(timing, "queue;dur=") {
-		t.Errorf("got Server-Timing %q, want the wait in it", timing)
+func TestQueue_RefusesWhoMayNotWait(t *testing.T) {
+	for name, row := range map[string]struct {
+		s       setup
+		waiting int
+		code    string
+	}{
+		"out of time":        {setup{cfg: func(c *server.Config) { queued(c); c.QueueTimeout = 50 * time.Millisecond }}, 0, "queue_timeout"},
+		"full":               {setup{cfg: func(c *server.Config) { queued(c); c.MaxQueue = 1 }}, 1, "queue_full"},
+		"none for a place":   {setup{cfg: func(c *server.Config) { c.MaxStreams = 1 }}, 0, "queue_full"},
+		"none for an engine": {setup{fleet: func(c *fleet.Config) { c.MaxInFlight = 1 }}, 0, "queue_full"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := occupy(newRig(t, row.s))
+			var others []<-chan reply
+			for n := range row.waiting {
+				others = append(others, o.comes(n+1))
+			}
+			p := o.turn("", 1, true)
+			o.wantError(p, 503, row.code)
+			wantRetryAfter(t, p, "1")
+			if row.waiting > 0 {
+				o.server.Slots.Configure(admission.QueueConfig{MaxQueue: 2, QueueTimeout: patience})
+				others = append(others, o.comes(2))
+			}
+			o.free()
+			for _, answered := range others {
+				o.wantOK(<-answered, "miss;")
+			}
+			o.until(func() bool { return o.turn("", 1, true).status == 200 })
+		})
 	}
-	o.until(func() bool { return o.lines() == 2 })
-	if n := o.log.count(`"msg":"turn"`, `"queue_ms":0,`); n != 1 {
-		t.Errorf("%d turns say that they have not waited, want 1 of 2", n)
-	}
 }
 
-func TestQueue_WaitEndsWithItsTime(t *testing.T) {
-	o := occupy(newRig(t, setup{cfg: func(c *server.Config) { queued(c); c.QueueTimeout = 50 * time.Millisecond }}))
-	p := o.turn("", 1, true)
-	o.wantError(p, 503, "queue_timeout")
-	wantRetryAfter(t, p, "1")
-	if timing := p.header.Get("Server-Timing"); !strings.HasPrefix(timing, "queue;dur=") {
-		t.Errorf("got Server-Timing %q, want the wait in it", timing)
-	}
-	o.free()
-}
-
-func TestQueue_WaitIsBounded(t *testing.T) {
-	o := occupy(newRig(t, setup{cfg: func(c *server.Config) { queued(c); c.MaxQueue = 1 }}))
-	second := o.comes(1)
-	p := o.turn("", 1, true)
-	o.wantError(p, 503, "queue_full")
-	wantRetryAfter(t, p, "1")
-	o.server.Slots.Configure(admission.QueueConfig{MaxQueue: 2, QueueTimeout: patience})
-	third := o.comes(2)
-	o.free()
-	o.wantOK(<-second, "miss;")
-	o.wantOK(<-third, "miss;")
-}
-
-// The tenant that holds a place and has a hundred turns in line waits for the one turn of another.
+// The tenant that holds a place and has others in line waits for the one turn of another.
 func TestQueue_TenantsHaveEqualShares(t *testing.T) {
 	o := occupy(newRig(t, setup{cfg: queued}), "Authorization", "a")
-	var greedy []<-chan reply
-	for i := range 20 {
-		greedy = append(greedy, o.comes(i+1, "Authorization", "a"))
-	}
+	greedy := []<-chan reply{o.comes(1, "Authorization", "a"), o.comes(2, "Authorization", "a")}
 	seen := len(o.decode[0].seen())
-	o.comes(21, "Authorization", "b")
+	o.comes(3, "Authorization", "b")
 	second := make(chan struct{})
 	o.decode[0].next(waits(second, decodes))
 	// The place goes to a's next turn if turns are served as they came: that one would be the one that waits now.
 	o.free()
 	o.decode[0].await(seen + 1)
-	o.wantWaiting(20)
-	select {
-	case <-greedy[0]:
-		t.Error("the tenant with twenty turns was served first")
-	default:
+	o.wantWaiting(2)
+	if len(greedy[0])+len(greedy[1]) > 0 {
+		t.Error("the tenant with two turns was served first")
 	}
 	close(second)
 	for _, answered := range greedy {
@@ -123,14 +122,19 @@ func TestQueue_TenantsHaveEqualShares(t *testing.T) {
 }
 
 func TestQueue_ClientThatLeavesFreesItsSpace(t *testing.T) {
-	o := occupy(newRig(t, setup{cfg: queued}))
-	l := newLeaver(t)
-	go func() { _ = o.do(l.ctx, http.MethodPost, chatPath, strings.NewReader(ask("", true, "q"))) }()
-	o.wantWaiting(1)
-	l.leave()
-	o.wantWaiting(0)
-	o.until(func() bool { return o.log.count(`"msg":"turn"`, `"status":499`) == 1 })
-	o.free()
+	for name, s := range busy() {
+		t.Run(name, func(t *testing.T) {
+			o := occupy(newRig(t, s))
+			l := newLeaver(t)
+			go func() { _ = o.do(l.ctx, http.MethodPost, chatPath, strings.NewReader(ask("", true, "q"))) }()
+			o.wantWaiting(1)
+			l.leave()
+			o.wantWaiting(0)
+			o.until(func() bool { return o.log.count(`"msg":"turn"`, `"status":499`) == 1 })
+			o.free()
+			o.wantOK(o.turn("", 1, true), "miss;")
+		})
+	}
 }
 
 // A large body is not read before its turn has a place, a small one is.
@@ -174,4 +178,32 @@ func TestQueue_DefectKeepsNoSlot(t *testing.T) {
 	r.until(func() bool { return r.turn("c", 2, false).status == 500 })
 	all.store.peek = nil
 	r.until(func() bool { return r.turn("c", 2, false).status == 200 })
+}
+
+// fill has a turn take the only room of the only decode instance.
+func fill(r *rig) *occupied {
+	r.t.Helper()
+	r.deps.Fleet.SetMaxInFlight(1)
+	return occupy(r)
+}
+
+// An instance that comes, and a limit that is raised, are room too.
+func TestSlot_IsFoundWhereItComesFrom(t *testing.T) {
+	for name, more := range map[string]func(o *occupied){
+		"limit": func(o *occupied) { o.deps.Fleet.SetMaxInFlight(2) },
+		"instance": func(o *occupied) {
+			e := newEngine(o.t, upstream.RoleDecode, "decode-1")
+			o.deps.Fleet.Set([]upstream.Instance{
+				*o.engine(o.prefill[0]).Instance(), *o.engine(o.decode[0]).Instance(), newInstance(o.t, upstream.RoleDecode, e.name, e.server.URL),
+			})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := fill(newRig(t, setup{cfg: roomy}))
+			second := o.comes(1)
+			more(o)
+			o.wantOK(<-second, "miss;")
+			o.free()
+		})
+	}
 }

@@ -10,10 +10,8 @@ import (
 	"time"
 
 	"carryover/server"
-	"carryover/server/admission"
 	"carryover/server/record"
 	"carryover/upstream"
-	"carryover/upstream/fleet"
 )
 
 // sampled has turns traced, all whose client does not forbid it.
@@ -37,9 +35,7 @@ func TestTraceLegs_WithoutTracingTheClientsContextIsPassedOn(t *testing.T) {
 	}{
 		{nil, ""},
 		{[]string{"Traceparent", parentOn, "Tracestate", "a=1", "Baggage", "who=me"}, parentOn + " a=1"},
-		{[]string{"Traceparent", parentOff}, parentOff},
 		{[]string{"Traceparent", "00-mine", "Tracestate", "a=1"}, ""},
-		{[]string{"Tracestate", "a=1"}, ""},
 	} {
 		r.wantOK(r.send(ask("", true, "q"), tc.header...), "miss;")
 		for _, e := range []*engine{r.prefill[0], r.decode[0]} {
@@ -78,38 +74,43 @@ func wantSpans(t *testing.T, all func() []record.Turn, flags string, legs ...leg
 
 func TestTraceLegs_EachLegHasASpanOfItsOwn(t *testing.T) {
 	r, all := recorded(t, setup{deps: sampled})
-	header := []string{"Traceparent", parentOn, "Tracestate", "a=1, b=2"}
 	for i, turn := range []struct {
-		stream bool
-		header []string
-		want   string
-	}{{true, header, "miss;"}, {false, header, "hit;"}, {true, []string{"Traceparent", parentOff}, "hit;"}, {true, nil, "hit;"}} {
-		r.wantOK(r.turn("c", i+1, turn.stream, turn.header...), turn.want)
-		r.until(func() bool { return len(all()) == i+1 }) // a record comes behind its answer, perhaps behind the next one's
-	}
-	upTo := func(n int) func() []record.Turn { return func() []record.Turn { return all()[:n] } }
-	for i, tc := range []struct {
-		flags, state string
-		client       bool
-	}{{"01", "a=1,b=2", true}, {"01", "a=1,b=2", true}, {"00", "", true}, {"01", "", false}} {
-		rec := wantSpans(t, upTo(i+1), tc.flags, r.prefill[0].seen()[i], r.decode[0].seen()[i])
-		if trace := rec.Trace; (hex.EncodeToString(trace.ID[:]) == traceID) != tc.client || (hex.EncodeToString(trace.Parent[:]) == clientSpan) != tc.client ||
-			trace.State != tc.state || trace.Recorded() != (tc.flags == "01") || trace.ID == [16]byte{} {
-			t.Errorf("turn %d: got %+v", i+1, trace)
-		}
-		if (len(rec.Steps) > 0) != rec.Trace.Recorded() {
-			t.Errorf("turn %d: got %d steps", i+1, len(rec.Steps))
+		header              []string
+		reuse, flags, state string
+	}{
+		{[]string{"Traceparent", parentOn, "Tracestate", "a=1, b=2"}, "miss;", "01", "a=1,b=2"},
+		{[]string{"Traceparent", parentOff}, "hit;", "00", ""}, {nil, "hit;", "01", ""},
+	} {
+		r.wantOK(r.turn("c", i+1, true, turn.header...), turn.reuse)
+		r.until(func() bool { return len(all()) == i+1 }) // a record comes behind its answer
+		rec := wantSpans(t, all, turn.flags, r.prefill[0].seen()[i], r.decode[0].seen()[i])
+		trace, client := rec.Trace, turn.header != nil
+		if (hex.EncodeToString(trace.ID[:]) == traceID) != client || (hex.EncodeToString(trace.Parent[:]) == clientSpan) != client || trace.ID == [16]byte{} ||
+			trace.State != turn.state || trace.Recorded() != (turn.flags == "01") || (len(rec.Steps) > 0) != trace.Recorded() {
+			t.Errorf("turn %d: got %+v, %d steps", i+1, trace, len(rec.Steps))
 		}
 	}
 }
 
+// Each of two legs that run at once has its span, and prefill's is as long as it was, not as the stream.
 func TestTraceLegs_ThatRunTogether(t *testing.T) {
+	const longer = 50 * time.Millisecond
 	r, all := recorded(t, setup{deps: func(d *server.Deps) { d.Connector = together{}; sampled(d) }})
 	r.prefill[0].tokenize = func(string) string { return `{"count":3,"tokens":[7,8,9]}` }
-	r.decode[0].always(r.afterPrefill(decodes))
-	r.wantOK(r.send(ask("", true, "q"), "Traceparent", parentOn), "miss;")
+	gate := make(chan struct{})
+	r.decode[0].always(waits(gate, decodes))
+	answers := make(chan reply, 1)
+	go func() { answers <- r.send(ask("", true, "q"), "Traceparent", parentOn) }()
+	r.decode[0].await(1)
+	r.until(func() bool { return r.engine(r.prefill[0]).Live().InFlight == 0 })
+	<-time.After(longer)
+	close(gate)
+	r.wantOK(<-answers, "miss;")
 	r.until(func() bool { return len(all()) == 1 })
-	wantSpans(t, all, "01", r.prefill[0].seen()[0], r.decode[0].seen()[0])
+	rec := wantSpans(t, all, "01", r.prefill[0].seen()[0], r.decode[0].seen()[0])
+	if took := rec.PrefillTook(); took <= 0 || rec.Took-took < longer || rec.Leg(upstream.RolePrefill).Err != nil {
+		t.Errorf("prefill took %v of %v: %+v", took, rec.Took, rec.Legs)
+	}
 }
 
 // A decode leg for nothing but what it reads belongs to its turn, under the turn's own span.
@@ -184,39 +185,41 @@ func TestTraceLegs_WaitsAndFailuresAreNoted(t *testing.T) {
 	}
 }
 
-// A wait for a place, and one for room on an instance, are steps of their turn.
+// A wait for a place, and one for room on an instance, are steps of their turn. No leg is sent meanwhile.
 func TestTraceLegs_WaitsForASlotAreNoted(t *testing.T) {
-	for name, busy := range map[string]setup{
-		"place": {cfg: queued},
-		"room": {
-			cfg:   func(c *server.Config) { c.QueueConfig = admission.QueueConfig{MaxQueue: 100, QueueTimeout: patience} },
-			fleet: func(c *fleet.Config) { c.MaxInFlight = 1 },
-		},
-	} {
+	for name, s := range busy() {
 		t.Run(name, func(t *testing.T) {
-			busy.deps = sampled
-			r, all := recorded(t, busy)
+			s.deps = sampled
+			r, all := recorded(t, s)
 			o := occupy(r)
-			second := make(chan reply, 1)
-			go func() { second <- o.turn("", 1, true) }()
-			o.until(func() bool { toBegin, forInstance := o.server.Slots.Waiting(); return toBegin+forInstance == 1 })
+			second := o.comes(1)
+			if p, d := len(o.prefill[0].seen()), len(o.decode[0].seen()); p != 1 || d != 1 {
+				t.Errorf("got %d prefill and %d decode legs, want those of one turn", p, d)
+			}
 			o.free()
-			o.wantOK(<-second, "miss;")
-			o.until(func() bool { return len(all()) == 2 })
+			p := <-second
+			o.wantOK(p, "miss;")
+			if timing := p.header.Get("Server-Timing"); !strings.HasPrefix(timing, "queue;dur=") {
+				t.Errorf("got Server-Timing %q, want the wait in it", timing)
+			}
+			o.until(func() bool { return len(all()) == 2 && o.lines() == 2 })
+			if n := o.log.count(`"msg":"turn"`, `"queue_ms":0,`); n != 1 {
+				t.Errorf("%d turns say that they have not waited, want 1 of 2", n)
+			}
 			both := slices.Clone(all()) // the first may be accounted for last: its place is free before
 			slices.SortFunc(both, func(a, b record.Turn) int { return a.Began.Compare(b.Began) })
-			for i, want := range []int{0, 1} {
-				rec, queued := both[i], 0
+			for want, rec := range both {
+				waits := 0
 				for _, s := range rec.Steps {
 					if s.Name == record.StepQueue {
-						queued++
+						waits++
 						if s.Took != rec.Queued || s.Failed || s.Began.Before(rec.Began.Add(-time.Millisecond)) {
 							t.Errorf("got %+v of a turn that waited for %s", s, rec.Queued)
 						}
 					}
 				}
-				if queued != want {
-					t.Errorf("turn %d: got %d waits, want %d", i, queued, want)
+				if waits != want {
+					t.Errorf("turn %d: got %d waits, want %d", want, waits, want)
 				}
 			}
 		})

@@ -40,31 +40,31 @@ func wellFormed(header http.Header) bool {
 }
 
 func TestTrace_OnlyAValidContextIsPassedOn(t *testing.T) {
-	for _, tc := range []struct{ sent, want string }{
-		{parentOn, parentOn},
-		{parentOff, parentOff},
-		{parentOn[:53] + "03", parentOn[:53] + "03"},
-		{parentOn[:53] + "ff", parentOn[:53] + "03"}, // flags that nobody knows are not passed on
-		{"01" + parentOn[2:], parentOn},
-		{"cc" + parentOn[2:] + "-what-the-future-will-be-like", parentOn},
-		{"cc" + parentOn[2:] + ".what", ""},
-		{parentOn + "-more", ""},
-		{parentOn + "-", ""},
-		{"ff" + parentOn[2:], ""},
-		{strings.ToUpper(parentOn), ""},
-		{strings.Replace(parentOn, "b", "B", 1), ""},
-		{"00-00000000000000000000000000000000-" + clientSpan + "-01", ""},
-		{"00-" + traceID + "-0000000000000000-01", ""},
-		{parentOn[:54], ""},
-		{"", ""},
-		{" " + parentOn, ""},
-		{strings.ReplaceAll(parentOn, "-", "_"), ""},
-		{strings.Replace(parentOn, "4b", "zz", 1), ""},
-		{"0x" + parentOn[2:], ""},
-		{parentOn + "\r\nX-Evil: 1", ""},
+	for sent, want := range map[string]string{
+		parentOn:             parentOn,
+		parentOff:            parentOff,
+		parentOn[:53] + "03": parentOn[:53] + "03",
+		parentOn[:53] + "ff": parentOn[:53] + "03", // flags that nobody knows are not passed on
+		"01" + parentOn[2:]:  parentOn,
+		"cc" + parentOn[2:] + "-what-the-future-will-be-like":       parentOn,
+		"cc" + parentOn[2:] + ".what":                               "",
+		parentOn + "-more":                                          "",
+		parentOn + "-":                                              "",
+		"ff" + parentOn[2:]:                                         "",
+		strings.ToUpper(parentOn):                                   "",
+		strings.Replace(parentOn, "b", "B", 1):                      "",
+		"00-00000000000000000000000000000000-" + clientSpan + "-01": "",
+		"00-" + traceID + "-0000000000000000-01":                    "",
+		parentOn[:54]:                                               "",
+		"":                                                          "",
+		" " + parentOn:                                              "",
+		strings.ReplaceAll(parentOn, "-", "_"):                      "",
+		strings.Replace(parentOn, "4b", "zz", 1):                    "",
+		"0x" + parentOn[2:]:                                         "",
+		parentOn + "\r\nX-Evil: 1":                                  "",
 	} {
-		if got, _ := server.PassOn(http.Header{"Traceparent": {tc.sent}}); got != tc.want {
-			t.Errorf("%q: got %q, want %q", tc.sent, got, tc.want)
+		if got, _ := server.PassOn(http.Header{"Traceparent": {sent}}); got != want {
+			t.Errorf("%q: got %q, want %q", sent, got, want)
 		}
 	}
 	if got, _ := server.PassOn(http.Header{"Traceparent": {parentOn, parentOn}}); got != "" {
@@ -81,43 +81,40 @@ func TestTrace_StateIsPassedOnIfItsGrammarAllows(t *testing.T) {
 		}
 		return strings.Join(members, ",")
 	}
-	for _, tc := range []struct {
-		sent []string
-		want string
-	}{
-		{[]string{"a=1"}, "a=1"},
-		{[]string{"a=1,b=2", "c=3"}, "a=1,b=2,c=3"},
-		{[]string{" a=1 ,\t,b=x y/z"}, "a=1,b=x y/z"},
-		{[]string{"0tenant@sys=1"}, "0tenant@sys=1"},
-		{[]string{many(32)}, many(32)},
-		{[]string{many(33)}, ""},
-		{[]string{"a=1,a=2"}, ""},
-		{[]string{"a"}, ""},
-		{[]string{"a="}, ""},
-		{[]string{"A=1"}, ""},
-		{[]string{"0a=1"}, ""},
-		{[]string{"a@b@c=1"}, ""},
-		{[]string{"@b=1"}, ""},
-		{[]string{"a@=1"}, ""},
-		{[]string{"a@" + long(15) + "=1"}, ""},
-		{[]string{long(242) + "@b=1"}, ""},
-		{[]string{long(257) + "=1"}, ""},
-		{[]string{"a=1=2"}, ""},
-		{[]string{"a=\x7f"}, ""},
-		{[]string{"a=ü"}, ""},
-		{[]string{"a=1\r\nX-Evil: 1"}, ""},
-		{[]string{"a=" + long(256)}, "a=" + long(256)},
-		{[]string{"a=" + long(257)}, ""},
-		{[]string{"a=" + long(250) + ",b=" + long(257)}, ""},
-		{[]string{"a=" + long(250) + ",b=" + long(250) + ",c=123"}, "a=" + long(250) + ",b=" + long(250) + ",c=123"},
-		{[]string{"a=" + long(254) + ",b=" + long(252) + ",c=123"}, ""}, // 517 bytes
+	for sent, want := range map[string]string{ // lines are divided by |
+		"a=1":                                "a=1",
+		"a=1,b=2|c=3":                        "a=1,b=2,c=3",
+		" a=1 ,\t,b=x y/z":                   "a=1,b=x y/z",
+		"0tenant@sys=1":                      "0tenant@sys=1",
+		many(32):                             many(32),
+		many(33):                             "",
+		"a=1,a=2":                            "",
+		"a":                                  "",
+		"a=":                                 "",
+		"A=1":                                "",
+		"0a=1":                               "",
+		"a@b@c=1":                            "",
+		"@b=1":                               "",
+		"a@=1":                               "",
+		"a@" + long(15) + "=1":               "",
+		long(242) + "@b=1":                   "",
+		long(257) + "=1":                     "",
+		"a=1=2":                              "",
+		"a=\x7f":                             "",
+		"a=ü":                                "",
+		"a=1\r\nX-Evil: 1":                   "",
+		"a=" + long(256):                     "a=" + long(256),
+		"a=" + long(257):                     "",
+		"a=" + long(250) + ",b=" + long(257): "",
+		"a=" + long(250) + ",b=" + long(250) + ",c=123": "a=" + long(250) + ",b=" + long(250) + ",c=123",
+		"a=" + long(254) + ",b=" + long(252) + ",c=123": "", // 517 bytes
 	} {
-		parent, state := server.PassOn(http.Header{"Traceparent": {parentOn}, "Tracestate": tc.sent})
-		if state != tc.want || parent != parentOn {
-			t.Errorf("%.80q: got %.80q under %q, want %.80q", tc.sent, state, parent, tc.want)
+		parent, state := server.PassOn(http.Header{"Traceparent": {parentOn}, "Tracestate": strings.Split(sent, "|")})
+		if state != want || parent != parentOn {
+			t.Errorf("%.80q: got %.80q under %q, want %.80q", sent, state, parent, want)
 		}
-		if _, state = server.PassOn(http.Header{"Tracestate": tc.sent}); state != "" {
-			t.Errorf("%.80q without a traceparent: got %.80q, want none", tc.sent, state)
+		if _, state = server.PassOn(http.Header{"Tracestate": strings.Split(sent, "|")}); state != "" {
+			t.Errorf("%.80q without a traceparent: got %.80q, want none", sent, state)
 		}
 	}
 }

@@ -17,33 +17,28 @@ import (
 )
 
 // oneConn is a listener with one connection, in memory, so that time can be synthetic.
-type oneConn struct {
-	conn   chan net.Conn
-	closed chan struct{}
-	once   sync.Once
-}
+type oneConn chan net.Conn
 
 // Accept implements net.Listener.
-func (l *oneConn) Accept() (net.Conn, error) {
-	select {
-	case conn := <-l.conn:
-		return conn, nil
-	case <-l.closed:
+func (l oneConn) Accept() (net.Conn, error) {
+	conn, ok := <-l
+	if !ok {
 		return nil, net.ErrClosed
 	}
+	return conn, nil
 }
 
-// Close implements net.Listener.
-func (l *oneConn) Close() error {
-	l.once.Do(func() { close(l.closed) })
+// Close implements net.Listener. net/http calls it once.
+func (l oneConn) Close() error {
+	close(l)
 	return nil
 }
 
 // Addr implements net.Listener.
-func (*oneConn) Addr() net.Addr { return &net.TCPAddr{} }
+func (oneConn) Addr() net.Addr { return &net.TCPAddr{} }
 
 // unreached is a server without engines, which in-memory connections reach.
-func unreached(t *testing.T) (*server.Server, *oneConn) {
+func unreached(t *testing.T) (*server.Server, oneConn) {
 	t.Helper()
 	cfg := defaults(&logBook{})
 	cfg.ClientBodyTimeout, cfg.ClientHeaderTimeout = time.Minute, 10*time.Second
@@ -51,7 +46,7 @@ func unreached(t *testing.T) (*server.Server, *oneConn) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return server.New(cfg, newDeps(nil, newFleet(nil, nil), secret)), &oneConn{conn: make(chan net.Conn, 1), closed: make(chan struct{})}
+	return server.New(cfg, newDeps(nil, newFleet(nil, nil), secret)), make(oneConn, 1)
 }
 
 // A request that comes within the announced time is answered.
@@ -59,7 +54,7 @@ func TestClientLimits_IdleConnectionIsKeptAsAnnounced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, listener := unreached(t)
 		near, far := net.Pipe()
-		listener.conn <- far
+		listener <- far
 		ctx, stop := context.WithCancel(t.Context())
 		var run sync.WaitGroup
 		run.Go(func() { _ = s.Run(ctx, listener) })
@@ -91,7 +86,7 @@ func trickle(t *testing.T, perSecond int) (status int, took time.Duration) {
 	t.Helper()
 	s, listener := unreached(t)
 	near, far := net.Pipe()
-	listener.conn <- far
+	listener <- far
 	ended := make(chan struct{})
 	srv := &http.Server{Handler: s.Handler(), ReadHeaderTimeout: 10 * time.Second, ConnState: func(_ net.Conn, state http.ConnState) {
 		if state == http.StateClosed {

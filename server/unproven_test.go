@@ -2,46 +2,24 @@ package server_test
 
 import (
 	"net/http"
-	"strings"
 	"testing"
 )
 
-// An engine that does not tell the ids of prompts or outputs leaves nothing that could be proven.
-func TestUnproven_EnginesThatTellNoIDs(t *testing.T) {
-	silent := strings.NewReplacer(`"prompt_token_ids":`, `"x":`, `"token_ids":`, `"y":`)
+// A prefill engine that does not tell the ids of its prompt leaves nothing that could be proven.
+func TestUnproven_APrefillThatTellsNoIDs(t *testing.T) {
 	ways(t, func(t *testing.T, stream bool) {
-		t.Run("prefill", func(t *testing.T) {
-			r := newRig(t, setup{cfg: byTokens})
-			r.inIDs(nil)
-			r.prefill[0].always(func(w http.ResponseWriter, _ *http.Request, l leg) {
-				answerJSON(w, `{"id":"cmpl-`+l.id()+`","choices":[{"index":0,"text":"w","finish_reason":"length"}],"kv_transfer_params":`+handover(l)+`}`)
-			})
-			for n := 1; n <= 2; n++ {
-				r.wantOK(r.sendIDs("c", stream, count(100, 200)...), "miss;reason=first_turn")
-				r.wantStored(n, "ineligible_unproven;why=ids")
-			}
-			if n := r.log.count("takes no part in the token proof", `"role":"prefill"`, `"why":"ids"`); n != 1 {
-				t.Errorf("got %d lines about the engine, want one for its start", n)
-			}
+		r := newRig(t, setup{cfg: byTokens})
+		r.inIDs(nil)
+		r.prefill[0].always(func(w http.ResponseWriter, _ *http.Request, l leg) {
+			answerJSON(w, `{"id":"cmpl-`+l.id()+`","choices":[{"index":0,"text":"w","finish_reason":"length"}],"kv_transfer_params":`+handover(l)+`}`)
 		})
-		t.Run("decode", func(t *testing.T) {
-			r := newRig(t, setup{cfg: byTokens})
-			r.prefill[0].always(prefillsIDs)
-			r.decode[0].always(func(w http.ResponseWriter, _ *http.Request, l leg) {
-				a := answerOf(l)
-				if !stream {
-					answerJSON(w, silent.Replace(a.whole()))
-					return
-				}
-				events := a.events()
-				for i := range events {
-					events[i] = silent.Replace(events[i])
-				}
-				say(w, events...)
-			})
-			r.wantOK(r.sendIDs("c", stream, count(100, 200)...), "miss;")
-			r.wantStored(1, "ineligible_unproven;why=ids")
-		})
+		for n := 1; n <= 2; n++ {
+			r.wantOK(r.sendIDs("c", stream, count(100, 200)...), "miss;reason=first_turn")
+			r.wantStored(n, "ineligible_unproven;why=ids")
+		}
+		if n := r.log.count("takes no part in the token proof", `"role":"prefill"`, `"why":"ids"`); n != 1 {
+			t.Errorf("got %d lines about the engine, want one for its start", n)
+		}
 	})
 }
 

@@ -3,7 +3,6 @@ package server_test
 import (
 	"context"
 	"net/http"
-	"slices"
 	"strings"
 	"testing"
 
@@ -18,21 +17,12 @@ var servedEndpoints = []string{
 
 func TestWelcome_SaysWhatThisIs(t *testing.T) {
 	r := newRig(t, setup{})
-	for _, row := range []struct {
-		name, accept string
-		text         bool
-	}{
-		{"a browser", "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8", true},
-		{"plain text", "text/plain", true},
-		{"capital letters", "Text/HTML", true},
-		{"curl", "*/*", false},
-		{"no header", "", false},
-		{"a program", "application/json", false},
-		{"a program that takes text too", "application/json, text/plain, */*", false},
-		{"text with weight zero", "text/html;q=0, application/json", false},
+	for accept, text := range map[string]bool{
+		"text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8": true, "text/plain": true, "Text/HTML": true, // browsers, and people
+		"*/*": false, "": false, "application/json": false, "application/json, text/plain, */*": false, "text/html;q=0, application/json": false,
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			p := r.do(context.Background(), http.MethodGet, "/", nil, "Accept", row.accept)
+		t.Run(accept, func(t *testing.T) {
+			p := r.do(context.Background(), http.MethodGet, "/", nil, "Accept", accept)
 			if p.status != http.StatusOK || p.header.Get("Vary") != "Accept" || p.header.Get("X-Request-Id") == "" {
 				t.Fatalf("got %d, %v", p.status, p.header)
 			}
@@ -42,7 +32,7 @@ func TestWelcome_SaysWhatThisIs(t *testing.T) {
 					t.Errorf("the answer lacks %q:\n%s", want, p.body)
 				}
 			}
-			if media := p.header.Get("Content-Type"); row.text {
+			if media := p.header.Get("Content-Type"); text {
 				if media != "text/plain; charset=utf-8" || !strings.HasPrefix(p.body, "Carryover ") || !strings.HasSuffix(p.body, "\n") {
 					t.Errorf("got %q:\n%s", media, p.body)
 				}
@@ -51,7 +41,7 @@ func TestWelcome_SaysWhatThisIs(t *testing.T) {
 			}
 		})
 	}
-	get := r.do(context.Background(), http.MethodGet, "/", nil)
+	get := r.get("/")
 	head := r.do(context.Background(), http.MethodHead, "/", nil)
 	if head.status != http.StatusOK || head.body != "" || head.header.Get("Content-Type") != get.header.Get("Content-Type") {
 		t.Errorf("HEAD /: %d %v %q", head.status, head.header, head.body)
@@ -62,26 +52,16 @@ func TestWelcome_SaysWhatThisIs(t *testing.T) {
 // A path that is not served is answered with those that are, and with the one that may be meant.
 func TestPaths_UnknownNamesWhatIsServed(t *testing.T) {
 	r := newRig(t, setup{})
-	for _, row := range []struct{ method, path, meant string }{
-		{"GET", "/nope", ""},
-		{"POST", "/v1/embeddings", ""},
-		{"POST", "/chat/completions", "POST /v1/chat/completions"},
-		{"POST", "/v1/v1/chat/completions", "POST /v1/chat/completions"},
-		{"POST", "/v1/chat/completions/", "POST /v1/chat/completions"},
-		{"POST", "/v1/chat/completion", "POST /v1/chat/completions"},
-		{"POST", "/v1//completions", "POST /v1/completions"},
-		{"POST", "/completions", "POST /v1/completions"},
-		{"POST", "/messages", "POST /v1/messages"},
-		{"POST", "/v1/messages/counttokens", "POST /v1/messages/count_tokens"},
-		{"GET", "/models", "GET /v1/models"},
-		{"GET", "/api/v1/models", "GET /v1/models"},
-		{"GET", "/ready", "GET /readyz"},
-		{"GET", "/metrics", ""},
+	for path, meant := range map[string]string{
+		"/nope": "", "/v1/embeddings": "", "/metrics": "", "/ready": "GET /readyz", "/models": "GET /v1/models", "/api/v1/models": "GET /v1/models",
+		"/completions": "POST /v1/completions", "/v1//completions": "POST /v1/completions", "/messages": "POST /v1/messages",
+		"/v1/messages/counttokens": "POST /v1/messages/count_tokens", "/v1/chat/completion": "POST /v1/chat/completions",
+		"/v1/v1/chat/completions": "POST /v1/chat/completions", "/v1/chat/completions/": "POST /v1/chat/completions",
 	} {
-		t.Run(row.method+" "+row.path, func(t *testing.T) {
+		t.Run(path, func(t *testing.T) {
 			var message string
-			p := r.do(context.Background(), row.method, row.path, nil)
-			if strings.HasPrefix(row.path, "/v1/messages") {
+			p := r.get(path)
+			if strings.HasPrefix(path, "/v1/messages") {
 				message = gjson.Get(p.body, "error.message").String()
 				if p.status != http.StatusNotFound || gjson.Get(p.body, "error.type").String() != "not_found_error" {
 					t.Errorf("got %d %s", p.status, p.body)
@@ -95,10 +75,10 @@ func TestPaths_UnknownNamesWhatIsServed(t *testing.T) {
 				}
 			}
 			_, after, asks := strings.Cut(message, "Did you mean ")
-			if meant, _, _ := strings.Cut(after, "?"); asks != (row.meant != "") || meant != row.meant {
-				t.Errorf("%q, want it to ask for %q", message, row.meant)
+			if got, _, _ := strings.Cut(after, "?"); asks != (meant != "") || got != meant {
+				t.Errorf("%q, want it to ask for %q", message, meant)
 			}
-			if metrics := strings.Contains(message, "--admin-listen"); metrics != slices.Contains([]string{"/metrics"}, row.path) {
+			if metrics := strings.Contains(message, "--admin-listen"); metrics != (path == "/metrics") {
 				t.Errorf("%q: names the admin listener: %t", message, metrics)
 			}
 		})

@@ -16,6 +16,7 @@ import (
 
 	"carryover/server/admin"
 	"carryover/server/events"
+	"carryover/server/journal"
 	"carryover/upstream"
 	"carryover/upstream/fleet"
 )
@@ -70,24 +71,37 @@ func newDeps(t *testing.T) (admin.Deps, *registry) {
 			Ready:    func() (string, string) { return "no_instance", "no decode instance answers" },
 			Identity: admin.Identity{Version: "v9", Replica: "host-1", Reasons: map[string]string{"first_turn": "it is the first"}},
 		},
-		Logger: slog.New(slog.DiscardHandler), Events: &events.List{},
+		Logger: slog.New(slog.DiscardHandler), Events: &events.List{}, Journal: journal.New(journal.Config{}),
 		Conversations: admin.Conversations{HashID: func(id string) (hash [8]byte) { copy(hash[:], id); return hash }},
 	}, r
 }
 
 // ask sends a request, and returns status and body.
-func ask(t *testing.T, h http.Handler, method, path, body string, change func(*http.Request)) (int, string) {
+func ask(t *testing.T, h http.Handler, method, path, body string, change ...func(*http.Request)) (int, string) {
 	t.Helper()
 	w := httptest.NewRecorder()
-	h.ServeHTTP(w, request(method, path, body, change))
+	h.ServeHTTP(w, request(method, path, body, change...))
 	return w.Code, w.Body.String()
+}
+
+// want wants a request to be answered with a status, and a text that has a part.
+func want(t *testing.T, status int, part string, h http.Handler, method, path, body string, change ...func(*http.Request)) {
+	t.Helper()
+	if got, answer := ask(t, h, method, path, body, change...); got != status || !strings.Contains(answer, part) {
+		t.Errorf("%s %s %.100s: %d %.300s, want %d %s", method, path, body, got, answer, status, part)
+	}
+}
+
+func get(t *testing.T, h http.Handler, path string) (status int, body string) {
+	t.Helper()
+	return ask(t, h, "GET", path, "")
 }
 
 // answered returns the whole answer to a GET.
 func answered(t *testing.T, h http.Handler, path string) *httptest.ResponseRecorder {
 	t.Helper()
 	w := httptest.NewRecorder()
-	h.ServeHTTP(w, request("GET", path, "", nil))
+	h.ServeHTTP(w, request("GET", path, ""))
 	if w.Code != http.StatusOK {
 		t.Fatalf("%s: %d %s", path, w.Code, w.Body)
 	}
@@ -95,13 +109,13 @@ func answered(t *testing.T, h http.Handler, path string) *httptest.ResponseRecor
 }
 
 // request is one of the operator's own machine.
-func request(method, path, body string, change func(*http.Request)) *http.Request {
+func request(method, path, body string, change ...func(*http.Request)) *http.Request {
 	r := httptest.NewRequestWithContext(context.Background(), method, path, strings.NewReader(body))
 	r.Host = "127.0.0.1:9480"
 	if body != "" {
 		r.Header.Set("Content-Type", "application/json")
 	}
-	if change != nil {
+	for _, change := range change {
 		change(r)
 	}
 	return r
@@ -110,10 +124,7 @@ func request(method, path, body string, change func(*http.Request)) *http.Reques
 func TestInstances_AreAddedShownAndRemoved(t *testing.T) {
 	deps, r := newDeps(t)
 	h := admin.New(deps)
-	if status, body := ask(t, h, "POST", "/admin/instances",
-		`{"role":"decode","url":"http://10.0.0.7:8200","name":"d/7","weight":3,"kv_ttl":"400s"}`, nil); status != 200 {
-		t.Fatalf("add: %d %s", status, body)
-	}
+	want(t, 200, "", h, "POST", "/admin/instances", `{"role":"decode","url":"http://10.0.0.7:8200","name":"d/7","weight":3,"kv_ttl":"400s"}`)
 	if got := r.added[0]; got.Role != upstream.RoleDecode || got.Weight != 3 || got.KVTTL != 400*time.Second || got.KVHost != "" {
 		t.Errorf("added %+v", got)
 	}
@@ -121,7 +132,7 @@ func TestInstances_AreAddedShownAndRemoved(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, body := ask(t, h, "GET", "/admin/instances", "", nil)
+	_, body := get(t, h, "/admin/instances")
 	done()
 	var shown struct {
 		Instances []map[string]any `json:"instances"`
@@ -134,23 +145,15 @@ func TestInstances_AreAddedShownAndRemoved(t *testing.T) {
 			t.Errorf("%s is %v, want %v", key, shown.Instances[0][key], want)
 		}
 	}
-	if status, body := ask(t, h, "POST", "/admin/instances/decode/d%2F7/drain", "", nil); status != 200 || !strings.Contains(body, `"shared":true`) {
-		t.Errorf("drain: %d %s", status, body)
+	const path = "/admin/instances/decode/d%2F7"
+	want(t, 200, `"shared":true`, h, "POST", path+"/drain", "")
+	want(t, 200, `"state":"draining"`, h, "GET", "/admin/instances", "")
+	want(t, 200, `"shared":false`, h, "POST", path+"/undrain", "")
+	if want(t, 200, "", h, "DELETE", path, ""); len(r.added) != 0 {
+		t.Errorf("left %v", r.added)
 	}
-	if _, body := ask(t, h, "GET", "/admin/instances", "", nil); !strings.Contains(body, `"state":"draining"`) {
-		t.Errorf("after drain: %s", body)
-	}
-	if status, body := ask(t, h, "POST", "/admin/instances/decode/d%2F7/undrain", "", nil); status != 200 || !strings.Contains(body, `"shared":false`) {
-		t.Errorf("undrain: %d %s", status, body)
-	}
-	if status, body := ask(t, h, "DELETE", "/admin/instances/decode/d%2F7", "", nil); status != 200 || len(r.added) != 0 {
-		t.Errorf("remove: %d %s, left %v", status, body, r.added)
-	}
-	for _, path := range []string{"/admin/instances/decode/d%2F7", "/admin/instances/both/x"} {
-		if status, _ := ask(t, h, "DELETE", path, "", nil); status != http.StatusNotFound {
-			t.Errorf("%s: %d, want 404", path, status)
-		}
-	}
+	want(t, 404, "", h, "DELETE", path, "")
+	want(t, 404, "", h, "DELETE", "/admin/instances/both/x", "")
 }
 
 func TestInstances_BadOnesAreRefusedAndNamed(t *testing.T) {
@@ -168,13 +171,12 @@ func TestInstances_BadOnesAreRefusedAndNamed(t *testing.T) {
 		`[]`: "",
 	} {
 		deps, r := newDeps(t)
-		status, answer := ask(t, admin.New(deps), "POST", "/admin/instances", body, nil)
-		want := `"param":"` + param + `"`
+		part := `"param":"` + param + `"`
 		if param == "" {
-			want = `"param":null`
+			part = `"param":null`
 		}
-		if status != http.StatusBadRequest || !strings.Contains(answer, want) || len(r.added) != 0 {
-			t.Errorf("%s: %d %s, added %d; want 400 with %s", body, status, answer, len(r.added), want)
+		if want(t, 400, part, admin.New(deps), "POST", "/admin/instances", body); len(r.added) != 0 {
+			t.Errorf("%s: added %d", body, len(r.added))
 		}
 	}
 }
@@ -183,25 +185,16 @@ func TestInstances_NeedARegistry(t *testing.T) {
 	deps, r := newDeps(t)
 	r.err = errors.New("1024 instances are registered")
 	const body = `{"role":"prefill","url":"http://a:1"}`
-	if status, answer := ask(t, admin.New(deps), "POST", "/admin/instances", body, nil); status != http.StatusConflict || !strings.Contains(answer, "1024") {
-		t.Errorf("full: %d %s", status, answer)
-	}
+	want(t, 409, "1024", admin.New(deps), "POST", "/admin/instances", body)
 	deps.Registration.Registry = nil
-	if status, _ := ask(t, admin.New(deps), "POST", "/admin/instances", body, nil); status != http.StatusForbidden {
-		t.Errorf("without a registry: %d, want 403", status)
-	}
+	want(t, 403, "", admin.New(deps), "POST", "/admin/instances", body)
 }
 
 func TestReload_SaysWhyNothingChanged(t *testing.T) {
 	deps, _ := newDeps(t)
-	if status, _ := ask(t, admin.New(deps), "POST", "/admin/reload", "", nil); status != 200 {
-		t.Errorf("reload: %d", status)
-	}
+	want(t, 200, "", admin.New(deps), "POST", "/admin/reload", "")
 	deps.Reload = func() error { return errors.New(`routing.decode: "best" (f.yaml:3): want one of auto`) }
-	status, body := ask(t, admin.New(deps), "POST", "/admin/reload", "", nil)
-	if status != http.StatusUnprocessableEntity || !strings.Contains(body, "f.yaml:3") {
-		t.Errorf("refused reload: %d %s", status, body)
-	}
+	want(t, 422, "f.yaml:3", admin.New(deps), "POST", "/admin/reload", "")
 }
 
 // What is not served is answered in the shape of the API's errors, with what is.
@@ -221,10 +214,8 @@ func TestAdmin_UnknownNamesWhatIsServed(t *testing.T) {
 		{"GET", "/admin/reload", 405, "method_not_allowed", "POST"},
 	} {
 		t.Run(row.method+" "+row.path, func(t *testing.T) {
-			r := httptest.NewRequest(row.method, row.path, http.NoBody)
-			r.Header.Set("Authorization", "Bearer "+token)
 			w := httptest.NewRecorder()
-			handler.ServeHTTP(w, r)
+			handler.ServeHTTP(w, request(row.method, row.path, "", header("Authorization", "Bearer "+token)))
 			body := w.Body.String()
 			if w.Code != row.status || gjson.Get(body, "error.code").String() != row.code || w.Header().Get("Allow") != row.allow {
 				t.Fatalf("got %d, Allow %q, %s", w.Code, w.Header().Get("Allow"), body)

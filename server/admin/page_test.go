@@ -75,7 +75,7 @@ func startListener(t *testing.T, every, limit time.Duration) *listener {
 	t.Helper()
 	l := &listener{pipes: make(pipes), streams: make(chan struct{}, 64)}
 	l.deps, _ = newDeps(t)
-	l.deps.Journal, l.deps.LiveEvery = journal.New(journal.Config{}), every
+	l.deps.LiveEvery = every
 	l.deps.Fleet.Set([]upstream.Instance{{Role: upstream.RoleDecode, Name: "d-1", BaseURL: "http://10.0.0.7:8200"}})
 	handler := admin.New(l.deps)
 	l.server = &http.Server{ReadTimeout: limit, WriteTimeout: limit, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -305,7 +305,7 @@ func TestLive_TellsEvents(t *testing.T) {
 			t.Errorf("events before any: %v", e.Events)
 		}
 		drain := func(how string) {
-			if status, body := ask(t, l.server.Handler, "POST", "/admin/instances/decode/d-1/"+how, "", nil); status != 200 {
+			if status, body := ask(t, l.server.Handler, "POST", "/admin/instances/decode/d-1/"+how, ""); status != 200 {
 				t.Fatalf("%s: %d %s", how, status, body)
 			}
 			l.ended(t)
@@ -328,7 +328,7 @@ func TestLive_TellsEvents(t *testing.T) {
 		if got := next(); len(got) != 2 || !strings.HasPrefix(got[0].Text, "An operator takes decode d-1 back:") {
 			t.Errorf("after it was taken back: %v", got)
 		}
-		status, body := ask(t, l.server.Handler, "GET", "/admin/events", "", nil)
+		status, body := get(t, l.server.Handler, "/admin/events")
 		if status != 200 || strings.Count(body, `"kind":"drain"`) != 2 {
 			t.Errorf("as a list: %d %s", status, body)
 		}

@@ -3,7 +3,6 @@ package admin_test
 import (
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -24,7 +23,6 @@ type kept struct {
 
 func TestTurns_AreToldNewestFirst(t *testing.T) {
 	deps, _ := newDeps(t)
-	deps.Journal = journal.New(journal.Config{})
 	deps.Tickets = func(conversation string) []admin.Ticket {
 		if conversation == "aaaaaaaaaaaa" {
 			return []admin.Ticket{{Instance: "d-0", Tokens: 512, Deadline: time.Unix(1_800_000_000, 0).UTC()}}
@@ -37,7 +35,7 @@ func TestTurns_AreToldNewestFirst(t *testing.T) {
 	}
 	ask := func(path string, want int) (got kept) {
 		t.Helper()
-		status, body := ask(t, h, "GET", path, "", nil)
+		status, body := get(t, h, path)
 		if err := json.Unmarshal([]byte(body), &got); err != nil || status != want {
 			t.Fatalf("%s: %d %s", path, status, body)
 		}
@@ -65,16 +63,13 @@ func TestTurns_AreToldNewestFirst(t *testing.T) {
 		"/admin/turns?instance=": 400, "/admin/turns?instance=none": 400, "/admin/turns?since=yesterday": 400, "/admin/turns?state=502": 400,
 		"/admin/turns?limit=0": 400, "/admin/turns?limit=x": 400, "/admin/turns?limit=-5": 400,
 	} {
-		if got, body := get(t, h, path); got != status {
-			t.Errorf("%s: %d %s, want %d", path, got, body, status)
-		}
+		want(t, status, "", h, "GET", path, "")
 	}
 }
 
 // Each parameter leaves the turns that it wants, and several leave those that all want.
 func TestTurns_AreFiltered(t *testing.T) {
 	deps, _ := newDeps(t)
-	deps.Journal = journal.New(journal.Config{})
 	idle, err := upstream.NewInstance(upstream.RolePrefill, "p-0", "http://127.0.0.1:1")
 	if err != nil {
 		t.Fatal(err)
@@ -109,20 +104,6 @@ func TestTurns_AreFiltered(t *testing.T) {
 		}
 		if slices.Sort(names); strings.Join(names, " ") != want {
 			t.Errorf("%s: %v, want %s", query, names, want)
-		}
-	}
-}
-
-func get(t *testing.T, h http.Handler, path string) (int, string) {
-	t.Helper()
-	return ask(t, h, "GET", path, "", nil)
-}
-
-func TestTurns_NeedAJournal(t *testing.T) {
-	deps, _ := newDeps(t)
-	for _, path := range []string{"/admin/turns", "/admin/conversations/x"} {
-		if status, _ := ask(t, admin.New(deps), "GET", path, "", nil); status != http.StatusNotFound {
-			t.Errorf("%s: %d, want 404", path, status)
 		}
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -16,15 +15,6 @@ import (
 	"carryover/upstream/fleet"
 	"carryover/upstream/fleet/facts"
 )
-
-// turned is an answer in the middle, whose prefill has told how much was cached.
-func turned(tb testing.TB, answerIDs *facts.AnswerIDs, c versionedChunk, mode chunkMode) *Reader {
-	tb.Helper()
-	a := midway(tb, answerIDs, c.api, mode.asks, true)
-	mode.prove(tb, a)
-	a.leg.Cached = CachedTokens{true, 64}
-	return a
-}
 
 // relayed runs n chunks through a relay to an answer, as package turn does.
 func relayed(tb testing.TB, a *Reader, chunk []byte, n int) {
@@ -95,97 +85,51 @@ func chunkModes() []chunkMode {
 	}
 }
 
-// versionedChunk is a chunk of one API as each version of vLLM sends it.
-type versionedChunk struct {
-	name   string
-	api    body.API
-	chunks [2]string // of versions
-}
-
-var versions = [2]string{"0.32", "0.33"}
-
-func versionedChunks() []versionedChunk {
-	return []versionedChunk{
-		{"chat", body.Chat, [2]string{chatChunk, nullChatChunk}},
-		{"text", body.Text, [2]string{textChunk, nullTextChunk}},
+// eachChunk runs a part of a test for each mode, and each chunk of an API as a version of vLLM sends it: an answer in the middle, whose prefill has
+// told how much was cached, is to read event.
+func eachChunk(tb testing.TB, run func(name string, turned func(tb testing.TB) *Reader, event []byte)) {
+	tb.Helper()
+	answerIDs := &facts.AnswerIDs{}
+	for _, mode := range chunkModes() {
+		for name, chunk := range map[string]string{"chat of 0.32": chatChunk, "chat of 0.33": nullChatChunk, "text of 0.32": textChunk, "text of 0.33": nullTextChunk} {
+			api := body.Chat
+			if strings.HasPrefix(name, "text") {
+				api = body.Text
+			}
+			chunk = strings.Replace(chunk, `\u00e9`, "é", 1) // engines send no such escapes, which cost a look at all members
+			if mode.asks.IDs {
+				chunk = strings.NewReplacer(`"token_ids":null}`, `"token_ids":[5123]}`, `"token_ids":null,"w`, `"token_ids":[5123],"w`).Replace(chunk)
+			}
+			run(mode.name+"/"+name, func(tb testing.TB) *Reader {
+				tb.Helper()
+				a := midway(tb, answerIDs, api, mode.asks, true)
+				mode.prove(tb, a)
+				a.leg.Cached = CachedTokens{true, 64}
+				return a
+			}, []byte("data: "+chunk+"\n\n"))
+		}
 	}
-}
-
-// event returns the event of a version as it comes in this mode.
-func (c versionedChunk) event(version int, mode chunkMode) []byte {
-	chunk := strings.Replace(c.chunks[version], `\u00e9`, "é", 1) // engines send no such escapes, which cost a look at all members
-	if mode.asks.IDs {
-		chunk = strings.Replace(chunk, `"token_ids":null}`, `"token_ids":[5123]}`, 1)
-		chunk = strings.Replace(chunk, `"token_ids":null,"w`, `"token_ids":[5123],"w`, 1)
-	}
-	return []byte("data: " + chunk + "\n\n")
 }
 
 func TestChunk_RelayedCostsNoAllocation(t *testing.T) {
-	answerIDs := &facts.AnswerIDs{}
-	for _, mode := range chunkModes() {
-		for _, c := range versionedChunks() {
-			for version, name := range versions {
-				t.Run(mode.name+"/"+c.name+" of "+name, func(t *testing.T) {
-					event := c.event(version, mode)
-					allocs := func(n int) float64 {
-						return testing.AllocsPerRun(5, func() {
-							relayed(t, turned(t, answerIDs, c, mode), event, n)
-						})
-					}
-					few, many := allocs(10), allocs(2010)
-					// A chain of blocks doubles now and then.
-					if per := (many - few) / 2000; per > 0.005 {
-						t.Errorf("allocations per event: got %.4f, want 0 (%.0f for 10 events, %.0f for 2010)", per, few, many)
-					}
-				})
-			}
+	eachChunk(t, func(name string, turned func(testing.TB) *Reader, event []byte) {
+		allocs := func(n int) float64 {
+			return testing.AllocsPerRun(5, func() { relayed(t, turned(t), event, n) })
 		}
-	}
+		few, many := allocs(10), allocs(2010)
+		// A chain of blocks doubles now and then.
+		if per := (many - few) / 2000; per > 0.005 {
+			t.Errorf("%s: allocations per event: got %.4f, want 0 (%.0f for 10 events, %.0f for 2010)", name, per, few, many)
+		}
+	})
 }
 
 func BenchmarkChunk(b *testing.B) {
-	answerIDs := &facts.AnswerIDs{}
-	for _, mode := range chunkModes() {
-		for _, c := range versionedChunks() {
-			for version, name := range versions {
-				b.Run(mode.name+"/"+c.name+" of "+name, func(b *testing.B) {
-					event := c.event(version, mode)
-					b.ReportAllocs()
-					b.SetBytes(int64(len(event)))
-					relayed(b, turned(b, answerIDs, c, mode), event, b.N)
-				})
-			}
-		}
-	}
-}
-
-// BenchmarkChunkVersions holds the chunks of two versions against each other. They take turns, and the median of the turns counts, so that
-// the ratio means something on a machine that does other work besides. It must be 1.15 at most.
-func BenchmarkChunkVersions(b *testing.B) {
-	answerIDs := &facts.AnswerIDs{}
-	const chunks = 1000 // of a turn
-	for _, mode := range chunkModes() {
-		for _, c := range versionedChunks() {
-			b.Run(mode.name+"/"+c.name, func(b *testing.B) {
-				var took [len(versions)][]time.Duration
-				for b.Loop() {
-					for version := range versions {
-						a, event := turned(b, answerIDs, c, mode), c.event(version, mode)
-						began := time.Now()
-						relayed(b, a, event, chunks)
-						took[version] = append(took[version], time.Since(began))
-					}
-				}
-				var median [len(versions)]float64
-				for version, name := range versions {
-					slices.Sort(took[version])
-					median[version] = float64(took[version][len(took[version])/2].Nanoseconds()) / chunks
-					b.ReportMetric(median[version], "ns/"+name)
-				}
-				b.ReportMetric(median[1]/median[0], "0.33/0.32")
-				b.ReportMetric(0, "ns/op")
-			})
-		}
-	}
+	eachChunk(b, func(name string, turned func(testing.TB) *Reader, event []byte) {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			b.SetBytes(int64(len(event)))
+			relayed(b, turned(b), event, b.N)
+		})
+	})
 }

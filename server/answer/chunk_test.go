@@ -91,78 +91,78 @@ func TestChunk_PlainOnesAreReadAsInTheGeneralWay(t *testing.T) {
 	answerIDs := &facts.AnswerIDs{}
 	change := func(from, to string) string { return strings.Replace(chatChunk, from, to, 1) }
 	newer := func(from, to string) string { return strings.Replace(nullChatChunk, from, to, 1) }
-	for _, tc := range []struct {
-		name, data string
-		api        body.API
-		plain      bool
-	}{
-		{"chat", chatChunk, body.Chat, true},
-		{"text", textChunk, body.Text, true},
-		{"text with a usage that is null", strings.Replace(textChunk, "}]}", `}],"usage":null}`, 1), body.Text, true},
-		{"chat's at the other endpoint", chatChunk, body.Text, false},
-		{"text's at the other endpoint", textChunk, body.Chat, false},
-		{"ids", change(`"token_ids":null`, `"token_ids":[5,6]`), body.Chat, true},
-		{"no ids in the list", change(`"token_ids":null`, `"token_ids":[]`), body.Chat, true},
-		{"ids that are none", change(`"token_ids":null`, `"token_ids":["x",[1]]`), body.Chat, true},
-		{"ids twice", change(`"token_ids":null`, `"token_ids":[5],"token_ids":[6]`), body.Chat, false},
-		{"ids that are no list", change(`"token_ids":null`, `"token_ids":5`), body.Chat, false},
-		{"log probabilities", change(`"logprobs":null`, `"logprobs":{"content":[{"token":"a","logprob":-0.5}]}`), body.Chat, true},
-		{"empty text", change(` tok\u00e9n\n`, ``), body.Chat, true},
-		{"pairs of surrogates", change(`\u00e9`, `\ud83d\ude00`), body.Chat, true},
-		{"half of a pair", change(`\u00e9`, `\ud83d`), body.Chat, true},
-		{"invalid UTF-8", change(`\u00e9`, "\xff"), body.Chat, true},
-		{"members without a value", change(`"content"`, `"reasoning":null,"tool_calls":null,"content"`), body.Chat, true},
-		{"reasoning", change(`"content"`, `"reasoning":"r","content"`), body.Chat, false},
-		{"tool calls", change(`"content"`, `"tool_calls":[],"content"`), body.Chat, false},
-		{"content twice", change(`"content"`, `"content":"x","content"`), body.Chat, false},
-		{"delta twice", change(`"delta"`, `"delta":{"content":"x"},"delta"`), body.Chat, false},
-		{"id twice", change(`"id"`, `"id":"chatcmpl-other","id"`), body.Chat, false},
-		{"id in escapes", change(`chatcmpl`, `chatcmp\u006c`), body.Chat, false},
-		{"a name in escapes", change(`"logprobs"`, `"finish\u005freason":"stop","logprobs"`), body.Chat, false},
-		{"another's id", change("leg-7", "leg-8"), body.Chat, true},
-		{"no id", change(`"id":"chatcmpl-leg-7",`, ``), body.Chat, false},
-		{"finish", change(`"finish_reason":null`, `"finish_reason":"stop"`), body.Chat, false},
-		{"stop reason", change(`"token_ids":null`, `"stop_reason":5`), body.Chat, false},
-		{"usage", change(`"model"`, `"usage":{"prompt_tokens":1},"model"`), body.Chat, false},
-		{"usage that is null", change(`"model"`, `"usage":null,"model"`), body.Chat, true},
-		{"error", change(`"model"`, `"error":{"code":500},"model"`), body.Chat, false},
-		{"the prompt's ids", change(`"model"`, `"prompt_token_ids":[1],"model"`), body.Chat, false},
-		{"params", change(`"model"`, `"kv_transfer_params":{"a":1},"model"`), body.Chat, false},
-		{"chat of 0.33", nullChatChunk, body.Chat, true},
-		{"text of 0.33", nullTextChunk, body.Text, true},
-		{"ids of 0.33", newer(`"token_ids":null`, `"token_ids":[5,6]`), body.Chat, true},
-		{"finish of 0.33", newer(`"finish_reason":null`, `"finish_reason":"stop","weight_versions":null`), body.Chat, false},
-		{"weights that have versions", strings.Replace(nullTextChunk, `"weight_versions":null`, `"weight_versions":["3",{"a":4}]`, 1), body.Text, true},
-		{"params that are null, in the middle", change(`"model"`, `"kv_transfer_params":null,"model"`), body.Chat, true},
-		{"params that are null, with spaces", newer(`:null}`, ` : null }`), body.Chat, true},
-		{"params that are null, with an escape", newer(`"kv_t`, `"kv\u005ft`), body.Chat, false},
-		{"params that are null, twice", newer(`"model"`, `"kv_transfer_params":null,"model"`), body.Chat, true},
-		{"params before some that are null", newer(`"model"`, `"kv_transfer_params":{"a":1},"model"`), body.Chat, true},
-		{"params behind some that are null", strings.TrimSuffix(nullChatChunk, "}") + `,"kv_transfer_params":{"a":1}}`, body.Chat, false},
-		{"params that are null in the delta", change(`"content"`, `"kv_transfer_params":null,"content"`), body.Chat, true},
-		{"something behind the null", nullChatChunk + "x", body.Chat, false},
-		{"cut off behind the null", nullChatChunk[:len(nullChatChunk)-1], body.Chat, false},
-		{"not JSON before the null", newer(`"index":0,`, `"index":0,,`), body.Chat, false},
-		{"second choice", change(`"index":0`, `"index":1`), body.Chat, false},
-		{"index that is no integer", change(`"index":0`, `"index":0.0`), body.Chat, false},
-		{"two choices", change(`[{`, `[{"index":0},{`), body.Chat, false},
-		{"no choice", `{"id":"chatcmpl-leg-7","choices":[]}`, body.Chat, false},
-		{"a role alone", change(`"content":" tok\u00e9n\n"`, `"role":"assistant"`), body.Chat, false},
-		{"content that is null", change(`" tok\u00e9n\n"`, `null`), body.Chat, false},
-		{"spaces", strings.NewReplacer(`:`, ` : `, `,`, ` , `).Replace(chatChunk), body.Chat, true},
-		{"something behind it", chatChunk + "x", body.Chat, false},
-		{"cut off", chatChunk[:len(chatChunk)-1], body.Chat, false},
-		{"not JSON", "hello", body.Chat, false},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			for _, asks := range []Asks{{}, {IDs: true}, {IDs: true, Hidden: true, Usage: true}} {
-				for _, passed := range []bool{true, false} {
-					if plain, want := samePlain(t, answerIDs, []byte(tc.data), tc.api, asks, passed), tc.plain && asks.IDs; plain != want {
-						t.Errorf("plain: %t, want %t (asked for %+v)", plain, want, asks)
+	plain := map[string]string{
+		"chat":                                chatChunk,
+		"text":                                textChunk,
+		"text with a usage that is null":      strings.Replace(textChunk, "}]}", `}],"usage":null}`, 1),
+		"ids":                                 change(`"token_ids":null`, `"token_ids":[5,6]`),
+		"no ids in the list":                  change(`"token_ids":null`, `"token_ids":[]`),
+		"ids that are none":                   change(`"token_ids":null`, `"token_ids":["x",[1]]`),
+		"log probabilities":                   change(`"logprobs":null`, `"logprobs":{"content":[{"token":"a","logprob":-0.5}]}`),
+		"empty text":                          change(` tok\u00e9n\n`, ``),
+		"pairs of surrogates":                 change(`\u00e9`, `\ud83d\ude00`),
+		"half of a pair":                      change(`\u00e9`, `\ud83d`),
+		"invalid UTF-8":                       change(`\u00e9`, "\xff"),
+		"members without a value":             change(`"content"`, `"reasoning":null,"tool_calls":null,"content"`),
+		"another's id":                        change("leg-7", "leg-8"),
+		"usage that is null":                  change(`"model"`, `"usage":null,"model"`),
+		"chat of 0.33":                        nullChatChunk,
+		"text of 0.33":                        nullTextChunk,
+		"ids of 0.33":                         newer(`"token_ids":null`, `"token_ids":[5,6]`),
+		"weights that have versions":          strings.Replace(nullTextChunk, `"weight_versions":null`, `"weight_versions":["3",{"a":4}]`, 1),
+		"params that are null, in the middle": change(`"model"`, `"kv_transfer_params":null,"model"`),
+		"params that are null, with spaces":   newer(`:null}`, ` : null }`),
+		"params that are null, twice":         newer(`"model"`, `"kv_transfer_params":null,"model"`),
+		"params before some that are null":    newer(`"model"`, `"kv_transfer_params":{"a":1},"model"`),
+		"params that are null in the delta":   change(`"content"`, `"kv_transfer_params":null,"content"`),
+		"spaces":                              strings.NewReplacer(`:`, ` : `, `,`, ` , `).Replace(chatChunk),
+	}
+	general := map[string]string{
+		"ids twice":                            change(`"token_ids":null`, `"token_ids":[5],"token_ids":[6]`),
+		"ids that are no list":                 change(`"token_ids":null`, `"token_ids":5`),
+		"reasoning":                            change(`"content"`, `"reasoning":"r","content"`),
+		"tool calls":                           change(`"content"`, `"tool_calls":[],"content"`),
+		"content twice":                        change(`"content"`, `"content":"x","content"`),
+		"delta twice":                          change(`"delta"`, `"delta":{"content":"x"},"delta"`),
+		"id twice":                             change(`"id"`, `"id":"chatcmpl-other","id"`),
+		"id in escapes":                        change(`chatcmpl`, `chatcmp\u006c`),
+		"a name in escapes":                    change(`"logprobs"`, `"finish\u005freason":"stop","logprobs"`),
+		"no id":                                change(`"id":"chatcmpl-leg-7",`, ``),
+		"finish":                               change(`"finish_reason":null`, `"finish_reason":"stop"`),
+		"stop reason":                          change(`"token_ids":null`, `"stop_reason":5`),
+		"usage":                                change(`"model"`, `"usage":{"prompt_tokens":1},"model"`),
+		"error":                                change(`"model"`, `"error":{"code":500},"model"`),
+		"the prompt's ids":                     change(`"model"`, `"prompt_token_ids":[1],"model"`),
+		"params":                               change(`"model"`, `"kv_transfer_params":{"a":1},"model"`),
+		"finish of 0.33":                       newer(`"finish_reason":null`, `"finish_reason":"stop","weight_versions":null`),
+		"params that are null, with an escape": newer(`"kv_t`, `"kv\u005ft`),
+		"params behind some that are null":     strings.TrimSuffix(nullChatChunk, "}") + `,"kv_transfer_params":{"a":1}}`,
+		"something behind the null":            nullChatChunk + "x",
+		"cut off behind the null":              nullChatChunk[:len(nullChatChunk)-1],
+		"not JSON before the null":             newer(`"index":0,`, `"index":0,,`),
+		"second choice":                        change(`"index":0`, `"index":1`),
+		"index that is no integer":             change(`"index":0`, `"index":0.0`),
+		"two choices":                          change(`[{`, `[{"index":0},{`),
+		"no choice":                            `{"id":"chatcmpl-leg-7","choices":[]}`,
+		"a role alone":                         change(`"content":" tok\u00e9n\n"`, `"role":"assistant"`),
+		"content that is null":                 change(`" tok\u00e9n\n"`, `null`),
+		"something behind it":                  chatChunk + "x",
+		"cut off":                              chatChunk[:len(chatChunk)-1],
+		"not JSON":                             "hello",
+	}
+	for want, rows := range map[bool]map[string]string{true: plain, false: general} {
+		for name, data := range rows {
+			for _, api := range []body.API{body.Chat, body.Text} {
+				want := want && (api == body.Text) == strings.Contains(data, "text_completion")
+				for _, asks := range []Asks{{}, {IDs: true}, {IDs: true, Hidden: true, Usage: true}} {
+					for _, passed := range []bool{true, false} {
+						if plain := samePlain(t, answerIDs, []byte(data), api, asks, passed); plain != (want && asks.IDs) {
+							t.Errorf("%s, %v: plain: %t, want %t (asked for %+v)", name, api, plain, want, asks)
+						}
 					}
 				}
 			}
-		})
+		}
 	}
 }
 
@@ -272,21 +272,6 @@ func TestChunk_RecordedStreamsWithNullAreThoseWithout(t *testing.T) {
 					}
 				}
 			})
-		}
-	}
-}
-
-// Params that are null are none: neither is the turn told of some, nor does the answer end with them.
-func TestChunk_NullIsNoParams(t *testing.T) {
-	answerIDs := &facts.AnswerIDs{}
-	for _, rec := range recordings() {
-		a, _, _ := rec.watch(t, answerIDs, chunkModes()[1], strings.NewReader(rec.stream(t)))
-		if has := rec.file != "chat-null"; (a.params != nil) != has || has && !strings.HasPrefix(string(a.params), `{"do_remote_prefill":false,`) {
-			t.Errorf("%s: params %q", rec.file, a.params)
-		}
-		a.Done = false // the client leaves behind the finish
-		if ended := a.completeness(true) != Incomplete; ended != (rec.file != "chat-null") {
-			t.Errorf("%s: complete: %t", rec.file, ended)
 		}
 	}
 }

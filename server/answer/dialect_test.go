@@ -18,21 +18,18 @@ import (
 
 // told is a turn that notes what it is told of an answer.
 type told struct {
-	begun, passed, failed int
-	restart               bool
+	passed  int
+	restart bool
 }
 
 // FreshAsOf implements Turn.
 func (t *told) FreshAsOf() time.Time { return time.Now() }
 
 // Begun implements Turn.
-func (t *told) Begun() { t.begun++ }
+func (*told) Begun() {}
 
 // Passed implements Turn.
 func (t *told) Passed() { t.passed++ }
-
-// Failed implements Turn.
-func (t *told) Failed() { t.failed++ }
 
 // MayRestart implements Turn.
 func (t *told) MayRestart() bool { return t.restart }
@@ -194,7 +191,7 @@ func TestChecked_EachChoiceNeedsItsFinish(t *testing.T) {
 	chunk := regexp.MustCompile(`(\d):("\w+"|null)`)
 	for stream, whole := range map[string]bool{
 		"1 ": false, "1 : ping": false, "1 " + on0: false, `1 {"choices":[],"usage":{"prompt_tokens":1,"completion_tokens":1}}`: false,
-		"1 " + on0 + "|" + end0: true, "1 " + on0 + "|[DONE]": true, "1 " + on0 + `|{"error": {"message": "m"}}`: true,
+		"1 " + end1: true, "1 " + on0 + "|" + end0: true, "1 " + on0 + "|[DONE]": true, "1 " + on0 + `|{"error": {"message": "m"}}`: true,
 		"2 " + on0 + on1 + "|" + end0: false, "2 " + end0 + "|" + end0: false, "2 " + end1 + "|" + on0: false,
 		"2 " + end1 + "|" + on0 + "|" + end0: true, "2 " + on0 + end1 + "|" + end0: true, "2 " + end0 + end1: true,
 	} {
@@ -211,6 +208,9 @@ func TestChecked_EachChoiceNeedsItsFinish(t *testing.T) {
 		}
 		if err := sse.New(&out, nil, a.Relay()).Run(strings.NewReader(in)); whole != (err == nil) || whole && out.String() != in {
 			t.Errorf("%s: got %v behind %q", stream, err, out.String())
+		}
+		if other := strings.Contains(stream, "1:"); other != (a.ineligible == "choices") { // it leaves no ticket
+			t.Errorf("%s: got %q", stream, a.ineligible)
 		}
 	}
 }
@@ -232,31 +232,35 @@ func TestAwait_EventThatIsDroppedReleasesTheRole(t *testing.T) {
 }
 
 func TestDialect_Finishes(t *testing.T) {
+	untold := Usage{-1, -1, -1}
 	delta := func(stop, more string) string {
 		return `data: {"type":"message_delta","delta":{"stop_reason":` + stop + `,"stop_sequence":null}` + more + "}\n\ndata: {\"type\":\"message_stop\"}\n\n"
 	}
 	for name, tc := range map[string]struct {
-		api        body.API
 		text       string
 		ending     ending
 		ineligible string
 	}{
-		"end_turn":      {body.Messages, delta(`"end_turn"`, `,"usage":{"input_tokens":5,"cache_read_input_tokens":30,"cache_creation_input_tokens":200,"output_tokens":7}`), ending{"stop", false, Usage{235, 7, 30}}, ""},
-		"null counts":   {body.Messages, delta(`"end_turn"`, `,"usage":{"input_tokens":5,"cache_read_input_tokens":null,"output_tokens":7}`), ending{"stop", false, Usage{5, 7, -1}}, ""},
-		"stop_sequence": {body.Messages, delta(`"stop_sequence"`, ""), ending{"stop", true, Usage{-1, -1, -1}}, ""},
-		"tool_use":      {body.Messages, delta(`"tool_use"`, ""), ending{"tool_calls", false, Usage{-1, -1, -1}}, ""},
-		"max_tokens":    {body.Messages, delta(`"max_tokens"`, ""), ending{"length", false, Usage{-1, -1, -1}}, ""},
-		"refusal":       {body.Messages, delta(`"refusal"`, ""), ending{"refusal", false, Usage{-1, -1, -1}}, ""},
-		"cut in JSON":   {body.Messages, "data: {\"type\":\"message_stop\"\n\n", ending{"", false, Usage{-1, -1, -1}}, Unparsable},
-		"no JSON":       {body.Messages, "data: hello\n\n" + delta(`"end_turn"`, ""), ending{"stop", false, Usage{-1, -1, -1}}, Unparsable},
-		"completed":     {body.Responses, completedWith(`"status":"completed","usage":{"input_tokens":9,"output_tokens":2,"input_tokens_details":{"cached_tokens":8}},"output":[{"type":"message"}]`), ending{"stop", false, Usage{9, 2, 8}}, ""},
-		"call":          {body.Responses, completedWith(`"status":"completed","output":[{"type":"reasoning"},{"type":"function_call"}]`), ending{"tool_calls", false, Usage{-1, -1, -1}}, ""},
-		"limit":         {body.Responses, completedWith(`"status":"incomplete","incomplete_details":{"reason":"max_output_tokens"}`), ending{"length", false, Usage{-1, -1, -1}}, ""},
-		"filter":        {body.Responses, completedWith(`"status":"incomplete","incomplete_details":{"reason":"content_filter"}`), ending{"incomplete", false, Usage{-1, -1, -1}}, ""},
-		"another's":     {body.Responses, strings.ReplaceAll(completedWith(`"status":"completed"`), "resp_leg", "resp_other"), ending{"stop", false, Usage{-1, -1, -1}}, "response_id"},
+		"end_turn":      {delta(`"end_turn"`, `,"usage":{"input_tokens":5,"cache_read_input_tokens":30,"cache_creation_input_tokens":200,"output_tokens":7}`), ending{"stop", false, Usage{235, 7, 30}}, ""},
+		"null counts":   {delta(`"end_turn"`, `,"usage":{"input_tokens":5,"cache_read_input_tokens":null,"output_tokens":7}`), ending{"stop", false, Usage{5, 7, -1}}, ""},
+		"stop_sequence": {delta(`"stop_sequence"`, ""), ending{"stop", true, untold}, ""},
+		"tool_use":      {delta(`"tool_use"`, ""), ending{"tool_calls", false, untold}, ""},
+		"max_tokens":    {delta(`"max_tokens"`, ""), ending{"length", false, untold}, ""},
+		"refusal":       {delta(`"refusal"`, ""), ending{"refusal", false, untold}, ""},
+		"cut in JSON":   {"data: {\"type\":\"message_stop\"\n\n", ending{"", false, untold}, Unparsable},
+		"no JSON":       {"data: hello\n\n" + delta(`"end_turn"`, ""), ending{"stop", false, untold}, Unparsable},
+		"completed":     {completedWith(`"status":"completed","usage":{"input_tokens":9,"output_tokens":2,"input_tokens_details":{"cached_tokens":8}},"output":[{"type":"message"}]`), ending{"stop", false, Usage{9, 2, 8}}, ""},
+		"call":          {completedWith(`"status":"completed","output":[{"type":"reasoning"},{"type":"function_call"}]`), ending{"tool_calls", false, untold}, ""},
+		"limit":         {completedWith(`"status":"incomplete","incomplete_details":{"reason":"max_output_tokens"}`), ending{"length", false, untold}, ""},
+		"filter":        {completedWith(`"status":"incomplete","incomplete_details":{"reason":"content_filter"}`), ending{"incomplete", false, untold}, ""},
+		"another's":     {strings.ReplaceAll(completedWith(`"status":"completed"`), "resp_leg", "resp_other"), ending{"stop", false, untold}, "response_id"},
 	} {
 		answerIDs := &facts.AnswerIDs{} // one that echoes is held to it
-		got, err := relayAgents(answerIDs, tc.api, "leg", Asks{}, true, strings.NewReader(tc.text))
+		api := body.Messages
+		if strings.Contains(tc.text, "response.completed") {
+			api = body.Responses
+		}
+		got, err := relayAgents(answerIDs, api, "leg", Asks{}, true, strings.NewReader(tc.text))
 		if err != nil || got.ending != tc.ending || got.ineligible != tc.ineligible || got.out.String() != tc.text {
 			t.Errorf("%s: got %v, %+v, odd %q, relayed %q; want %+v, odd %q", name, err, got.ending, got.ineligible, got.out.String(), tc.ending, tc.ineligible)
 		}

@@ -3,9 +3,10 @@ package answer
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
 	"reflect"
-	"strconv"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -66,57 +67,25 @@ func TestCachedTokens_ChangesTheNumberAndNothingElse(t *testing.T) {
 	}
 }
 
-// decoded reads an answer as most parsers do, numbers as they are.
-func decoded(answer []byte) (object map[string]any, ok bool) {
-	d := json.NewDecoder(bytes.NewReader(answer))
-	d.UseNumber()
-	err := d.Decode(&object)
-	return object, err == nil && d.Decode(&struct{}{}) == io.EOF
-}
-
-// tokensIn reads a count of an object as decoded gives it; null and absent are 0.
-func tokensIn(object map[string]any, name string) (n int, ok bool) {
-	value, there := object[name]
-	if number, is := value.(json.Number); is {
-		n, ok = rawjson.Integer([]byte(number))
-		return n, ok && n >= 0 && n <= maxCount
+// untouched reads an answer as most parsers do, without what [CachedTokens] may change: of Messages the sum of two counts stays.
+func untouched(answer []byte) (object map[string]any, ok bool) {
+	ok = json.Unmarshal(answer, &object) == nil
+	usage, _ := object["usage"].(map[string]any)
+	if input, counted := usage["input_tokens"].(float64); counted {
+		read, _ := usage["cache_read_input_tokens"].(float64)
+		usage["input_tokens"] = input + read
+		delete(usage, "cache_read_input_tokens")
 	}
-	return 0, !there || value == nil
-}
-
-// expectCached changes a decoded usage as [CachedTokens] promises.
-func expectCached(api body.API, usage map[string]any, tokens int) {
-	number := func(n int) json.Number { return json.Number(strconv.Itoa(n)) }
-	if api == body.Messages {
-		input, ok := tokensIn(usage, "input_tokens")
-		read, okRead := tokensIn(usage, "cache_read_input_tokens")
-		if _, okMade := tokensIn(usage, "cache_creation_input_tokens"); usage["input_tokens"] == nil && !hasNull(usage, "input_tokens") || !ok || !okRead || !okMade {
-			return
+	for _, name := range []string{"prompt_tokens_details", "input_tokens_details"} {
+		if inner, is := usage[name].(map[string]any); is {
+			if delete(inner, "cached_tokens"); len(inner) == 0 {
+				delete(usage, name)
+			}
+		} else if usage[name] == nil {
+			delete(usage, name)
 		}
-		n := min(tokens, input+read)
-		usage["input_tokens"], usage["cache_read_input_tokens"] = number(input+read-n), number(n)
-		return
 	}
-	prompt, details := "prompt_tokens", "prompt_tokens_details"
-	if api == body.Responses {
-		prompt, details = "input_tokens", "input_tokens_details"
-	}
-	counted, ok := tokensIn(usage, prompt)
-	if _, there := usage[prompt]; !there || !ok {
-		return
-	}
-	n := number(min(tokens, counted))
-	switch inner := usage[details].(type) {
-	case nil:
-		usage[details] = map[string]any{"cached_tokens": n}
-	case map[string]any:
-		inner["cached_tokens"] = n
-	}
-}
-
-func hasNull(object map[string]any, name string) bool {
-	value, there := object[name]
-	return there && value == nil
+	return object, ok
 }
 
 func FuzzCachedTokens(f *testing.F) {
@@ -124,20 +93,14 @@ func FuzzCachedTokens(f *testing.F) {
 		f.Add([]byte(tc.in), int(tc.api), tc.tokens)
 	}
 	f.Fuzz(func(t *testing.T, data []byte, which, tokens int) {
-		if tokens < 0 || !rawjson.Valid(data) {
-			return
-		}
 		api := []body.API{body.Chat, body.Text, body.Messages, body.Responses}[uint(which)%4]
-		want, ok := decoded(data)
-		if !ok {
+		want, ok := untouched(data)
+		if tokens < 0 || !rawjson.Valid(data) || !ok {
 			return
 		}
 		got := edit(CachedTokens{true, tokens}, api, bytes.Clone(data))
-		if usage, is := want["usage"].(map[string]any); is {
-			expectCached(api, usage, tokens)
-		}
-		if object, ok := decoded(got); !ok || !reflect.DeepEqual(object, want) {
-			t.Errorf("%q\nbecomes %q\nwant    %v", data, got, want)
+		if object, ok := untouched(got); !ok || !reflect.DeepEqual(object, want) {
+			t.Errorf("%q\nbecomes %q", data, got)
 		}
 		if again := edit(CachedTokens{true, tokens}, api, got); !bytes.Equal(again, got) {
 			t.Errorf("%q is changed again into %q", got, again)
@@ -207,4 +170,73 @@ func TestCachedTokens_InStreamsOfCompletions(t *testing.T) {
 // edit returns a whole answer that tells prefill's number.
 func edit(c CachedTokens, api body.API, answer []byte) []byte {
 	return edited(answer, c.edits(api, answer, "usage")).Bytes()
+}
+
+// dataOf is the data of a stream's events, on one line for each.
+func dataOf(stream string) (all []string) {
+	for event := range strings.SplitSeq(strings.TrimSuffix(stream, "\n\n"), "\n\n") {
+		var data strings.Builder
+		for line := range strings.Lines(event) {
+			if value, ok := strings.CutPrefix(strings.TrimSpace(line), "data:"); ok {
+				data.WriteString(strings.TrimPrefix(value, " "))
+			}
+		}
+		all = append(all, data.String())
+	}
+	return all
+}
+
+// The usage that we have asked for reaches no client, however it comes, and the finish that waits for it goes out once: with the fingerprint that
+// a stock engine's finish has.
+func TestUsage_ThatWeHaveAskedForReachesNoClient(t *testing.T) {
+	const (
+		text    = `{"id":"cmpl-x","choices":[{"index":0,"text":"a","finish_reason":null}]}`
+		finish  = `{"id":"cmpl-x","choices":[{"index":0,"text":"","finish_reason":"stop"}]}`
+		again   = `{"id":"cmpl-x","choices":[{"index":0,"text":"b","finish_reason":"stop"}]}`
+		usage   = `{"id":"cmpl-x","choices":[],"usage":{"prompt_tokens":1,"completion_tokens":1},"system_fingerprint":"v"}`
+		resumed = `{"id":"cmpl-x","choices":[{"index":0,"text":"","finish_reason":"stop"}],"system_fingerprint":"v"}`
+		failure = `{"error":{"message":"of the engine"}}`
+		done    = "[DONE]"
+	)
+	type row struct{ in, out []string }
+	counts := func(e string) string {
+		return strings.Replace(e, "}]}", `}],"usage":{"prompt_tokens":1,"completion_tokens":1}}`, 1)
+	}
+	forced := []string{counts(text), counts(finish), usage, done}
+	rows := map[string]row{
+		"no usage":        {[]string{text, finish, done}, []string{text, finish, done}},
+		"an old vLLM's":   {[]string{text, finish, strings.Replace(usage, `,"system_fingerprint":"v"`, "", 1), done}, []string{text, finish, done}},
+		"twice":           {[]string{text, finish, usage, usage, done}, []string{text, resumed, done}},
+		"with the params": {[]string{text, finish, strings.TrimSuffix(usage, "}") + `,"kv_transfer_params":{"a":1}}`, done}, []string{text, resumed, done}},
+		"no end":          {[]string{text, finish}, []string{text, finish}},
+		"a second finish": {[]string{text, finish, again, done}, []string{text, finish, again, done}},
+		"before finish":   {[]string{text, usage, finish, done}, []string{text, finish, done}},
+		"then an error":   {[]string{text, finish, usage, failure, done}, []string{text, resumed, failure, done}},
+		"told to all":     {forced, forced}, // --enable-force-include-usage
+	}
+	// An event's data over several lines is one event all the same (WHATWG HTML 9.2.6).
+	for i, split := range []*strings.Replacer{
+		strings.NewReplacer(), strings.NewReplacer(`,"usage"`, ",\ndata: \"usage\""), strings.NewReplacer(`"choices":[]`, "\"choices\":[\ndata: ]"),
+		strings.NewReplacer(`"usage":{`, "\"usage\":\r\ndata:{"), strings.NewReplacer(`{"id"`, "\ndata: {\"id\""), strings.NewReplacer(`"v"}`, "\"v\"}\ndata: "),
+		strings.NewReplacer(`,"usage"`, "\nid: 7\ndata: ,\"usage\""), strings.NewReplacer(`"v"}`, "\"v\",\ndata: \"kv_transfer_params\":null}"),
+	} {
+		rows[fmt.Sprint("split ", i)] = row{[]string{text, finish, split.Replace(usage), done}, []string{text, resumed, done}}
+		lines := strings.Replace(finish, `[{`, "[\ndata: {\ndata: ", 1)
+		rows[fmt.Sprint("split, and the finish ", i)] = row{[]string{text, lines, split.Replace(usage), done}, []string{text, resumed, done}}
+	}
+	for name, row := range rows {
+		in := "data: " + strings.Join(row.in, "\n\ndata: ") + "\n\n"
+		for split, from := range agentSplits(in) {
+			a := agentAnswer(&facts.AnswerIDs{}, body.Text, "x", Asks{IDs: true, Hidden: true, Usage: true}, &told{})
+			chunkMode{proven: true}.prove(t, a)
+			var out strings.Builder
+			err := sse.New(&out, nil, a.Relay()).Run(from)
+			if got := dataOf(out.String()); err != nil || !slices.Equal(got, row.out) {
+				t.Errorf("%s, %s: %v, got\n%s\nwant\n%s", name, split, err, strings.Join(got, "\n"), strings.Join(row.out, "\n"))
+			}
+			if counted := a.usage == (Usage{1, 1, -1}); counted != strings.Contains(in, "usage") {
+				t.Errorf("%s, %s: counted %+v", name, split, a.usage)
+			}
+		}
+	}
 }

@@ -23,12 +23,23 @@ var (
 	calls = Kind{FollowUp: true, Tools: true, ToolCalls: true}
 )
 
+// answered has the learner know of an answer of nobody in particular.
+func answered(l *Learner, kind Kind, n int, at time.Time) {
+	l.Answered("", "", kind, key(n), body.Beginning{}, at)
+}
+
+// continued is what it knows when a turn comes that has the nth answer in its history.
+func continued(l *Learner, n int, at time.Time) (after time.Duration, known bool) {
+	after, known, _ = l.Asked(Turn{Key: key(-9), Earlier: []convcache.Key{key(n)}}, at)
+	return after, known
+}
+
 func TestLearner_LearnsShareAndTimes(t *testing.T) {
 	l, at := New(life), start
 	for i := range 400 { // three of four are continued, after 3 s
 		l.Answered("", "t", chat, key(i), body.Beginning{}, at)
 		if at = at.Add(3 * time.Second); i%4 != 0 {
-			if after, known, _ := l.Asked(Turn{Key: key(100_000 + i), Earlier: []convcache.Key{key(i)}}, at); !known || after != 3*time.Second {
+			if after, known := continued(l, i, at); !known || after != 3*time.Second {
 				t.Fatalf("answer %d: %v, %v", i, after, known)
 			}
 		}
@@ -55,7 +66,7 @@ func TestLearner_LearnsShareAndTimes(t *testing.T) {
 func TestLearner_KnowsOneShotTrafficSoon(t *testing.T) {
 	l, at := New(life), start
 	for i := range Enough {
-		l.Answered("", "", Kind{}, key(i), body.Beginning{}, at)
+		answered(l, Kind{}, i, at)
 	}
 	if c := l.Curve("", Kind{}, at.Add(Fixed-1)); c.Known != 0 {
 		t.Errorf("%d known too early", c.Known)
@@ -70,7 +81,7 @@ func TestLearner_KnowsOneShotTrafficSoon(t *testing.T) {
 	}
 	for i := range 200 {
 		at = at.Add(time.Second)
-		l.Answered("", "", Kind{}, key(1000+i), body.Beginning{}, at)
+		answered(l, Kind{}, 1000+i, at)
 	}
 	c = l.Curve("", Kind{}, at)
 	if got := terms.Least(&c); got.Now() != Release {
@@ -94,7 +105,7 @@ func TestLearner_WhatContinuesAnAnswer(t *testing.T) {
 		"an explicit id":                    {Kind{Explicit: true}, Turn{Key: k, Explicit: true}, true},
 	} {
 		l := New(life)
-		l.Answered("", "", c.kind, k, body.Beginning{}, start)
+		answered(l, c.kind, 1, start)
 		if _, got, _ := l.Asked(c.turn, start.Add(time.Second)); got != c.want {
 			t.Errorf("%s: continues %v, want %v", name, got, c.want)
 		}
@@ -131,12 +142,11 @@ func TestLearner_CompletionsOfOneInstruction(t *testing.T) {
 	}
 	for i := range 100 {
 		prompt := fmt.Sprintf("%s%d: %s", instruction, i, strings.Repeat("praise ", i%9))
-		if _, turn := completionOf(t, prompt); true {
-			if _, again, _ := l.Asked(turn, at); again {
-				t.Errorf("completion %d, sent again, is its own continuation", i)
-			}
+		_, turn := completionOf(t, prompt)
+		if _, again, _ := l.Asked(turn, at); again {
+			t.Errorf("completion %d, sent again, is its own continuation", i)
 		}
-		_, turn := completionOf(t, prompt+"Praise. And this?")
+		_, turn = completionOf(t, prompt+"Praise. And this?")
 		if _, known, _ := l.Asked(turn, at); !known {
 			t.Errorf("the continuation of completion %d is none", i)
 		}
@@ -152,8 +162,8 @@ func TestLearner_CompletionsOfOneInstruction(t *testing.T) {
 func TestLearner_ForgetsAfterAnHour(t *testing.T) {
 	l := New(life)
 	for i := range 100 {
-		l.Answered("", "", chat, key(i), body.Beginning{}, start)
-		l.Asked(Turn{Key: key(1000), Earlier: []convcache.Key{key(i)}}, start.Add(time.Second))
+		answered(l, chat, i, start)
+		continued(l, i, start.Add(time.Second))
 	}
 	if c := l.Curve("", chat, start.Add(44*time.Minute)); c.Known != 100 {
 		t.Errorf("%d known after 44 minutes", c.Known)
@@ -166,8 +176,8 @@ func TestLearner_ForgetsAfterAnHour(t *testing.T) {
 // A continuation after the life of a ticket is none.
 func TestLearner_TooLate(t *testing.T) {
 	l := New(life)
-	l.Answered("", "", chat, key(1), body.Beginning{}, start)
-	if after, known, _ := l.Asked(Turn{Key: key(2), Earlier: []convcache.Key{key(1)}}, start.Add(life)); known {
+	answered(l, chat, 1, start)
+	if after, known := continued(l, 1, start.Add(life)); known {
 		t.Errorf("continued after %v", after)
 	}
 	if c := l.Curve("", chat, start.Add(life)); c.Known != 1 || c.later(0) > 0.5 {
@@ -180,16 +190,16 @@ func TestLearner_IsBounded(t *testing.T) {
 	l.Answered("quiet", "", chat, key(-1), body.Beginning{}, at)
 	for i := range 3 * maxPending {
 		at = at.Add(time.Microsecond)
-		l.Answered("", "", chat, key(i), body.Beginning{}, at)
+		answered(l, chat, i, at)
 	}
-	if _, known, _ := l.Asked(Turn{Key: key(0), Earlier: []convcache.Key{key(-1)}}, at); !known {
+	if _, known := continued(l, -1, at); !known {
 		t.Error("answers of one account have displaced that of another")
 	}
 	l.Answered("quiet", "", chat, key(-1), body.Beginning{}, at)
 	if n := len(l.pending); n != maxPending || l.oldest.Len != n {
 		t.Errorf("%d answers wait, want %d", n, maxPending)
 	}
-	if _, known, _ := l.Asked(Turn{Key: key(0), Earlier: []convcache.Key{key(3*maxPending - 1)}}, at); !known {
+	if _, known := continued(l, 3*maxPending-1, at); !known {
 		t.Error("the newest answer was forgotten")
 	}
 	for i := range 3 * maxKinds { // invented tenants, of whom nothing was learnt yet
@@ -215,10 +225,10 @@ func TestLearner_ForgetsTheOldestFirst(t *testing.T) {
 	kinds := []Kind{{API: body.Chat}, {API: body.Chat, Tools: true}, {API: body.Text, Explicit: true}}
 	for i := range maxPending + 3 {
 		at = at.Add(10 * time.Millisecond) // those of the beginning have moved to later spans when the bound is reached
-		l.Answered("", "", kinds[i%len(kinds)], key(i), body.Beginning{}, at)
+		answered(l, kinds[i%len(kinds)], i, at)
 	}
 	for i, want := range map[int]bool{0: false, 2: false, 3: true, 5: true, maxPending: true, maxPending + 2: true} {
-		if _, known, _ := l.Asked(Turn{Key: key(-1), Earlier: []convcache.Key{key(i)}}, at); known != want {
+		if _, known := continued(l, i, at); known != want {
 			t.Errorf("answer %d is known: %t, want %t", i, known, want)
 		}
 	}
@@ -228,7 +238,7 @@ func TestLearner_ForgetsTheOldestFirst(t *testing.T) {
 func TestLearner_CoverageOfReplicas(t *testing.T) {
 	l, at := New(life), start
 	for i := range 2000 { // 4 of 5 are continued, a quarter of them here
-		l.Answered("", "", chat, key(i), body.Beginning{}, at)
+		answered(l, chat, i, at)
 		at = at.Add(100 * time.Millisecond)
 		if i%5 == 0 {
 			l.Asked(Turn{Key: key(-2 - i), Earlier: []convcache.Key{key(i)}, Found: true}, at)

@@ -63,6 +63,9 @@ func TestRefused_SaysTheAgeAndAsksForTheTTL(t *testing.T) {
 	if want := "Prefill p and decode d reuse nothing for 1m0s, for everybody: prefill answers 5xx to tickets of decode."; !slices.Equal(r.told, []string{want}) {
 		t.Errorf("operators are told %q, want %q", r.told, want)
 	}
+	unanswered := newTelling(t)
+	unanswered.ends(pairs.Unanswered)
+	unanswered.logs(1, "prefill does not answer tickets of decode")
 }
 
 // A stopped pair whose trial prefill answers is told of once, and later answers are not.

@@ -126,7 +126,8 @@ func TestPins_MakeRoomWithinTheAccountThatHasMost(t *testing.T) {
 	}
 }
 
-// The branches that diverge are released after a while, also those that another replica has stored.
+// The branches that diverge are released after a while, also those that another replica has stored. A defect costs the branch that it meets, and
+// none behind it.
 func TestBranches_ThoseThatDivergeAreReleased(t *testing.T) {
 	secret, err := convcache.RandomSecret()
 	if err != nil {
@@ -143,23 +144,45 @@ func TestBranches_ThoseThatDivergeAreReleased(t *testing.T) {
 		}
 		return c
 	}
-	model := newDecodeModel(t, 1)
-	store := newModelStore(nil)
-	r, other := newReplica(t, model, store, releasing()), newReplica(t, model, store, releasing())
-	var known []convcache.KeyedBranch
-	for i, of := range []*replica{r, other, r, r} {
-		ticket := of.put(1, 10, "")
-		ticket.Chain = [...]convcache.Chain{chain(1, 5), chain(1, 9), chain(1), chain(7, 8)}[i]
-		known = append(known, convcache.KeyedBranch{Key: convcache.Key{1}, Branch: ticket.Branch})
-	}
-	r.WatchBranches("m", known, &convcache.Ticket{Branch: convcache.Branch{Chain: chain(1, 4)}})
-	for passed, want := range []int{0, 2} {
-		r.model.passed.Store(int64(time.Duration(passed) * time.Minute))
-		r.takeLate(t.Context())
-		if n, _, _ := r.Due(r.decode.Engine()); n != want {
-			t.Errorf("%d tickets are released after %d m, want %d", n, passed, want)
+	for defects, want := range []int{2, 1} {
+		model := newDecodeModel(t, 1)
+		store := newModelStore(nil)
+		r, other := newReplica(t, model, store, releasing()), newReplica(t, model, store, releasing())
+		r.deps.Store = &defective{store, defects}
+		var known []convcache.KeyedBranch
+		for i, of := range []*replica{r, other, r, r} {
+			ticket := of.put(1, 10, "")
+			ticket.Chain = [...]convcache.Chain{chain(1, 5), chain(1, 9), chain(1), chain(7, 8)}[i]
+			known = append(known, convcache.KeyedBranch{Key: convcache.Key{1}, Branch: ticket.Branch})
+		}
+		r.WatchBranches("m", known, &convcache.Ticket{Branch: convcache.Branch{Chain: chain(1, 4)}})
+		for passed, want := range []int{0, want} {
+			r.model.passed.Store(int64(time.Duration(passed) * time.Minute))
+			for range 2 {
+				func() {
+					defer func() { _ = recover() }() // as what repeats the round does
+					r.takeLate(t.Context())
+				}()
+			}
+			if n, _, _ := r.Due(r.decode.Engine()); n != want {
+				t.Errorf("%d tickets are released after %d m and %d defects, want %d", n, passed, defects, want)
+			}
 		}
 	}
+}
+
+// defective is a store that panics before some takes.
+type defective struct {
+	*modelStore
+	defects int
+}
+
+func (s *defective) Take(ctx context.Context, key convcache.Key, id convcache.TicketID) (convcache.Ticket, convcache.Outcome) {
+	if s.defects > 0 {
+		s.defects--
+		panic("defect")
+	}
+	return s.modelStore.Take(ctx, key, id)
 }
 
 func TestHandBack_TurnWaitsForThatOfItsConversation(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 
 	"carryover/convcache"
 	"carryover/sse/rawjson"
+	"carryover/upstream"
 	"carryover/upstream/body"
 	"carryover/upstream/fleet/facts"
 )
@@ -145,5 +146,35 @@ func TestIDs_OfPlainChunksCostNoAllocation(t *testing.T) {
 		}
 	}) / 2000; per > 0.005 {
 		t.Errorf("allocations per event: got %.4f, want 0", per)
+	}
+}
+
+// An id that is lost on the way, or comes twice, shows in decode's usage only: remote_num_tokens may be all ids or one less.
+func TestSeal_CountsTheIDs(t *testing.T) {
+	const miscounted = "ineligible_token_count"
+	output := []uint32{4, 5, 6}
+	for name, row := range map[string]struct {
+		events, params             []uint32 // that tell the output
+		tokens, prompt, completion int
+		want                       string
+	}{
+		"right":               {output, nil, 5, 3, 3, ""},
+		"one token more":      {output, nil, 6, 3, 3, ""},
+		"no usage":            {output, nil, 5, -1, -1, ""},
+		"one lost":            {output[:2], nil, 5, 3, 3, miscounted},
+		"one doubled":         {[]uint32{4, 5, 5, 6}, nil, 6, 3, 3, miscounted},
+		"other prompt":        {output, nil, 5, 2, 3, miscounted},
+		"other params":        {output, nil, 4, 3, 3, miscounted},
+		"the plug-in's":       {nil, output, 5, 3, 3, ""},
+		"one of these lost":   {nil, output[1:], 5, 3, 3, miscounted},
+		"of two numbers":      {output, output[1:], 5, 3, 3, miscounted},
+		"the prompt's, alone": {nil, nil, 5, 3, 3, Unproven(LacksIDs)},
+	} {
+		k := answering(t, NewArena(1<<20), []uint32{1, 2, 3})
+		k.Add(list(1, 2, 3), list(row.events...))
+		turn := &Turn{ids: k, api: body.Messages} // of which no plug-in is learnt
+		if _, why := turn.Seal(nil, &upstream.TicketParams{Tokens: row.tokens, OutputIDs: row.params}, row.prompt, row.completion); why != row.want {
+			t.Errorf("%s: got %q, want %q", name, why, row.want)
+		}
 	}
 }

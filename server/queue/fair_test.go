@@ -9,30 +9,12 @@ import (
 	"carryover/server/queue"
 )
 
-func TestFair_OneTurnDoesNotWaitBehindAHundred(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := newHall(t, 2, roomy())
-		h.comes(t.Context(), "many")
-		h.comes(t.Context(), "many")
-		for range 100 {
-			h.comes(t.Context(), "many")
-		}
-		one := h.comes(t.Context(), "one")
-		h.goes("many")
-		h.want(one, nil)
-		h.wantWaiting(100)
-		h.q.Close()
-		synctest.Wait()
-	})
-}
-
 // With as many places, the tenant that has waited for longest is next; within a tenant, its turns keep their order.
 func TestFair_TiesGoByTime(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := newHall(t, 1, roomy())
-		h.comes(t.Context(), "x")
+	inHall(t, 1, roomy(), func(h *hall) {
+		h.comes("x")
 		for _, tenant := range []string{"a", "a", "b", "c", "b", "a"} {
-			h.comes(t.Context(), tenant)
+			h.comes(tenant)
 		}
 		holder := "x"
 		for range 6 {
@@ -48,12 +30,11 @@ func TestFair_TiesGoByTime(t *testing.T) {
 
 // Three tenants keep their lines full; each gets a third of the places whatever its number of turns.
 func TestFair_SharesAreEqual(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const slots, rounds = 6, 300
-		h := newHall(t, slots, queue.Config{MaxWaiting: 10_000, Timeout: roomy().Timeout})
+	const slots, rounds = 6, 300
+	inHall(t, slots, queue.Config{MaxWaiting: 10_000, Timeout: roomy().Timeout}, func(h *hall) {
 		for i, turns := range []int{rounds * 2, rounds + 20, rounds} {
 			for range turns {
-				h.comes(t.Context(), fmt.Sprint("tenant ", i))
+				h.comes(fmt.Sprint("tenant ", i))
 			}
 		}
 		// Of those that were served first, which all were of one tenant, one after another ends, then of the next ones.
@@ -69,20 +50,17 @@ func TestFair_SharesAreEqual(t *testing.T) {
 				t.Errorf("%s holds %d of %d places", tenant, n, slots)
 			}
 		}
-		h.q.Close()
-		synctest.Wait()
 	})
 }
 
 // Newcomers do not overtake turns that wait for the same class, and do not wait for those of another.
 func TestFair_NewcomersStandInLine(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := newHall(t, 0, roomy())
-		a := h.comes(t.Context(), "a")
+	inHall(t, 0, roomy(), func(h *hall) {
+		a := h.comes("a")
 		h.slots.free.Add(1) // Freed is on its way
-		b := h.comes(t.Context(), "b")
+		b := h.comes("b")
 		h.wantWaiting(2)
-		if _, err := h.q.Wait(t.Context(), queue.Claim{Tenant: "b", Class: "another"}, 0, newSlots(1).take); err != nil {
+		if _, err := h.q.Wait(h.t.Context(), queue.Claim{Tenant: "b", Class: "another"}, 0, newSlots(1).take); err != nil {
 			t.Errorf("got %v, want a place of another class", err)
 		}
 		h.q.Freed()

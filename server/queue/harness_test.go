@@ -41,9 +41,15 @@ type hall struct {
 	served []string // tenants, in the order in which they got a place; for one goroutine at a time
 }
 
-func newHall(t *testing.T, slots int, cfg queue.Config) *hall {
+// inHall runs a test in a bubble of synctest, and closes the queue at its end.
+func inHall(t *testing.T, slots int, cfg queue.Config, test func(h *hall)) {
 	t.Helper()
-	return &hall{t: t, q: queue.New(cfg), slots: newSlots(slots)}
+	synctest.Test(t, func(t *testing.T) {
+		h := &hall{t: t, q: queue.New(cfg), slots: newSlots(slots)}
+		test(h)
+		h.q.Close()
+		synctest.Wait()
+	})
 }
 
 func claim(tenant string) queue.Claim { return queue.Claim{Tenant: tenant, Class: "turn"} }
@@ -55,7 +61,9 @@ type got struct {
 }
 
 // comes has a turn of a tenant wait, and returns when it has its place, or waits. Its end is in the channel.
-func (h *hall) comes(ctx context.Context, tenant string) <-chan got {
+func (h *hall) comes(tenant string) <-chan got { return h.comesIn(h.t.Context(), tenant) }
+
+func (h *hall) comesIn(ctx context.Context, tenant string) <-chan got {
 	h.t.Helper()
 	ended := make(chan got, 1)
 	go func() {
@@ -75,7 +83,12 @@ func (h *hall) comes(ctx context.Context, tenant string) <-chan got {
 // goes gives a tenant's place back, and returns when that has had its effect.
 func (h *hall) goes(tenant string) {
 	h.q.Leave(claim(tenant))
-	h.slots.free.Add(1)
+	h.frees(1)
+}
+
+// frees makes room for turns, and returns when that has had its effect.
+func (h *hall) frees(slots int64) {
+	h.slots.free.Add(slots)
 	h.q.Freed()
 	synctest.Wait()
 }

@@ -139,3 +139,12 @@ func TestChoose(t *testing.T) {
 		}
 	}
 }
+
+// Of several tickets the one of most tokens says why nothing is reused, not that another is not worth its reading.
+func TestTake_TheBestChoiceSaysWhy(t *testing.T) {
+	tickets, gone, small := &Tickets{deps: Deps{Fleet: fleet.New(fleet.Config{})}}, branchOf(1, 400), branchOf(2, 63)
+	choices := []Choice{{branch: &gone}, {branch: &small, Why: record.ReasonBelowThreshold}}
+	if _, why := tickets.take(t.Context(), proofOf(body.Chat, nil), &Found{}, choices); why != record.ReasonInstanceGone {
+		t.Errorf("got %s", why)
+	}
+}

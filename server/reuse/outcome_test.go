@@ -251,3 +251,16 @@ func TestEmpty_SaysWhyAHitSavedNothing(t *testing.T) {
 		}
 	}
 }
+
+// A follow-up is told by its request, or by what the store has of its conversation; a turn that wants no reuse is none.
+func TestOutcome_TellsFollowUps(t *testing.T) {
+	for _, row := range []struct{ answered, found, off, want bool }{
+		{false, false, false, false}, {true, false, false, true}, {false, true, false, true}, {true, true, true, false},
+	} {
+		p := proofOf(body.Text, nil)
+		p.Length.Answered, p.Conversation.Off = row.answered, row.off
+		if o := OutcomeOf(p, &Found{shown: shown{continues: row.found}}, &Choice{Why: record.ReasonFirstTurn}, Told{Cached: -1}); o.FollowUp() != row.want {
+			t.Errorf("%+v: got %t", row, o.FollowUp())
+		}
+	}
+}

@@ -21,3 +21,29 @@ func TestBlame_NotForAnswersThatAreTooLong(t *testing.T) {
 		t.Error("prefill is not to blame for its answer")
 	}
 }
+
+// The leg that follows costs no retry budget, and goes without what was added: a ticket or release that prefill refused or left unanswered, or ids.
+func TestFailure_IsCausedByWhatWasAdded(t *testing.T) {
+	prefill := func(kind upstream.Kind, status int, err error) upstream.LegError {
+		return upstream.LegError{Role: upstream.RolePrefill, Kind: kind, Status: status, Err: err, Sent: true}
+	}
+	for name, row := range map[string]struct {
+		leg          upstream.LegError
+		added, plain bool // whether it is with something added, and without
+	}{
+		"500":             {prefill(upstream.Status, 500, nil), true, false},
+		"400":             {prefill(upstream.Status, 400, nil), false, false},
+		"unanswered":      {prefill(upstream.Timeout, 0, upstream.ErrReuseTimeout), true, false},
+		"ticket over":     {prefill(upstream.Timeout, 0, upstream.ErrTicketEnded), true, false},
+		"prefill's limit": {prefill(upstream.Timeout, 0, upstream.ErrPrefillTimeout), false, false},
+		"broken":          {prefill(upstream.Broken, 0, io.ErrUnexpectedEOF), false, false},
+		"ids":             {prefill(upstream.IDEcho, 0, nil), true, true},
+		"500 of decode":   {upstream.LegError{Role: upstream.RoleDecode, Kind: upstream.Status, Status: 500}, false, false},
+	} {
+		for added, want := range map[bool]bool{true: row.added, false: row.plain} {
+			if got := (&failure{added: added}).caused(&row.leg); got != want {
+				t.Errorf("%s, with something added %t: got %t", name, added, got)
+			}
+		}
+	}
+}
