@@ -80,16 +80,6 @@ type Prefilled struct {
 // MaxPrefilled is how many prefix caches a ticket lists in Prefilled.
 const MaxPrefilled = 8
 
-// PrefilledIn returns how many tokens the prefix cache of an incarnation holds, 0 if unknown.
-func PrefilledIn(known []Prefilled, prefill Holder) int {
-	for i := range known {
-		if known[i].Prefill == prefill {
-			return known[i].Tokens
-		}
-	}
-	return 0
-}
-
 // AddPrefilled adds an entry to known, which it may change. It keeps the largest entry of each cache, and the MaxPrefilled largest of all.
 func AddPrefilled(known []Prefilled, more Prefilled) []Prefilled {
 	least := 0

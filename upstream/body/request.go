@@ -182,9 +182,5 @@ func (r *Request) Remove(name string) {
 	r.shape = shape{}
 }
 
-// Messages returns the messages of a chat or of Messages, or the input items of a response, as the scan split them; an
-// empty list if there are none.
-func (r *Request) Messages() *rawjson.List { return &r.messages }
-
 // IndexBytes is the memory in bytes that a request uses besides its body.
 func (r *Request) IndexBytes() int64 { return int64(r.messages.IndexBytes()) }
