@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"context"
 	"fmt"
 	"hash/crc32"
 	"net/http"
@@ -162,25 +161,4 @@ func startOperated(t *testing.T, c rigConfig) *rig {
 	t.Helper()
 	c.admin = true
 	return startRig(t, c)
-}
-
-// sent sends a turn and returns the answer with the record of the turn.
-func (r *rig) sent(t *testing.T, members object) (*answered, record.Turn) {
-	t.Helper()
-	a, id := r.try(t.Context(), t, members)
-	return a, r.turns.await(t, id)
-}
-
-// try sends a turn until it has ended or its context does.
-func (r *rig) try(ctx context.Context, t *testing.T, members object) (*answered, string) {
-	t.Helper()
-	id := fmt.Sprintf("asked-%d", r.asked.Add(1))
-	a, err := r.post(ctx, endpointOf(members), http.Header{"X-Request-Id": {id}}, encode(members), unwatched)
-	if err != nil && ctx.Err() == nil {
-		t.Errorf("%s: %v", id, err)
-	}
-	if err != nil {
-		a = &answered{ends: endsLeft}
-	}
-	return a, id
 }

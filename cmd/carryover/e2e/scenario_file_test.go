@@ -53,6 +53,7 @@ type scenario struct {
 type engineSetup struct {
 	Prefill, Decode int
 	Connector       string
+	Entry           string // what the file says of each instance of Mooncake's prefill, too
 	Host            string
 	All             object
 	PrefillWith     object `yaml:"prefill_with"`

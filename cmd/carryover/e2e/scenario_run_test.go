@@ -37,7 +37,7 @@ func newPlay(t *testing.T, s *scenario, stream bool) *play {
 		rig: startRig(t, rigConfig{
 			prefill: s.Engines.configs(t, config.RolePrefill), decode: s.Engines.configs(t, config.RoleDecode),
 			host: s.Engines.Host, flags: s.flags(), env: s.Env, server: s.settings, taught: !s.Learns && s.Engines.Connector == "",
-			connector: s.Engines.Connector, alone: s.Alone,
+			connector: s.Engines.Connector, entry: s.Engines.Entry, alone: s.Alone,
 		}),
 	}
 }

@@ -19,7 +19,7 @@ import (
 	"carryover/upstream/vllmsim"
 )
 
-// The scenarios of LMCache that are no file: see testdata/scenarios/lmcache*.yaml.
+// The scenarios of LMCache and Mooncake that are no file: see testdata/scenarios/lmcache*.yaml and mooncake.yaml.
 
 // startLMCache starts the program in front of senders and receivers.
 func startLMCache(t *testing.T, c rigConfig, change func(*vllmsim.Config)) *rig {
@@ -187,20 +187,46 @@ func TestLMCache_StrangersAtThePort(t *testing.T) {
 	r.verifyLMCache(t)
 }
 
-// hasty is a connector that does not wait for the KV.
-type hasty struct{ server.Connector }
+// replanning is a connector whose plans are changed.
+type replanning struct {
+	server.Connector
+	change func(plan *upstream.Plan)
+}
 
 // Plan implements server.Connector.
-func (h hasty) Plan(ctx context.Context, t upstream.Transfer) (upstream.Plan, error) {
-	plan, err := h.Connector.Plan(ctx, t)
-	plan.Ready = func(context.Context) error { return nil }
+func (c replanning) Plan(ctx context.Context, t upstream.Transfer) (upstream.Plan, error) {
+	plan, err := c.Connector.Plan(ctx, t)
+	if err == nil {
+		c.change(&plan)
+	}
 	return plan, err
+}
+
+// Prefill computes another prompt than decode.
+func TestMutant_MooncakeLegsOfOtherIDsAreNoticed(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, rigConfig{connector: config.ConnectorMooncake, replace: func(deps *server.Deps) {
+		deps.Connector = replanning{deps.Connector, func(plan *upstream.Plan) {
+			plan.Handover = func(upstream.PrefillAnswer) (*upstream.Handover, error) { return plan.Together, nil } // without its check
+			for i, m := range plan.Prefill.Members {
+				if m.Name == "kv_transfer_params" {
+					plan.Prefill.Members[i].Value = []byte(strings.Replace(string(m.Value), `"prompt_token_ids":[`, `"prompt_token_ids":[300,`, 1))
+				}
+			}
+		}}
+	}})
+	a := r.say(t, object{"model": "sim", "messages": speech{question(longText(1) + " SAY Yes.")}, "max_tokens": 50})
+	if n := r.wrong(); n == 0 || a.content == "Yes." {
+		t.Errorf("got %q and %d wrong reads, want another answer and some", a.content, n)
+	}
 }
 
 // The scenarios would see a program that does not wait: decode reads garbage then. That it is right as it is, testdata/scenarios/lmcache.yaml says.
 func TestLMCache_MutantThatDoesNotWait(t *testing.T) {
 	t.Parallel()
-	r := startLMCache(t, rigConfig{replace: func(deps *server.Deps) { deps.Connector = hasty{deps.Connector} }}, transfer(20*time.Millisecond))
+	r := startLMCache(t, rigConfig{replace: func(deps *server.Deps) {
+		deps.Connector = replanning{deps.Connector, func(plan *upstream.Plan) { plan.Ready = func(context.Context) error { return nil } }}
+	}}, transfer(20*time.Millisecond))
 	// A decode that comes before prefill's first chunk is announced to its receiver computes all by itself, rightly.
 	right := true
 	for n := 1; n <= 50 && right; n++ {
