@@ -1,16 +1,12 @@
 package e2e
 
 import (
-	"context"
 	"net/http"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/tidwall/gjson"
-
 	"carryover/cmd/carryover/testrig"
-	"carryover/upstream"
 	"carryover/upstream/vllmsim"
 )
 
@@ -149,22 +145,4 @@ func (c *listed) ask(t *testing.T, right bool) *answered {
 	_, output := idsOf(a, nil)
 	c.prompt = append(c.prompt, output...)
 	return a
-}
-
-// HandBack implements server.Legs.
-func (c *blockUses) HandBack(ctx context.Context, leg upstream.Leg) (upstream.PrefillAnswer, error) {
-	params := gjson.GetBytes(leg.Body.Bytes(), "kv_transfer_params")
-	c.names(params)
-	answer, err := c.Legs.HandBack(ctx, leg)
-	c.refused(params, err)
-	return answer, err
-}
-
-// HandBack implements server.Legs.
-func (w *witness) HandBack(ctx context.Context, leg upstream.Leg) (upstream.PrefillAnswer, error) {
-	answer, err := w.Legs.HandBack(ctx, leg)
-	if err != nil {
-		w.vain.Add(1)
-	}
-	return answer, err
 }

@@ -48,7 +48,7 @@ func TestTwoHundredConversations(t *testing.T) {
 	t.Parallel()
 	cfg := vllmsim.DefaultConfig()
 	cfg.Blocks = 1 << 17 // no answer of the crowd waits for memory
-	c := startRig(t, rigConfig{cfg: cfg, prefills: 2, decodes: 2, taught: true, flags: []string{"--routing-prefill", "round_robin", "--routing-decode", "round_robin"}})
+	c := startRig(t, rigConfig{cfg: cfg, prefills: 2, decodes: 2, taught: true, flags: inTurn})
 	// Every pair of instances has its trial. Both roles are picked in turn, so a conversation offers the tickets of each decode instance to the other
 	// number of prefill; several choices go to decode alone, which moves its turn on by one.
 	every := func(int, *answered) error { return nil }

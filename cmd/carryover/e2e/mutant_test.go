@@ -232,3 +232,17 @@ func TestMutant_WithATicketUsedTwiceTheOracleSeesIt(t *testing.T) {
 		t.Error("a ticket was used three times, and no instance noticed")
 	}
 }
+
+// What keeps equal words apart is the key: with one key for everybody another tenant gets the ticket.
+func TestMutant_WithOneKeyForAllAnotherTenantGetsTheTicket(t *testing.T) {
+	r := startMutant(t, func(deps *server.Deps) {
+		deps.Store = &tapped{Store: deps.Store, key: func() convcache.Key { return convcache.Key{1} }}
+	}, "--tenant-header", "X-Tenant", "--conversation-by-content", "on")
+	as := func(tenant string, messages ...json.RawMessage) *answered {
+		return r.must(t, "/v1/chat/completions", http.Header{"X-Tenant": {tenant}}, object{"model": "sim", "messages": messages, "max_tokens": 400})
+	}
+	first := as("a", says(31)).assistant()
+	if a := as("b", says(31), first, says(32)); !a.hit() {
+		t.Errorf("X-KV-Reuse %q: the mutant does not work", a.reuse())
+	}
+}

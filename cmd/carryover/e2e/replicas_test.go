@@ -38,14 +38,12 @@ func startFleetWith(t *testing.T, cfg vllmsim.Config, redis []string, replace fu
 	f := &replicas{}
 	c := rigConfig{cfg: cfg, prefills: 2, decodes: 2, env: []string{testrig.ReplicaSecret}}
 	for _, address := range redis {
-		seen := &blockUses{named: map[string]int{}}
+		seen := newUses()
 		c.replace = func(deps *server.Deps) {
 			replace(deps)
-			seen.Legs, deps.Legs = deps.Legs, seen
+			seen.watch(deps)
 		}
-		c.flags = slices.Concat([]string{
-			"--routing-prefill", "round_robin", "--routing-decode", "round_robin", "--release", "on",
-		}, flags)
+		c.flags = slices.Concat(inTurn, []string{"--release", "on"}, flags)
 		if address != "" {
 			c.flags = append(c.flags, "--redis-url", "redis://"+address)
 		}

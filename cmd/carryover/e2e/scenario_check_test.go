@@ -2,6 +2,8 @@ package e2e
 
 import (
 	"bytes"
+	"cmp"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -32,6 +34,12 @@ func (p *play) check(t *testing.T, r request, a *answered, legs bool) {
 	if legs {
 		p.checkLegs(t, want, a)
 	}
+	// Conversations of two scopes never have one name.
+	scope := fmt.Sprint(r.header["X-Tenant"], r.header["Authorization"], gjson.GetManyBytes(r.body, "model", "cache_salt"))
+	if other := cmp.Or(p.scopes[turn.Conversation], scope); other != scope && turn.Conversation != "" {
+		t.Errorf("the conversation %s is of %s and of %s", turn.Conversation, scope, other)
+	}
+	p.scopes[turn.Conversation] = scope
 }
 
 // checkAnswer compares what the client saw.

@@ -46,6 +46,7 @@ type scenario struct {
 	Unused  int
 	Fewer   bool // or fewer of them
 	Leased  int
+	Said    map[string]int // how often the log has said what, with its level
 	Stats   map[string]map[string]int
 }
 
@@ -118,6 +119,7 @@ type step struct {
 	Close       string
 	Hold        string // where hand-backs stop: queued, read or computed
 	Release     string // has them go on
+	Pinned      *int   // answers that decode pins, once the program says the same
 	Settle      []int  // hand-backs that are done, have failed and are kept, once none waits
 	Advance     string
 	By          time.Duration

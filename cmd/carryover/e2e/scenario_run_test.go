@@ -26,14 +26,15 @@ type play struct {
 	branches map[string]*history
 	seen     map[*vllmsim.Instance]int // requests that earlier steps have caused
 	lastEnd  time.Time
-	goOn     func() // releases the hand-backs that are held
+	goOn     func()            // releases the hand-backs that are held
+	scopes   map[string]string // of conversations, by their names for operators
 }
 
 func newPlay(t *testing.T, s *scenario, stream bool) *play {
 	t.Helper()
 	return &play{
 		scenario: s, stream: stream,
-		branches: map[string]*history{}, seen: map[*vllmsim.Instance]int{},
+		branches: map[string]*history{}, seen: map[*vllmsim.Instance]int{}, scopes: map[string]string{},
 		rig: startRig(t, rigConfig{
 			prefill: s.Engines.configs(t, config.RolePrefill), decode: s.Engines.configs(t, config.RoleDecode),
 			host: s.Engines.Host, flags: s.flags(), env: s.Env, server: s.settings, taught: !s.Learns && s.Engines.Connector == "",
@@ -64,6 +65,11 @@ func (p *play) run(t *testing.T) {
 		return pins{unused: unused, leased: leased}
 	})
 	p.verifyConnector(t)
+	for note, want := range p.scenario.Said {
+		if n := p.turns.count(note); n != want {
+			t.Errorf("the log says %q %d times, want %d", note, n, want)
+		}
+	}
 	for role, fields := range p.scenario.Stats {
 		total := p.sum(role)
 		for name, want := range fields {
@@ -152,6 +158,8 @@ func (p *play) act(t *testing.T, s step) {
 	case s.Release != "":
 		p.goOn()
 		p.goOn = nil
+	case s.Pinned != nil:
+		p.wantPinned(t, *s.Pinned)
 	case s.Settle != nil:
 		p.handedBack(t, ends{s.Settle[0], s.Settle[1], s.Settle[2]})
 	case s.Advance != "":

@@ -141,8 +141,8 @@ func (d *doubting) send(ctx context.Context, t *doubted) error {
 	}
 	select {
 	case t.record = <-d.turns.turn(t.name):
-		if d.uses.books != nil && t.record.Leg(upstream.RoleDecode).Incarnation == "" {
-			d.uses.books.nameless(idOf(t.answer))
+		if t.record.Leg(upstream.RoleDecode).Incarnation == "" {
+			d.uses.nameless(idOf(t.answer))
 		}
 		return nil
 	case <-time.After(time.Minute):

@@ -7,11 +7,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
-
-	"github.com/tidwall/gjson"
 
 	"carryover/cmd/carryover/config"
 	"carryover/cmd/carryover/testrig"
@@ -62,8 +59,8 @@ func TestSoakOfDoubts(t *testing.T) {
 type doubting struct {
 	*soak
 	storm   *storm
-	legs    *witness
 	stored  *ledger
+	alike   bool // engines start anew without a trace
 	handing bool // tickets are handed back; some conversations are not named, and clients pause now and then
 
 	// guarded by soak.mu
@@ -84,43 +81,33 @@ func newDoubting(t *testing.T, version string, kinds []doubt, seed uint64, conve
 	cfg.Blocks, cfg.Seed = min(1<<16, 512*conversations), seed
 	cfg.OutputTokenIDs, cfg.EmptyDeltas = seed%2 == 0, seed%4 < 2
 	d := &doubting{
-		soak:   &soak{cfg: cfg, seed: seed, reasons: map[string]int{}, uses: &blockUses{named: map[string]int{}, books: newPinBooks()}},
+		soak:   &soak{cfg: cfg, seed: seed, reasons: map[string]int{}, uses: newUses()},
 		storm:  &storm{kinds: kinds, draw: rand.New(rand.NewPCG(seed, 1))},
-		legs:   &witness{},
 		stored: &ledger{},
 		ended:  map[string]int{},
+		alike:  slices.ContainsFunc(kinds, func(kind doubt) bool { return kind.alike }),
 	}
 	prefills, decodes := []vllmsim.Config{cfg, cfg}, []vllmsim.Config{cfg, cfg}
 	decodes[1].StepAhead = true
-	alike := slices.ContainsFunc(kinds, func(kind doubt) bool { return kind.alike })
-	if alike {
+	if d.alike {
 		for i := range prefills {
 			prefills[i].EngineID, decodes[i].EngineID = fmt.Sprint("prefill-", i), fmt.Sprint("decode-", i)
 		}
 	}
 	d.rig = startRig(t, rigConfig{
 		prefill: prefills, decode: decodes,
-		flags: append([]string{
-			"--routing-prefill", "round_robin", "--routing-decode", "round_robin",
-			"--release", "on",
-		}, flags...),
+		flags:  slices.Concat(inTurn, []string{"--release", "on"}, flags),
 		server: releasingAtOnce,
 		replace: func(deps *server.Deps) {
-			d.uses.books.watch(deps)
-			d.uses.Legs, d.legs.Legs = deps.Legs, d.uses
-			deps.Legs, deps.Store = d.legs, d.stored.live(deps.Store)
-			d.storm.deps = deps
+			d.uses.watch(deps)
+			deps.Store, d.storm.deps = d.stored.live(deps.Store), deps
 		},
 	})
 	d.storm.instances = map[string][]*vllmsim.Instance{config.RolePrefill: d.prefill, config.RoleDecode: d.decode}
 	d.lone = &rig{base: testrig.StartInstance(t, cfg, "").URL(), client: d.client}
-	d.uses.books.unsure, d.storm.restarted = d.storm.unsure, d.uses.books.restarts
-	d.pins = samplePins(t, d.rig, d.uses.books, cfg.BlockSize)
-	d.pins.untold, d.pins.hides = d.untold, d.storm.hides
-	if alike {
-		d.pins.look = d.look
-	}
-	d.pins.lossy = func() bool { return d.storm.restarts(config.RolePrefill) > 0 }
+	d.uses.unsure, d.storm.restarted = d.storm.unsure, d.uses.restarts
+	d.pins = samplePins(t, d.rig, d.uses)
+	d.pins.doubts = d
 	return d
 }
 
@@ -139,7 +126,7 @@ func (d *doubting) run(t *testing.T, conversations int) {
 	d.verifyDoubts(t)
 	t.Logf("seed %d: %d turns in %s, %d spells, %d of %d later turns hit, misses %v, ends %v, %d answers of unknown starts, %d tickets spent in vain, %d releases",
 		d.seed, turns, time.Since(began).Round(time.Millisecond), len(d.storm.spells), d.hits, d.later, d.reasons, d.ended,
-		d.unknown, d.legs.vain.Load(), d.uses.released)
+		d.unknown, d.uses.failed(), d.uses.released)
 }
 
 // befall has engines start anew, or sleep and wake, while no turn is under way. In every other time no connection is open when they start
@@ -231,7 +218,7 @@ func (d *doubting) verifyPins(t *testing.T) {
 		alive[start{engine.Name, current.ID()}] = current
 	}
 	// Prefill tells decode about blocks after it has answered, or not if it is restarted in between.
-	excused := int(d.legs.vain.Load()) + soakAtOne*d.storm.restarts(config.RolePrefill) + d.unknown
+	excused := d.uses.failed() + soakAtOne*d.storm.restarts(config.RolePrefill) + d.unknown
 	if slices.ContainsFunc(d.storm.kinds, func(kind doubt) bool { return len(kind.ends) > 0 }) {
 		excused += d.stranded
 	}
@@ -287,19 +274,4 @@ func (d *doubting) verifyDoubts(t *testing.T) {
 	if d.hits == 0 && len(d.storm.kinds) > 1 { // of one doubt alone there are few turns
 		t.Error("no turn was a hit, so nothing was shown")
 	}
-}
-
-// witness counts the prefill legs that named the blocks of an answer and failed: no other leg may name them.
-type witness struct {
-	server.Legs
-	vain atomic.Int64
-}
-
-// Prefill implements server.Legs.
-func (w *witness) Prefill(ctx context.Context, leg upstream.Leg) (upstream.PrefillAnswer, error) {
-	answer, err := w.Legs.Prefill(ctx, leg)
-	if err != nil && leg.Instance.Role == upstream.RolePrefill && gjson.GetBytes(leg.Body.Bytes(), "kv_transfer_params.remote_block_ids").IsArray() {
-		w.vain.Add(1)
-	}
-	return answer, err
 }

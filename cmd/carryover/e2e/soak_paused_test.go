@@ -80,7 +80,7 @@ func startPaused(t *testing.T, seed uint64) (*doubting, *os.Process) {
 		}
 	}
 	d := &doubting{
-		soak:  &soak{cfg: cfg, seed: seed, reasons: map[string]int{}, uses: &blockUses{named: map[string]int{}}},
+		soak:  &soak{cfg: cfg, seed: seed, reasons: map[string]int{}, uses: newUses()},
 		storm: &storm{kinds: kinds, draw: rand.New(rand.NewPCG(seed, 1)), calmAfter: 1 << 30},
 		ended: map[string]int{},
 	}

@@ -14,7 +14,6 @@ import (
 	"carryover/cmd/carryover/testrig"
 	"carryover/server"
 	"carryover/upstream"
-	"carryover/upstream/vllmsim"
 )
 
 // forgetfulKeeping makes nothing of one answer, on whatever path it is read: it is neither counted nor released.
@@ -70,18 +69,17 @@ func TestMutant_OneForgottenAnswerTheSamplesSee(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			cfg, books, done := vllmsim.DefaultConfig(), newPinBooks(), atOnce
+			uses, done := newUses(), atOnce
 			r := startRig(t, rigConfig{
-				cfg: cfg, flags: []string{"--release", "on"},
-				server: releasingAtOnce,
+				flags: []string{"--release", "on"}, server: releasingAtOnce,
 				replace: func(deps *server.Deps) {
 					if mutate != nil {
 						done = mutate(deps)
 					}
-					books.watch(deps)
+					uses.watch(deps)
 				},
 			})
-			samples := samplePins(t, r, books, cfg.BlockSize)
+			samples := samplePins(t, r, uses)
 			for n := range 12 {
 				noError(t, r.oneShot(t.Context(), n))
 			}

@@ -105,8 +105,8 @@ func newSoak(t *testing.T, change func(*vllmsim.Config), seed uint64) *soak {
 	cfg.Blocks = 1 << 16 // no answer waits for memory
 	change(&cfg)
 	s := &soak{cfg: cfg, seed: seed, reasons: map[string]int{}}
-	s.rig, s.uses = startReleasing(t, 2, 2, func(c *vllmsim.Config) { *c = cfg })
-	s.pins = samplePins(t, s.rig, s.uses.books, cfg.BlockSize)
+	s.rig, s.uses = startReleasing(t, cfg)
+	s.pins = samplePins(t, s.rig, s.uses)
 	s.lone = &rig{base: testrig.StartInstance(t, cfg, "").URL(), client: s.client}
 	return s
 }

@@ -23,7 +23,7 @@ func teach(t *testing.T, p *app.Proxy) {
 				continue
 			}
 			for _, shape := range taughtShapes(t) {
-				for _, model := range []string{"sim", "m", ""} {
+				for _, model := range []string{"sim", "sim-too", "m", ""} {
 					incarnation.Parity.Learn("", model, shape, true)
 				}
 			}

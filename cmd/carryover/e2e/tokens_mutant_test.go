@@ -198,9 +198,9 @@ func recalling(store server.Store) server.Store {
 func TestMutant_ReleaseAfterUseIsDropped(t *testing.T) {
 	for _, mutant := range []bool{false, true} {
 		t.Run(called(mutant), func(t *testing.T) {
-			seen := &blockUses{named: map[string]int{}}
+			seen := newUses()
 			r := startMutant(t, func(deps *server.Deps) {
-				seen.Legs, deps.Legs = deps.Legs, seen
+				seen.watch(deps)
 				if mutant {
 					deps.Store = recalling(deps.Store)
 				}
