@@ -26,7 +26,7 @@ type ofConversation struct {
 // An operator follows a conversation by its hash, and sees turns, outcomes and the ticket that is out, and nothing that was said.
 func TestOperators_SeeAConversationAndNothingOfItsContent(t *testing.T) {
 	cfg := vllmsim.DefaultConfig()
-	o := startOperated(t, rigConfig{cfg: cfg})
+	o := startRig(t, rigConfig{admin: true, cfg: cfg})
 	o.talkOfSecrets(t, cfg)
 	for path, want := range map[string]string{"/healthz": `{"status":"ok"}`, "/readyz": `"status":"ready"`, "/health": `"cached_conversations":`} { // without a token
 		if status, body := o.operate(t, http.MethodGet, path, nil); status != http.StatusOK || !strings.Contains(body, want) {

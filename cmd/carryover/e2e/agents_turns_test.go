@@ -16,13 +16,11 @@ import (
 // startAgents runs the program in front of a pair that serves agents: with a render endpoint, and a plug-in that tells the ids of answers.
 func startAgents(t *testing.T, change func(*vllmsim.Config), flags ...string) *rig {
 	t.Helper()
-	return startTokens(t, func(c *vllmsim.Config) {
+	return startRig(t, rigConfig{flags: flags, change: func(c *vllmsim.Config) {
 		c.Render, c.OutputTokenIDs, c.MessageParams = true, true, true
 		change(c)
-	}, flags...)
+	}})
 }
-
-func asTheyAre(*vllmsim.Config) {}
 
 // agentHistory is a session with fixed questions, one of which has the model think and one of which has it call a tool.
 func agentHistory(path string) *agentTalk {
@@ -126,7 +124,7 @@ func TestAgents_TurnsReuseAndShowNothing(t *testing.T) {
 
 // Ids prove, so that a ticket serves a turn of another API.
 func TestAgents_ATicketServesEveryAPI(t *testing.T) {
-	r := startAgents(t, asTheyAre)
+	r := startAgents(t, asConfigured)
 	question, then := longText(1), longText(2)
 	chat := func(messages ...any) (string, object) {
 		return "/v1/chat/completions", object{"model": "sim", "max_tokens": 60, "messages": messages, "conversation_id": "one"}

@@ -129,8 +129,7 @@ func TestLMCache_SenderThatAnswersNothingIsLeftAlone(t *testing.T) {
 func TestLMCache_ReplicasRelayNotifications(t *testing.T) {
 	t.Parallel()
 	c := rigConfig{
-		prefills: 2, decodes: 2, env: []string{testrig.ReplicaSecret},
-		flags: []string{"--routing-prefill", "round_robin", "--redis-url", "redis://" + redistest.Start(t).Addr()},
+		prefills: 2, decodes: 2, redis: redistest.Start(t).Addr(), flags: []string{"--routing-prefill", "round_robin"},
 	}
 	first := startLMCache(t, c, func(c *vllmsim.Config) { c.LMCache.TP, c.Timing.TransferPerBlock = 2, 1e6 })
 	c.sharing, c.connector, c.port = first, config.ConnectorLMCache, freePort(t)

@@ -75,12 +75,14 @@ func (c unnamedSoak) run(t *testing.T, seed uint64, conversations int) {
 	cfg.Render, cfg.OutputTokenIDs, cfg.MessageParams = true, true, true // of agents
 	c.change(&cfg)
 	live := &ledger{}
-	replace := func(deps *server.Deps) { deps.Store = live.live(deps.Store) }
 	redis := []string{""}
 	if c.replicas > 1 {
 		redis = slices.Repeat([]string{redistest.Start(t).Addr()}, c.replicas)
 	}
-	f := startFleetWith(t, cfg, redis, replace, slices.Concat(byContent, []string{"--store-timeout", "5s"}, c.flags)...)
+	f := startFleet(t, rigConfig{
+		cfg: cfg, replace: func(deps *server.Deps) { deps.Store = live.live(deps.Store) },
+		flags: slices.Concat(byContent, []string{"--store-timeout", "5s"}, c.flags),
+	}, redis...)
 	s := &unnamed{soak: f.soakOf(t, cfg, seed), asked: &library{}, handing: c.handing}
 	severally(t, soakAtOne, conversations, func(ctx context.Context, i int) error { return s.converse(ctx, newSpeaker(seed, i), 1, nil) })
 	live.verifyPinned(t, f.replicas[0], time.Since(began))

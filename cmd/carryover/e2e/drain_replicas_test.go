@@ -6,16 +6,13 @@ import (
 
 	"carryover/cmd/carryover/testrig"
 	"carryover/convcache/redistest"
-	"carryover/upstream/vllmsim"
 )
 
 // A drain is of all replicas that share Redis, outlives the one at which it began, and is taken back at any.
 func TestDrain_IsOfAllReplicasAndOutlivesThem(t *testing.T) {
 	t.Parallel()
-	cfg := vllmsim.DefaultConfig()
 	c := rigConfig{
-		cfg: cfg, decodes: 2, env: []string{testrig.ReplicaSecret},
-		flags: []string{"--redis-url", "redis://" + redistest.Start(t).Addr(), "--release", "on", "--routing-decode", "round_robin"},
+		decodes: 2, redis: redistest.Start(t).Addr(), flags: []string{"--release", "on", "--routing-decode", "round_robin"},
 	}
 	a := startChanging(t, c)
 	drained, other := authority(a.decode[0]), authority(a.decode[1])

@@ -155,10 +155,3 @@ func (h *thread) on(t *testing.T, reuse, decode string) *record.Turn {
 	}
 	return rec
 }
-
-// startOperated runs the program with a listener for operators.
-func startOperated(t *testing.T, c rigConfig) *rig {
-	t.Helper()
-	c.admin = true
-	return startRig(t, c)
-}

@@ -9,34 +9,16 @@ import (
 	"carryover/cmd/carryover/testrig"
 	"carryover/server"
 	"carryover/upstream"
-	"carryover/upstream/fleet"
 )
-
-// startWaking runs the program in front of one instance of each role.
-func startWaking(t *testing.T, replace func(*server.Deps), flags ...string) *rig {
-	t.Helper()
-	return startRig(t, rigConfig{
-		replace: replace, flags: flags, taught: true,
-	})
-}
-
-// nothingStale asserts that every read was by the registration of its time.
-func (r *rig) nothingStale(t *testing.T) {
-	t.Helper()
-	if n := r.sum("")["stale_reads"]; n != 0 {
-		t.Errorf("%d stale reads, want none", n)
-	}
-}
 
 // An engine that any reading finds asleep has lost what it held, whatever its answers tell.
 func TestGeneration_SeenAsleep(t *testing.T) {
 	t.Parallel()
-	var f *fleet.Fleet
-	r := startWaking(t, func(deps *server.Deps) { f = deps.Fleet })
+	r := startRig(t, rigConfig{taught: true})
 	a := r.thread("a")
 	a.turn(t, "first_turn")
 	a.turn(t, hit)
-	was := f.Engines(upstream.RoleDecode)[0].Last()
+	was := r.proxy.Fleet.Engines(upstream.RoleDecode)[0].Last()
 	r.decode[0].Sleep()
 	was.Engine().Refresh(t.Context())
 	r.decode[0].Resume()
@@ -53,7 +35,7 @@ func TestGeneration_NothingFromBeforeIsHandedBack(t *testing.T) {
 	t.Parallel()
 	const idle = 4 * time.Second
 	for told := false; !told; { // again where the machine was too slow for b to tell the generation before a's hand-back is due
-		r := startWaking(t, nil, "--hand-back", "idle", "--hand-back-after", idle.String(), "--release", "on")
+		r := startRig(t, rigConfig{taught: true, flags: []string{"--hand-back", "idle", "--hand-back-after", idle.String(), "--release", "on"}})
 		a, b := r.thread("a"), r.thread("b")
 		a.turn(t, "first_turn")
 		last := time.Now()
@@ -75,10 +57,7 @@ func (r *rig) handsBackOf(t *testing.T, a, b *thread) {
 	}
 	a.turn(t, whatever)
 	b.turn(t, whatever)
-	r.nothingStale(t)
-	if n := r.wrong(); n != 0 {
-		t.Errorf("%d reads are wrong", n)
-	}
+	r.nothingWrong(t, "stale_reads")
 }
 
 // forgetful legs have no generation, as a proxy would send them that lets known members pass only.
@@ -101,11 +80,11 @@ func (f forgetful) Prefill(ctx context.Context, leg upstream.Leg) (upstream.Pref
 }
 
 func TestMutant_WithoutTheGenerationTheOracleSeesIt(t *testing.T) {
-	r := startWaking(t, func(deps *server.Deps) { deps.Legs = forgetful{deps.Legs} })
+	r := startRig(t, rigConfig{taught: true, replace: func(deps *server.Deps) { deps.Legs = forgetful{deps.Legs} }})
 	var messages speech
 	for n := range 5 {
 		messages = append(messages, says(n))
-		messages = append(messages, r.ask(t, messages...).assistant())
+		messages = append(messages, r.askAs(t, "mutant", messages...).assistant())
 		if n == 1 {
 			r.decode[0].SleepAndWake()
 			r.thread("other").turn(t, "first_turn") // tells the generation, so that the ticket from before is not used

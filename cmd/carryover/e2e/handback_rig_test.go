@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -25,12 +24,6 @@ func handingConfig() vllmsim.Config {
 	cfg := vllmsim.DefaultConfig()
 	cfg.Lease = 10 * time.Second // a machine that is busy drops connections late
 	return cfg
-}
-
-// startHanding runs the program on new instances.
-func startHanding(t *testing.T, cfg vllmsim.Config, prefills, decodes int, flags ...string) *rig {
-	t.Helper()
-	return startRig(t, rigConfig{cfg: cfg, prefills: prefills, decodes: decodes, flags: flags})
 }
 
 // ends are the ends of hand-backs.
@@ -134,11 +127,9 @@ func (c *listed) ask(t *testing.T, right bool) *answered {
 	if c.salt != "" {
 		members["cache_salt"] = c.salt
 	}
-	a := c.must(t, "/v1/completions", nil, members)
-	raw, err := vllmsim.Lone(t.Context(), c.cfg, "/v1/completions", encode(members))
+	a := c.say(t, members)
+	want, err := alone(t.Context(), c.cfg, "/v1/completions", members)
 	noError(t, err)
-	want := &answered{status: http.StatusOK, ends: endsWhole}
-	want.take(raw, "message")
 	if err := same(a, want); right && err != nil {
 		t.Errorf("%s (%s): %v", c.id, a.reuse(), err)
 	}

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"testing"
 
-	"carryover/cmd/carryover/testrig"
 	"carryover/convcache/redistest"
 	"carryover/upstream/vllmsim"
 )
@@ -18,16 +17,24 @@ func TestHandBack_TheNextTurnRacesIt(t *testing.T) {
 		for _, at := range holdPoints() {
 			t.Run(fmt.Sprintf("%d replicas, %s", replicas, at), func(t *testing.T) {
 				t.Parallel()
-				first, second := startHandingTwice(t, replicas)
-				c := first.talk("raced")
-				c.want(t, "miss;")
+				c := rigConfig{cfg: handingConfig(), prefills: 2, decodes: 2, flags: atOnce}
+				if replicas == 2 {
+					c.redis = redistest.Start(t).Addr()
+				}
+				first := startRig(t, c)
+				second := first
+				if c.sharing = first; replicas == 2 {
+					second = startRig(t, c)
+				}
+				talk := first.talk("raced")
+				talk.want(t, "miss;")
 				first.handedBack(t, ends{done: 1})
 				release := first.hold(at)
 				defer release()
-				c.hits(t)
+				talk.hits(t)
 				first.held(t)
-				c.rig = second
-				a := c.turn(t)
+				talk.rig = second
+				a := talk.turn(t)
 				if a.hit() && !byEngine(a.reuse()) {
 					t.Errorf("X-KV-Reuse %q: the ticket was used twice", a.reuse())
 				}
@@ -38,11 +45,11 @@ func TestHandBack_TheNextTurnRacesIt(t *testing.T) {
 				first.settle(t)
 				second.settle(t)
 				first.free(t, 0)
-				c.hits(t)
+				talk.hits(t)
 				first.settle(t)
 				second.settle(t)
-				c.rig = first
-				c.hits(t)
+				talk.rig = first
+				talk.hits(t)
 				first.settle(t)
 				if n := first.ends().done + second.ends().done; replicas == 2 && n != 5 || replicas == 1 && n != 10 {
 					t.Errorf("handed back: %+v and %+v, want all five", first.ends(), second.ends())
@@ -72,21 +79,4 @@ func (r *rig) hold(at vllmsim.HandBackPoint) (release func()) {
 			release()
 		}
 	}
-}
-
-// startHandingTwice runs one or two programs on the same instances, of one store.
-func startHandingTwice(t *testing.T, replicas int) (first, second *rig) {
-	t.Helper()
-	if replicas == 1 {
-		first = startHanding(t, handingConfig(), 2, 2, atOnce...)
-		return first, first
-	}
-	c := rigConfig{
-		cfg: handingConfig(), prefills: 2, decodes: 2, env: []string{testrig.ReplicaSecret},
-		flags: append([]string{"--redis-url", "redis://" + redistest.Start(t).Addr()}, atOnce...),
-	}
-	first = startRig(t, c)
-	c.sharing = first
-	second = startRig(t, c)
-	return first, second
 }

@@ -58,12 +58,15 @@ func (r *rig) hangUp() { r.proxy.Client.Close() }
 // rigConfig says what a rig is made of. The flags are those of the command line; the
 // instances are added to them.
 type rigConfig struct {
-	found             bool             // its flags say where instances are
-	cfg               vllmsim.Config   // of all instances
-	prefills, decodes int              // 1 for 0
-	prefill, decode   []vllmsim.Config // in their place, where instances differ
-	sharing           *rig             // has the instances
-	host              string           // where instances listen, 127.0.0.1 by default
+	found             bool                  // its flags say where instances are
+	cfg               vllmsim.Config        // of all instances
+	change            func(*vllmsim.Config) // of the default one
+	tamper            *tampering            // stands before the instances of a role
+	redis             string                // where replicas share tickets
+	prefills, decodes int                   // 1 for 0
+	prefill, decode   []vllmsim.Config      // in their place, where instances differ
+	sharing           *rig                  // has the instances
+	host              string                // where instances listen, 127.0.0.1 by default
 	flags             []string
 	env               []string
 	replace           func(*server.Deps)   // nil keeps what the program is wired with
@@ -100,10 +103,16 @@ func startRig(t *testing.T, c rigConfig) *rig {
 			}
 			instance := testrig.StartInstance(t, cfg, c.host)
 			*into = append(*into, instance)
-			flags = append(flags, flag, instance.URL())
+			url := instance.URL()
+			if c.tamper != nil && flag[2:] == cmp.Or(c.tamper.role, config.RolePrefill) {
+				url = c.tamper.front(t, instance)
+			}
+			flags = append(flags, flag, url)
 		}
 	}
-	r.cfg = vllmsim.DefaultConfig()
+	if r.cfg = vllmsim.DefaultConfig(); c.change != nil {
+		c.change(&r.cfg)
+	}
 	if c.cfg.BlockSize == 0 && c.prefill == nil && c.decode == nil && !c.found {
 		c.cfg = r.cfg
 	}
@@ -131,6 +140,9 @@ func startRig(t *testing.T, c rigConfig) *rig {
 		r.file = filepath.Join(t.TempDir(), "carryover.yaml")
 		r.configure(t, c.file)
 		flags = append(flags, "--config", r.file)
+	}
+	if c.redis != "" {
+		flags, c.env = append(flags, "--redis-url", "redis://"+c.redis), append(c.env, testrig.ReplicaSecret)
 	}
 	r.args = strings.Join(flags, " ")
 	cfg, err := configtest.Load(t, r.args, c.env...)

@@ -28,7 +28,7 @@ func TestMetrics_AreExported(t *testing.T) {
 
 // Of an instance that was removed there are no gauges any more, and what its legs took stays.
 func TestMetrics_RemovedInstancesGo(t *testing.T) {
-	s := &scripted{rig: startOperated(t, rigConfig{file: "discovery: {registration: true}"})}
+	s := &scripted{rig: startRig(t, rigConfig{admin: true, file: "discovery: {registration: true}"})}
 	added := testrig.StartInstance(t, vllmsim.DefaultConfig(), "")
 	body := map[string]string{"role": config.RoleDecode, "name": "added", "url": added.URL(), "kv_ttl": "480s"}
 	s.operates(t, http.MethodPost, "/admin/instances", body, http.StatusOK)

@@ -69,9 +69,10 @@ func moveTurns(t *testing.T, m *moves) {
 	t.Helper()
 	cfg := vllmsim.DefaultConfig()
 	cfg.OutputTokenIDs, cfg.PromptTokensDetails, cfg.MaxNumSeqs = true, true, 1
-	s := &scripted{rig: startOperated(t, rigConfig{
+	s := &scripted{rig: startRig(t, rigConfig{
+		admin: true,
 		cfg:   cfg,
-		flags: []string{"--release", "on", "--hand-back", "off", "--max-streams", "2", "--max-per-instance", "1"},
+		flags: []string{"--release", "on", "--max-streams", "2", "--max-per-instance", "1"},
 	})}
 	see := func() scraped { return m.see(s.scrape(t)) }
 	see()
@@ -79,7 +80,7 @@ func moveTurns(t *testing.T, m *moves) {
 	talk.learnt(t)
 	talk.h.messages = talk.h.messages[:len(talk.h.messages)-1]
 	talk.repeat(t) // the answer is made again
-	again := streamed(object{"model": "sim", "messages": talk.h.messages, "max_tokens": 400, "conversation_id": talk.id})
+	again := asStream(object{"model": "sim", "messages": talk.h.messages, "max_tokens": 400, "conversation_id": talk.id})
 	if a, err := s.post(t.Context(), "/v1/chat/completions", nil, encode(again), unwatched); err != nil || !a.hit() {
 		t.Fatalf("a stream: %v %v, want a hit", a, err)
 	}
@@ -137,9 +138,9 @@ func moveTurns(t *testing.T, m *moves) {
 func moveFailures(t *testing.T, m *moves) {
 	t.Helper()
 	redis := redistest.Start(t)
-	s := &scripted{rig: startOperated(t, rigConfig{
-		env:   []string{testrig.ReplicaSecret},
-		flags: []string{"--release", "on", "--hand-back", "off", "--pinned-share", "0.001", "--redis-url", "redis://" + redis.Addr()},
+	s := &scripted{rig: startRig(t, rigConfig{
+		admin: true,
+		redis: redis.Addr(), flags: []string{"--release", "on", "--pinned-share", "0.001"},
 	})}
 	see := func() scraped { return m.see(s.scrape(t)) }
 	see()
@@ -166,8 +167,9 @@ func moveHandBacks(t *testing.T, m *moves) {
 	t.Helper()
 	cfg := vllmsim.DefaultConfig()
 	cfg.OutputTokenIDs, cfg.PromptTokensDetails = true, true
-	s := &scripted{rig: startOperated(t, rigConfig{
-		cfg: cfg, flags: []string{"--hand-back", "now"},
+	s := &scripted{rig: startRig(t, rigConfig{
+		admin: true,
+		cfg:   cfg, flags: []string{"--hand-back", "now"},
 	})}
 	see := func() scraped { return m.see(s.scrape(t)) }
 	see()
@@ -198,7 +200,8 @@ func moveHandBacks(t *testing.T, m *moves) {
 // moveConnections has a second client come where there is one connection for all.
 func moveConnections(t *testing.T, m *moves) {
 	t.Helper()
-	s := &scripted{rig: startOperated(t, rigConfig{
+	s := &scripted{rig: startRig(t, rigConfig{
+		admin:  true,
 		empty:  true,
 		server: func(c *server.Config) { c.MaxConnections = 1 },
 	})}

@@ -90,8 +90,8 @@ func wantSeries(t *testing.T, got, want map[string]float64) {
 	}
 }
 
-// streamed is a request for a stream with its usage.
-func streamed(members object) object {
+// asStream is a request for a stream with its usage.
+func asStream(members object) object {
 	members["stream"], members["stream_options"] = true, object{"include_usage": true}
 	return members
 }
@@ -99,10 +99,9 @@ func streamed(members object) object {
 func TestMetrics_OfAScriptedScenario(t *testing.T) {
 	cfg := vllmsim.DefaultConfig()
 	cfg.OutputTokenIDs, cfg.PromptTokensDetails = true, true
-	redis := redistest.Start(t)
-	s := &scripted{rig: startOperated(t, rigConfig{
-		cfg: cfg, env: []string{testrig.ReplicaSecret},
-		flags: []string{"--release", "on", "--hand-back", "off", "--conversation-by-content", "off", "--redis-url", "redis://" + redis.Addr()},
+	s := &scripted{rig: startRig(t, rigConfig{
+		admin: true,
+		cfg:   cfg, redis: redistest.Start(t).Addr(), flags: []string{"--release", "on"},
 	})}
 	s.proxy.Fleet.Catalogue.Refresh(t.Context())
 	wantFamilies(t, s.scrape(t), "start", "redis")
@@ -138,9 +137,9 @@ func TestMetrics_OfAScriptedScenario(t *testing.T) {
 	first := says(20)
 	one := want("first turn", s.say(ctx, t, chat("a", first), nil), 200, "miss;reason=first_turn")
 	history := speech{first, one.assistant(), says(21)}
-	hit := want("second turn", s.say(ctx, t, streamed(chat("a", history...)), nil), 200, "hit;")
+	hit := want("second turn", s.say(ctx, t, asStream(chat("a", history...)), nil), 200, "hit;")
 	history[0] = question("SAY something else, at " + longText(23))
-	want("rewritten", s.say(ctx, t, streamed(chat("a", history...)), nil), 200, "miss;reason=history_rewritten")
+	want("rewritten", s.say(ctx, t, asStream(chat("a", history...)), nil), 200, "miss;reason=history_rewritten")
 	want("no conversation", s.say(ctx, t, chat("", question("SAY one.")), nil), 200, "miss;reason=no_conversation")
 	want("release rides", s.say(ctx, t, chat("", question("SAY two."), one.assistant(), question("SAY more.")), nil), 200, "miss;reason=no_conversation")
 	want("off", s.say(ctx, t, chat("", question("SAY three.")), http.Header{"X-KV-Reuse": {"off"}}), 200, "off")

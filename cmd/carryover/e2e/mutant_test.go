@@ -31,22 +31,6 @@ func startMutant(t *testing.T, mutate func(*server.Deps), flags ...string) *rig 
 	})
 }
 
-// ask sends one turn of the conversation "mutant" and returns its answer. It may be
-// called from any goroutine.
-func (r *rig) ask(t *testing.T, messages ...json.RawMessage) *answered {
-	t.Helper()
-	body := encode(object{"model": "sim", "messages": messages, "max_tokens": 2000, "conversation_id": "mutant"})
-	a, err := r.post(t.Context(), "/v1/chat/completions", nil, body, nil)
-	if err != nil {
-		t.Error(err)
-		return &answered{}
-	}
-	if a.status != http.StatusOK {
-		t.Errorf("status %d: %s", a.status, a.raw)
-	}
-	return a
-}
-
 // says asks for the n-th text.
 func says(n int) json.RawMessage { return question("SAY " + longText(n) + ".") }
 
@@ -83,8 +67,8 @@ func TestMutant_WithChainsMixedUpTheOracleSeesIt(t *testing.T) {
 				}
 			})
 			reply := r.askAs(t, "other", edited).assistant()
-			r.ask(t, first)
-			a := r.ask(t, edited, reply, second)
+			r.askAs(t, "mutant", first)
+			a := r.askAs(t, "mutant", edited, reply, second)
 			if !mutant {
 				r.verify(t, pins{})
 				return
@@ -145,7 +129,7 @@ func TestMutant_WithTakeInTwoStepsTheOracleSeesIt(t *testing.T) {
 		known = deps
 	})
 	first, second := says(1), says(2)
-	reply := r.ask(t, first).assistant()
+	reply := r.askAs(t, "mutant", first).assistant()
 	// Both pairs are proven, or one of the turns would wait for the other's trial.
 	decode := known.Fleet.Engines(upstream.RoleDecode)[0].Current(t.Context())
 	for _, prefill := range known.Fleet.Engines(upstream.RolePrefill) {
@@ -156,7 +140,7 @@ func TestMutant_WithTakeInTwoStepsTheOracleSeesIt(t *testing.T) {
 	store.both.Add(2)
 	var group sync.WaitGroup
 	for range 2 {
-		group.Go(func() { r.ask(t, first, reply, second) })
+		group.Go(func() { r.askAs(t, "mutant", first, reply, second) })
 	}
 	group.Wait()
 	r.stop()
@@ -200,7 +184,7 @@ func TestMutant_WithAHandOverToTwoDecodesTheOracleSeesIt(t *testing.T) {
 	for name, to := range map[string]*upstream.Instance{"same instance": nil, "two instances": &instance} {
 		t.Run(name, func(t *testing.T) {
 			r := startMutant(t, func(deps *server.Deps) { deps.Legs = &replayingEngine{Legs: deps.Legs, to: to} })
-			r.ask(t, says(1))
+			r.askAs(t, "mutant", says(1))
 			r.stop()
 			if total := r.sum(config.RolePrefill); total["double_reads"] == 0 {
 				t.Errorf("a hand-over was read twice, and prefill saw no double read: %v", total)
@@ -223,9 +207,9 @@ func hoarding(store server.Store) server.Store {
 func TestMutant_WithATicketUsedTwiceTheOracleSeesIt(t *testing.T) {
 	r := startMutant(t, func(deps *server.Deps) { deps.Store = hoarding(deps.Store) })
 	first := says(1)
-	reply := r.ask(t, first).assistant()
+	reply := r.askAs(t, "mutant", first).assistant()
 	for n := 2; n < 5; n++ {
-		r.ask(t, first, reply, says(n))
+		r.askAs(t, "mutant", first, reply, says(n))
 	}
 	r.stop()
 	if r.wrong() == 0 {

@@ -29,11 +29,11 @@ func TestPinned_ReplicasKeepWithinOneShare(t *testing.T) {
 			cfg := vllmsim.DefaultConfig()
 			cfg.OutputTokenIDs, cfg.Blocks = true, blocks
 			c := rigConfig{
-				cfg: cfg, env: []string{testrig.ReplicaSecret},
+				cfg: cfg, env: []string{testrig.ReplicaSecret}, // of both
 				flags: []string{"--release", "on", "--pinned-share", "0.5"},
 			}
 			if row.redis {
-				c.flags = append(c.flags, "--redis-url", "redis://"+redistest.Start(t).Addr())
+				c.redis, c.env = redistest.Start(t).Addr(), nil
 			}
 			both := []*rig{startRig(t, c)}
 			decode := both[0].decode[0]

@@ -37,18 +37,14 @@ type poisoned struct {
 }
 
 // startPoisoned has one turn read what was filed wrongly. meanwhile is run behind it, before the first replica knows.
-func startPoisoned(t *testing.T, replace func(*server.Deps), meanwhile func(p *poisoned), flags ...string) *poisoned {
+func startPoisoned(t *testing.T, replace func(*server.Deps), meanwhile func(p *poisoned)) *poisoned {
 	t.Helper()
 	p := &poisoned{cfg: vllmsim.DefaultConfig()}
 	p.cfg.OutputTokenIDs = true
-	redis := []string{"--redis-url", "redis://" + redistest.Start(t).Addr(), "--release", "on"}
-	p.first = startRig(t, rigConfig{
-		cfg: p.cfg, env: []string{testrig.ReplicaSecret}, replace: replace,
-		flags: slices.Concat(redis, flags),
-	})
+	redis, flags := redistest.Start(t).Addr(), []string{"--release", "on"}
+	p.first = startRig(t, rigConfig{cfg: p.cfg, redis: redis, replace: replace, flags: flags})
 	p.second = startRig(t, rigConfig{
-		prefill: []vllmsim.Config{p.cfg}, env: []string{testrig.ReplicaSecret}, replace: replace,
-		flags: slices.Concat(redis, []string{"--decode", p.first.decode[0].URL()}, flags),
+		prefill: []vllmsim.Config{p.cfg}, redis: redis, replace: replace, flags: append(flags, "--decode", p.first.decode[0].URL()),
 	})
 	p.second.look()
 	for i, r := range []*rig{p.first, p.second} { // both know the shapes of requests, and their pair
@@ -97,18 +93,15 @@ func (p *poisoned) sends(t *testing.T, r *rig, tenant, id string, messages speec
 	if tenant != "" {
 		header.Set("Authorization", "Bearer "+tenant)
 	}
-	a := r.must(t, "/v1/chat/completions", header, members)
-	return a
+	return r.must(t, "/v1/chat/completions", header, members)
 }
 
 // asks compares the answer with that of a lone instance, too.
 func (p *poisoned) asks(t *testing.T, r *rig, tenant, id string, messages speech) *answered {
 	t.Helper()
-	right, err := vllmsim.Lone(t.Context(), p.cfg, "/v1/chat/completions", encode(object{"model": "sim", "messages": messages, "max_tokens": 400}))
+	want, err := alone(t.Context(), p.cfg, "/v1/chat/completions", object{"model": "sim", "messages": messages, "max_tokens": 400})
 	noError(t, err)
 	a := p.sends(t, r, tenant, id, messages)
-	want := &answered{status: http.StatusOK, ends: endsWhole}
-	want.take(right, "message")
 	if err := same(a, want); err != nil {
 		t.Errorf("tenant %q, conversation %q: %v", tenant, id, err)
 	}
@@ -311,12 +304,11 @@ func TestQuarantine_ReplicasSpellAHostDifferently(t *testing.T) {
 	t.Parallel()
 	cfg := vllmsim.DefaultConfig()
 	cfg.OutputTokenIDs = true
-	redis := []string{"--redis-url", "redis://" + redistest.Start(t).Addr()}
-	first := startRig(t, rigConfig{
-		cfg: cfg, env: []string{testrig.ReplicaSecret}, flags: redis,
-	})
-	second := startRig(t, rigConfig{found: true, env: []string{testrig.ReplicaSecret}, flags: append(redis,
-		"--prefill", strings.Replace(first.prefill[0].URL(), "127.0.0.1", "localhost", 1), "--decode", first.decode[0].URL())})
+	redis := redistest.Start(t).Addr()
+	first := startRig(t, rigConfig{cfg: cfg, redis: redis})
+	second := startRig(t, rigConfig{found: true, redis: redis, flags: []string{
+		"--prefill", strings.Replace(first.prefill[0].URL(), "127.0.0.1", "localhost", 1), "--decode", first.decode[0].URL(),
+	}})
 	victim := first.talk("victim")
 	victim.learnt(t)
 	(&chatting{rig: second, id: "other", asks: 20}).want(t, "miss;")

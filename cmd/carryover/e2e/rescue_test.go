@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"carryover/cmd/carryover/config"
 	"carryover/cmd/carryover/testrig"
 	"carryover/server"
 	"carryover/upstream"
@@ -97,12 +98,12 @@ func TestRescue_OfWhatTheEngineHasFreed(t *testing.T) {
 		for _, stream := range []bool{false, true} {
 			short := vllmsim.DefaultConfig()
 			short.MaxModelLen = 80
-			behind := testrig.StartInstance(t, short, "")
-			untold := tampering{answer: func(_ string, body []byte) []byte {
-				return bytes.ReplaceAll(body, []byte(`"max_model_len":80`), []byte(`"max_model_len":null`))
-			}}
-			r := startRig(t, rigConfig{prefill: []vllmsim.Config{vllmsim.DefaultConfig()}, flags: []string{"--decode", untold.front(t, behind)}})
-			r.decode = append(r.decode, behind)
+			r := startRig(t, rigConfig{
+				prefill: []vllmsim.Config{vllmsim.DefaultConfig()}, decode: []vllmsim.Config{short},
+				tamper: &tampering{role: config.RoleDecode, answer: func(_ string, body []byte) []byte {
+					return bytes.ReplaceAll(body, []byte(`"max_model_len":80`), []byte(`"max_model_len":null`))
+				}},
+			})
 			a, err := r.post(t.Context(), path, nil, encode(shortAsk(path, 1, stream)), unwatched)
 			if err != nil || a.status != http.StatusBadRequest {
 				t.Fatalf("%s: %v, %+v", path, err, a)

@@ -86,8 +86,7 @@ func (r *rig) converseAs(t *testing.T, api, id string, stream bool, turns int) {
 			script = h.askChat("auto", "", turn)
 			members["messages"] = h.messages
 		}
-		a, err := r.post(t.Context(), path, nil, encode(members), unwatched)
-		noError(t, err)
+		a := r.must(t, path, nil, members)
 		if a.status != http.StatusOK || a.content != script {
 			t.Fatalf("turn %d: status %d, answer %q, want %q", turn, a.status, a.content, script)
 		}

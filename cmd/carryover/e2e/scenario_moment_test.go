@@ -10,15 +10,6 @@ import (
 
 // These tests act at moments that the steps of a scenario file cannot name.
 
-func startPair(t *testing.T, change func(*vllmsim.Config), flags ...string) *rig {
-	t.Helper()
-	cfg := vllmsim.DefaultConfig()
-	change(&cfg)
-	return startRig(t, rigConfig{
-		cfg: cfg, flags: flags, taught: true,
-	})
-}
-
 func asConfigured(*vllmsim.Config) {}
 
 // chat sends one chat turn. It may be called from any goroutine.
@@ -33,7 +24,7 @@ func unwatched(int, []byte) {}
 
 func TestStream_EventReachesClientBeforeTheNext(t *testing.T) {
 	const apart = 200 * time.Millisecond // ten tokens are more than a busy machine stands still for
-	r := startPair(t, func(cfg *vllmsim.Config) { cfg.Timing.InterToken = apart })
+	r := startRig(t, rigConfig{taught: true, change: func(cfg *vllmsim.Config) { cfg.Timing.InterToken = apart }})
 	h := &history{}
 	h.askChat("auto", "", 1)
 	ctx, leave := context.WithCancel(t.Context())

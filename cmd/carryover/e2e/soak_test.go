@@ -300,13 +300,11 @@ func (s *soak) right(ctx context.Context, k *talk, members object) (a *answered,
 	}
 	prompt, output = idsOf(a, events)
 	if body["stream"] != true && k.odds(10) {
-		raw, err := vllmsim.Lone(ctx, s.cfg, k.path(), encode(body))
-		if err != nil {
-			return nil, nil, nil, err
+		fresh, err := alone(ctx, s.cfg, k.path(), body)
+		if err == nil {
+			err = same(a, fresh)
 		}
-		fresh := &answered{status: http.StatusOK, ends: endsWhole}
-		fresh.take(raw, "message")
-		if err := same(a, fresh); err != nil {
+		if err != nil {
 			return nil, nil, nil, fmt.Errorf("the lone instance is not what a fresh one is: %w", err)
 		}
 	}

@@ -4,17 +4,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-
-	"carryover/upstream/vllmsim"
 )
-
-// startTokens runs the program on a pair.
-func startTokens(t *testing.T, change func(*vllmsim.Config), flags ...string) *rig {
-	t.Helper()
-	cfg := vllmsim.DefaultConfig()
-	change(&cfg)
-	return startRig(t, rigConfig{cfg: cfg, flags: flags})
-}
 
 // plainly replaces in an answer what differs between any two runs.
 func plainly(raw []byte) string {

@@ -161,7 +161,7 @@ func TestMutant_WithoutIDEchoTheOracleSeesIt(t *testing.T) {
 				}
 				return body
 			}}
-			r := startTampered(t, tamper, func(deps *server.Deps) {
+			r := startRig(t, rigConfig{tamper: tamper, replace: func(deps *server.Deps) {
 				if mutant {
 					deps.Legs = &legChanger{Legs: deps.Legs, prefilled: func(body []byte, answer *upstream.PrefillAnswer) {
 						if sent := gjson.GetBytes(body, "kv_transfer_params.prompt_token_ids"); sent.IsArray() {
@@ -169,7 +169,7 @@ func TestMutant_WithoutIDEchoTheOracleSeesIt(t *testing.T) {
 						}
 					}}
 				}
-			})
+			}})
 			c := r.talk("id-echo")
 			c.learnt(t)
 			lies.Store(true)

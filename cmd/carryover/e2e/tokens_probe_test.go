@@ -3,14 +3,10 @@ package e2e
 import (
 	"context"
 	"testing"
-
-	"carryover/cmd/carryover/testrig"
-	"carryover/upstream/vllmsim"
 )
 
 // A client that leaves while the engine is being asked takes nothing with it.
 func TestTokenProof_AClientThatLeavesDuringTheProbe(t *testing.T) {
-	cfg := vllmsim.DefaultConfig()
 	ctx, leave := context.WithCancel(t.Context())
 	defer leave()
 	entered, answer := make(chan struct{}), make(chan struct{})
@@ -22,9 +18,7 @@ func TestTokenProof_AClientThatLeavesDuringTheProbe(t *testing.T) {
 		}
 		return body
 	}}
-	behind := testrig.StartInstance(t, cfg, "")
-	r := startRig(t, rigConfig{decode: []vllmsim.Config{cfg}, flags: []string{"--prefill", p.front(t, behind)}})
-	r.prefill = append(r.prefill, behind)
+	r := startRig(t, rigConfig{tamper: p})
 	messages := speech{says(1)}
 	body := encode(object{"model": "sim", "messages": messages, "max_tokens": 400, "conversation_id": "strange"})
 	gone := make(chan struct{})

@@ -9,7 +9,6 @@ import (
 
 	"github.com/tidwall/gjson"
 
-	"carryover/cmd/carryover/testrig"
 	"carryover/upstream/vllmsim"
 )
 
@@ -87,9 +86,10 @@ func tellsWhatPrefillHad(t *testing.T, details bool, kind string) {
 	change := func(c *vllmsim.Config) {
 		c.PromptTokensDetails, c.Render, c.OutputTokenIDs, c.MessageParams = details, true, true, true
 	}
-	rigs := map[string]*rig{
-		"prefill": startTokens(t, change), "decode": startUntold(t, change),
-	}
+	told := regexp.MustCompile(`"(remote_prefill_)?cached_tokens"`)
+	rigs := map[string]*rig{"prefill": startRig(t, rigConfig{change: change}), "decode": startRig(t, rigConfig{change: change, tamper: &tampering{
+		answer: func(_ string, body []byte) []byte { return told.ReplaceAll(body, []byte(`"untold"`)) }, // so that usages are decode's own
+	}})}
 	for _, r := range rigs {
 		r.toldTurns(t, "chat", false, true) // the first request with an answer in it shows what the token proof has to know of such requests
 	}
@@ -111,19 +111,6 @@ func tellsWhatPrefillHad(t *testing.T, details bool, kind string) {
 			})
 		}
 	}
-}
-
-// startUntold runs a program whose prefill instance does not say what it took from caches, so that usages are decode's own.
-func startUntold(t *testing.T, change func(*vllmsim.Config)) *rig {
-	t.Helper()
-	cfg := vllmsim.DefaultConfig()
-	change(&cfg)
-	behind := testrig.StartInstance(t, cfg, "")
-	told := regexp.MustCompile(`"(remote_prefill_)?cached_tokens"`)
-	untold := tampering{answer: func(_ string, body []byte) []byte { return told.ReplaceAll(body, []byte(`"untold"`)) }}
-	r := startRig(t, rigConfig{decode: []vllmsim.Config{cfg}, flags: []string{"--prefill", untold.front(t, behind)}})
-	r.prefill = append(r.prefill, behind)
-	return r
 }
 
 // toldUsage is an answer, and how many tokens of its prompt prefill has had in caches by its own counters.
