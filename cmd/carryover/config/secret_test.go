@@ -16,13 +16,13 @@ var secretFiles = map[string]string{
 	"redis-sentinel-password-file": "redis.sentinel_password_file",
 }
 
-// withSecrets gives every setting of secretFiles a file of its own, one of them with another mode than the rest.
-func withSecrets(t *testing.T, flag string, mode, rest os.FileMode) (args []string, path string) {
+// withSecrets gives every setting of secretFiles a file of its own, one of them with a mode.
+func withSecrets(t *testing.T, flag string, mode os.FileMode) (args []string, path string) {
 	t.Helper()
 	args = []string{"--redis-url", "redis+sentinel://s1/m", "--redis-insecure"}
 	folder := t.TempDir()
 	for other := range secretFiles {
-		file, perm := filepath.Join(folder, other), rest
+		file, perm := filepath.Join(folder, other), os.FileMode(0o600)
 		if other == flag {
 			path, perm = file, mode
 		}
@@ -38,7 +38,7 @@ func withSecrets(t *testing.T, flag string, mode, rest os.FileMode) (args []stri
 func TestSecretFile_OneThatOthersCanWriteIsRefused(t *testing.T) {
 	for flag, key := range secretFiles {
 		for mode, refused := range map[os.FileMode]bool{0o400: false, 0o600: false, 0o640: false, 0o644: false, 0o620: true, 0o602: true, 0o666: true} {
-			args, path := withSecrets(t, flag, mode, 0o600)
+			args, path := withSecrets(t, flag, mode)
 			_, err := loadSources(t, args)
 			want := key + `: "` + path + `" (--` + flag + `): want a file that only its owner can write, not one of mode ` + mode.String()
 			if refused != (err != nil) || refused && err.Error() != want {
@@ -51,7 +51,7 @@ func TestSecretFile_OneThatOthersCanWriteIsRefused(t *testing.T) {
 func TestWarnOfReadable_NamesSecretsThatAllUsersCanRead(t *testing.T) {
 	for flag, key := range secretFiles {
 		for mode, warned := range map[os.FileMode]bool{0o600: false, 0o640: false, 0o604: true, 0o644: true} {
-			args, _ := withSecrets(t, flag, mode, 0o600)
+			args, _ := withSecrets(t, flag, mode)
 			cfg, err := loadSources(t, args)
 			must(t, err)
 			var log strings.Builder

@@ -8,11 +8,11 @@ import (
 	"net/http"
 	"regexp"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"carryover/cmd/carryover/config"
+	"carryover/logtest"
 )
 
 const demoMessages, demoResponses = "/v1/messages", "/v1/responses"
@@ -22,36 +22,28 @@ var demoServesAt = regexp.MustCompile(`Serving on (http://127\.0\.0\.1:\d+) with
 // readsMuch is what a turn says for which prefill has read 64 tokens or more from decode.
 var readsMuch = regexp.MustCompile(`^hit;tokens=\d+;read=(6[4-9]|[7-9]\d|\d{3,});`)
 
-// invited is what a demo prints. It hands on the address of the proxy as soon as that is there.
-type invited struct {
-	mu   sync.Mutex // guards the rest
-	text bytes.Buffer
+// printed is what a demo prints. It hands on the first address that a pattern finds, as soon as that is there.
+type printed struct {
+	logtest.Log
+	at   *regexp.Regexp
 	base chan string // holds one
 }
 
-func (i *invited) Write(text []byte) (int, error) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	if at := demoServesAt.FindSubmatch(text); at != nil {
-		i.base <- string(at[1])
+func (p *printed) Write(text []byte) (int, error) {
+	if at := p.at.FindSubmatch(text); at != nil {
+		p.base <- string(at[1])
 	}
-	return i.text.Write(text)
-}
-
-func (i *invited) String() string {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	return i.text.String()
+	return p.Log.Write(text)
 }
 
 // servingDemo runs the demo until the test ends, and returns when it serves.
-func servingDemo(t *testing.T) (d *Deployment, base string, said *invited) {
+func servingDemo(t *testing.T) (d *Deployment, base string, said *printed) {
 	t.Helper()
 	o := Options{host: "127.0.0.1", turns: 2, Prefills: 2, Decodes: 2, Connector: config.ConnectorNIXL, adminListen: config.AdminOff}
 	d, err := StartDeployment(o)
 	must(t, err)
 	t.Cleanup(d.Close)
-	said = &invited{base: make(chan string, 1)}
+	said = &printed{at: demoServesAt, base: make(chan string, 1)}
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- d.present(ctx, o, said, io.Discard) }()

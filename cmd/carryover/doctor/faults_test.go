@@ -178,11 +178,15 @@ func TestDoctor_FindsWhatIsWrongWithRedis(t *testing.T) {
 		{"drops anything", []string{"--maxmemory", "64mb", "--maxmemory-policy", "allkeys-lru"}, "", codeRedisEviction, "volatile-ttl"},
 		{"an ACL without scripts", nil, "carryover:pass@", codeRedisForbids, "ACL SETUSER"},
 		{"a wrong password", nil, "carryover:wrong@", codeRedisForbids, "ACL"},
+		{"gone", nil, "", codeRedisDown, "--store-timeout"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
 			server := redistest.Start(t, tc.server...)
 			server.CLI("ACL", "SETUSER", "carryover", "on", ">pass", "~carryover:*", "-@all", "+hmget", "+time", "+info", "+scan")
+			if tc.want == codeRedisDown {
+				server.Kill()
+			}
 			w := newWard(t, nil, "--redis-url", "redis://"+tc.user+server.Addr())
 			w.env, w.options.noTurns = []string{testrig.ReplicaSecret}, true
 			told := w.examine(t)
@@ -191,16 +195,5 @@ func TestDoctor_FindsWhatIsWrongWithRedis(t *testing.T) {
 				t.Errorf("%+v", told.wrong())
 			}
 		})
-	}
-}
-
-func TestDoctor_FindsARedisThatIsGone(t *testing.T) {
-	server := redistest.Start(t)
-	server.Kill()
-	w := newWard(t, nil, "--redis-url", "redis://"+server.Addr())
-	w.env, w.options.noTurns = []string{testrig.ReplicaSecret}, true
-	told := w.examine(t)
-	if f := told.find(t, codeRedisDown); !strings.Contains(f.Fix, "--store-timeout") {
-		t.Errorf("%+v", f)
 	}
 }

@@ -72,10 +72,6 @@ func (k *session) ready(ctx context.Context, s *soak, name string, turn int, nam
 	return speaks.ready(ctx, s, name, k.asked[speaks], named)
 }
 
-func (k *agentTalk) name() string { return k.id }
-
-func (*agentTalk) turns() int { return soakTurns }
-
 func (k *agentTalk) again(draw *rand.Rand) voice {
 	other := *k
 	other.draw, other.history, other.results = draw, slices.Clone(k.history), slices.Clone(k.results)

@@ -62,7 +62,6 @@ type collecting struct {
 
 	mu    sync.Mutex // guards the rest
 	spans []exported
-	names []string        // of metrics
 	raw   strings.Builder // everything that has arrived
 	asked []*http.Request // that brought spans
 }
@@ -132,13 +131,6 @@ func (c *collecting) takeMetrics(sent *metricscollector.ExportMetricsServiceRequ
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.raw.WriteString(sent.String())
-	for _, of := range sent.ResourceMetrics {
-		for _, scope := range of.ScopeMetrics {
-			for _, metric := range scope.Metrics {
-				c.names = append(c.names, metric.Name)
-			}
-		}
-	}
 }
 
 func (c *collecting) take(sent *collector.ExportTraceServiceRequest) {

@@ -4,15 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"maps"
-	"net"
 	"net/http"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"carryover/cmd/carryover/config"
-	"carryover/cmd/carryover/testrig"
 	"carryover/convcache/redistest"
 	"carryover/server"
 	"carryover/upstream"
@@ -82,48 +79,6 @@ func TestLMCache_SendersGetNothingButHandOvers(t *testing.T) {
 	r.verifyLMCache(t)
 }
 
-// A receiver at whose address nobody has ever listened stops its sender for good, whose /health stays 200. The legs that it does not
-// answer take it out of rotation, and the other sender serves the other receiver.
-func TestLMCache_SenderThatAnswersNothingIsLeftAlone(t *testing.T) {
-	t.Parallel()
-	r := startLMCache(t, rigConfig{prefills: 2, probed: true, server: func(c *server.Config) { c.DrainDelay = time.Millisecond }, flags: []string{"--routing-prefill", "round_robin"}}, asConfigured)
-	r.asAlone(t, 1)
-	// The address is one of another deployment: nothing of this program has to do with how the sender came to stop.
-	gone, stuck := []int{freePort(t)}, r.prefill[0]
-	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
-	defer cancel()
-	body := encode(object{"model": "sim", "prompt": []int{1000, 1001}, "max_tokens": 1, "return_token_ids": true, "kv_transfer_params": object{
-		"disagg_spec": object{"req_id": "of another", "receiver_host": "127.0.0.1", "receiver_init_port": gone, "receiver_alloc_port": gone},
-	}})
-	if a, err := (&rig{base: stuck.URL(), client: r.client}).post(ctx, "/v1/completions", nil, body, nil); err == nil && a.ends != endsLeft {
-		t.Fatalf("the sender has answered: %s", a.raw)
-	}
-	r.between.silent.Store(stuck.URL(), true)
-	began := time.Now()
-	over, late := 0, 0
-	for n := range 12 {
-		ask := longAsked(2*n + 1)
-		switch a := r.say(t, ask); {
-		case a.status == http.StatusGatewayTimeout:
-			late++
-		case strings.HasPrefix(a.header.Get("X-KV-Path"), "prefill_decode;"):
-			over++
-			fallthrough
-		default:
-			r.compare(t, "/v1/completions", encode(ask), a)
-		}
-	}
-	most := 1
-	// After one second out of rotation the sender gets one leg on trial, two seconds after that the next one, and so on.
-	for pause, after := time.Second, time.Second; after < time.Since(began); pause, after = 2*pause, after+2*pause {
-		most++
-	}
-	if late > most || over < 12-most-1 {
-		t.Errorf("of 12 turns %d were served over prefill and %d not; want %d at most that meet the sender", over, late, most)
-	}
-	r.verifyLMCache(t)
-}
-
 // Two replicas share an address for notifications, as behind a name; each sender is connected to one of them. Notifications reach the
 // replica whose turn it is through Redis.
 func TestLMCache_ReplicasRelayNotifications(t *testing.T) {
@@ -140,50 +95,6 @@ func TestLMCache_ReplicasRelayNotifications(t *testing.T) {
 	}
 	second.stop()
 	first.verifyLMCache(t)
-}
-
-// What a sender kept for a program that was away arrives at the next one, which knows nothing of it.
-func TestLMCache_StaleNotificationsAfterARestart(t *testing.T) {
-	t.Parallel()
-	r := startLMCache(t, rigConfig{server: cut}, func(c *vllmsim.Config) { c.LMCache.NotifyDelay = 300 * time.Millisecond })
-	ctx, leave := context.WithCancel(t.Context())
-	gone := make(chan struct{})
-	go func() {
-		defer close(gone)
-		testrig.Eventually(func() bool { return r.atPrefill("pushing") > 0 })
-		leave()
-	}()
-	_, _ = r.post(ctx, "/v1/completions", nil, encode(longAsked(1)), unwatched) // the client leaves
-	<-gone
-	r.stop()
-	if !testrig.Eventually(func() bool { return r.atPrefill("notices") > 0 }) {
-		t.Fatal("the sender has notified nobody")
-	}
-	again := startRig(t, rigConfig{sharing: r, connector: r.connector, port: r.port})
-	for n := range 3 {
-		again.asAlone(t, n+4)
-	}
-	again.verifyLMCache(t)
-}
-
-// Anything may connect to the port of notifications. None of it ends what listens there.
-func TestLMCache_StrangersAtThePort(t *testing.T) {
-	t.Parallel()
-	r := startLMCache(t, rigConfig{}, asConfigured)
-	r.asAlone(t, 1)
-	for _, said := range []string{
-		"", "GET / HTTP/1.1\r\nHost: x\r\n\r\n", "\x00", strings.Repeat("\xff", 1000),
-		"\xff\x00\x00\x00\x00\x00\x00\x00\x01\x7f\x03\x00NULL" + strings.Repeat("\x00", 48) + "\x04\x19\x05READY\x0bSocket-Type\x00\x00\x00\x04PUSH\x02\x7f\xff\xff\xff\xff\xff\xff\xff",
-	} {
-		conn, err := net.Dial("tcp", "127.0.0.1:"+strconv.Itoa(r.port))
-		noError(t, err)
-		if _, err := conn.Write([]byte(said)); err != nil {
-			t.Error(err)
-		}
-		defer conn.Close() // half-open meanwhile
-	}
-	r.asAlone(t, 2)
-	r.verifyLMCache(t)
 }
 
 // replanning is a connector whose plans are changed.

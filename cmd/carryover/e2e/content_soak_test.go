@@ -83,7 +83,7 @@ func (c unnamedSoak) run(t *testing.T, seed uint64, conversations int) {
 		cfg: cfg, replace: func(deps *server.Deps) { deps.Store = live.live(deps.Store) },
 		flags: slices.Concat(byContent, []string{"--store-timeout", "5s"}, c.flags),
 	}, redis...)
-	s := &unnamed{soak: f.soakOf(t, cfg, seed), asked: &library{}, handing: c.handing}
+	s := &unnamed{soak: f.soakOf(seed), asked: &library{}, handing: c.handing}
 	severally(t, soakAtOne, conversations, func(ctx context.Context, i int) error { return s.converse(ctx, newSpeaker(seed, i), 1, nil) })
 	live.verifyPinned(t, f.replicas[0], time.Since(began))
 	f.verify(t)

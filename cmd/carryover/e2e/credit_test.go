@@ -1,10 +1,6 @@
 package e2e
 
 import (
-	"bytes"
-	"io"
-	"net/http"
-	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -15,19 +11,13 @@ import (
 // bySource reads how many prompt tokens the prefill instances have had from a source together.
 func (r *rig) bySource(t *testing.T, source string) (tokens int) {
 	t.Helper()
-	line := regexp.MustCompile(`(?m)^vllm:prompt_tokens_by_source_total\{[^}]*source="` + source + `"[^}]*\} (\S+)$`)
 	for _, p := range r.prefill {
-		response, err := http.Get(p.URL() + "/metrics") //nolint:noctx // of an instance of this process
-		noError(t, err)
-		text, err := io.ReadAll(response.Body)
-		_ = response.Body.Close()
-		found := line.FindSubmatch(bytes.TrimSpace(text))
-		if err != nil || found == nil {
-			t.Fatalf("%s is not told: %v", source, err)
+		_, text := r.get(t, p.URL()+"/metrics")
+		if m := readScrape(t, text); m.kinds["vllm:prompt_tokens_by_source_total"] != "" {
+			tokens += int(m.sum("vllm:prompt_tokens_by_source_total", `source="`+source+`"`))
+			continue
 		}
-		n, err := strconv.ParseFloat(string(found[1]), 64)
-		noError(t, err)
-		tokens += int(n)
+		t.Fatalf("%s is not told", source)
 	}
 	return tokens
 }

@@ -36,7 +36,7 @@ func TestHandBack_PrefillIsQuarantinedDuringIt(t *testing.T) {
 				}
 				h.handedBack(t, ends{done: 3 + n})
 			}
-			h.verifyBack(t, accounted{})
+			h.verifyBack(t, 0)
 		})
 	}
 }
@@ -68,5 +68,5 @@ func TestHandBack_PrefillRefusesBeforeIt(t *testing.T) {
 		}
 		h.settle(t)
 	}
-	h.verifyBack(t, accounted{pins: -h.store.unused()})
+	h.verifyBack(t, -h.store.unused())
 }

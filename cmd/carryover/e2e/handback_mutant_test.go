@@ -177,62 +177,56 @@ func leaving(store server.Store, notes bool) server.Store {
 // A turn comes while its ticket is on its way to prefill.
 func TestHandBackMutant_WithoutTheTakeTheOracleSeesIt(t *testing.T) {
 	t.Parallel()
-	for _, mutant := range []bool{false, true} {
-		t.Run(called(mutant), func(t *testing.T) {
-			t.Parallel()
-			h := startRig(t, rigConfig{cfg: handingConfig(), flags: atOnce, replace: func(deps *server.Deps) {
-				if mutant {
-					deps.Store = leaving(deps.Store, true)
-				}
-			}})
-			(&listed{rig: h, id: "proves the pair"}).turn(t)
-			h.settle(t)
-			release := h.hold(vllmsim.HandBackRead)
-			defer release()
-			c := &listed{rig: h, id: "mutant"}
-			c.turn(t)
-			h.held(t)
-			a := c.turn(t)
-			if a.hit() != mutant {
-				t.Errorf("X-KV-Reuse %q, with a mutant: %v", a.reuse(), mutant)
+	bothWays(t, func(t *testing.T, mutant bool) {
+		h := startRig(t, rigConfig{cfg: handingConfig(), flags: atOnce, replace: func(deps *server.Deps) {
+			if mutant {
+				deps.Store = leaving(deps.Store, true)
 			}
-			release()
-			h.settle(t)
-			h.stop()
-			total := h.sum(config.RoleDecode)
-			if wrong := h.wrong(); (wrong > 0) != mutant || (total["double_reads"] > 0) != mutant {
-				t.Errorf("wrong reads: got %d, double reads %d, with a mutant: %v", wrong, total["double_reads"], mutant)
-			}
-		})
-	}
+		}})
+		(&listed{rig: h, id: "proves the pair"}).turn(t)
+		h.settle(t)
+		release := h.hold(vllmsim.HandBackRead)
+		defer release()
+		c := &listed{rig: h, id: "mutant"}
+		c.turn(t)
+		h.held(t)
+		a := c.turn(t)
+		if a.hit() != mutant {
+			t.Errorf("X-KV-Reuse %q, with a mutant: %v", a.reuse(), mutant)
+		}
+		release()
+		h.settle(t)
+		h.stop()
+		total := h.sum(config.RoleDecode)
+		if wrong := h.wrong(); (wrong > 0) != mutant || (total["double_reads"] > 0) != mutant {
+			t.Errorf("wrong reads: got %d, double reads %d, with a mutant: %v", wrong, total["double_reads"], mutant)
+		}
+	})
 }
 
 // A ticket that stays in the store when it was handed back names blocks that are gone, which only another prefill instance would read:
 // the one that has taken them has nothing to read.
 func TestHandBackMutant_TicketBesideItsNoteTheOracleSeesIt(t *testing.T) {
 	t.Parallel()
-	for _, mutant := range []bool{false, true} {
-		t.Run(called(mutant), func(t *testing.T) {
-			t.Parallel()
-			h := startRig(t, rigConfig{cfg: handingConfig(), prefills: 2, flags: append([]string{"--routing-prefill", "round_robin"}, atOnce...), replace: func(deps *server.Deps) {
-				if mutant {
-					deps.Store = leaving(deps.Store, false)
-				}
-			}})
-			for range 2 { // both pairs are proven
-				(&listed{rig: h, id: "proves pairs"}).turn(t)
-				h.settle(t)
+	bothWays(t, func(t *testing.T, mutant bool) {
+		h := startRig(t, rigConfig{cfg: handingConfig(), prefills: 2, flags: append([]string{"--routing-prefill", "round_robin"}, atOnce...), replace: func(deps *server.Deps) {
+			if mutant {
+				deps.Store = leaving(deps.Store, false)
 			}
-			c := &listed{rig: h, id: "mutant"}
-			for range 2 {
-				c.turn(t)
-				h.settle(t)
-				h.free(t, 0)
-			}
-			h.stop()
-			if wrong := h.wrong(); (wrong > 0) != mutant {
-				t.Errorf("wrong reads: got %d, with a mutant: %v", wrong, mutant)
-			}
-		})
-	}
+		}})
+		for range 2 { // both pairs are proven
+			(&listed{rig: h, id: "proves pairs"}).turn(t)
+			h.settle(t)
+		}
+		c := &listed{rig: h, id: "mutant"}
+		for range 2 {
+			c.turn(t)
+			h.settle(t)
+			h.free(t, 0)
+		}
+		h.stop()
+		if wrong := h.wrong(); (wrong > 0) != mutant {
+			t.Errorf("wrong reads: got %d, with a mutant: %v", wrong, mutant)
+		}
+	})
 }

@@ -67,27 +67,11 @@ func (r *rig) held(t *testing.T) {
 	}
 }
 
-// accounted is what a fault explains.
-type accounted struct {
-	pins  int  // of decode, without a ticket
-	upTo  bool // or fewer: it is open whether decode was told
-	stale int  // reads of an earlier start of decode, which were refused
-}
-
-// verifyBack is verify of a program that hands back: nothing was read that had not to be, and decode is free.
-func (r *rig) verifyBack(t *testing.T, want accounted) {
+// verifyBack is verify of a program that hands back: nothing was read that had not to be, and decode pins nothing beside so many answers.
+func (r *rig) verifyBack(t *testing.T, unused int) {
 	t.Helper()
-	r.verifyPins(t, func() pins {
-		if left := r.atDecode("pins") - r.store.unused(); want.upTo && left < want.pins {
-			return pins{unused: left}
-		}
-		return pins{unused: want.pins}
-	})
-	total := r.sum("")
-	if total["stale_reads"] != want.stale || total["late_notifications"] != 0 || total["declined_reads"] != 0 {
-		t.Errorf("stale reads: got %d, want %d; late notifications %d, declined reads %d, want none",
-			total["stale_reads"], want.stale, total["late_notifications"], total["declined_reads"])
-	}
+	r.verify(t, pins{unused: unused})
+	r.nothingWrong(t, "stale_reads", "late_notifications", "declined_reads")
 }
 
 // talk is a conversation of the program, whose answers must be those of a lone instance.

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"fmt"
 	"testing"
 
 	"carryover/convcache/redistest"
@@ -10,57 +9,45 @@ import (
 
 // Conversations whose tickets are handed back between their turns.
 
-// The next turn comes while the ticket is on its way, to the same replica or to another.
+// The next turn comes while the ticket is on its way, to another replica. To the same one: testdata/scenarios/hand-back-held.yaml.
 func TestHandBack_TheNextTurnRacesIt(t *testing.T) {
 	t.Parallel()
-	for _, replicas := range []int{1, 2} {
-		for _, at := range holdPoints() {
-			t.Run(fmt.Sprintf("%d replicas, %s", replicas, at), func(t *testing.T) {
-				t.Parallel()
-				c := rigConfig{cfg: handingConfig(), prefills: 2, decodes: 2, flags: atOnce}
-				if replicas == 2 {
-					c.redis = redistest.Start(t).Addr()
-				}
-				first := startRig(t, c)
-				second := first
-				if c.sharing = first; replicas == 2 {
-					second = startRig(t, c)
-				}
-				talk := first.talk("raced")
-				talk.want(t, "miss;")
-				first.handedBack(t, ends{done: 1})
-				release := first.hold(at)
-				defer release()
-				talk.hits(t)
-				first.held(t)
-				talk.rig = second
-				a := talk.turn(t)
-				if a.hit() && !byEngine(a.reuse()) {
-					t.Errorf("X-KV-Reuse %q: the ticket was used twice", a.reuse())
-				}
-				if replicas == 1 && noHit(a.reuse()) != "miss;reason=handing_back" {
-					t.Errorf("X-KV-Reuse %q, want that it is on its way", a.reuse())
-				}
-				release()
+	for _, at := range holdPoints() {
+		t.Run(string(at), func(t *testing.T) {
+			t.Parallel()
+			c := rigConfig{cfg: handingConfig(), prefills: 2, decodes: 2, flags: atOnce, redis: redistest.Start(t).Addr()}
+			first := startRig(t, c)
+			c.sharing = first
+			second, talk := startRig(t, c), first.talk("raced")
+			settle := func() {
 				first.settle(t)
 				second.settle(t)
-				first.free(t, 0)
-				talk.hits(t)
-				first.settle(t)
-				second.settle(t)
-				talk.rig = first
-				talk.hits(t)
-				first.settle(t)
-				if n := first.ends().done + second.ends().done; replicas == 2 && n != 5 || replicas == 1 && n != 10 {
-					t.Errorf("handed back: %+v and %+v, want all five", first.ends(), second.ends())
-				}
-				if second != first {
-					second.stop()
-					second.saidNothing(t)
-				}
-				first.verifyBack(t, accounted{})
-			})
-		}
+			}
+			talk.want(t, "miss;")
+			first.handedBack(t, ends{done: 1})
+			release := first.hold(at)
+			defer release()
+			talk.hits(t)
+			first.held(t)
+			talk.rig = second
+			if a := talk.turn(t); a.hit() && !byEngine(a.reuse()) {
+				t.Errorf("X-KV-Reuse %q: the ticket was used twice", a.reuse())
+			}
+			release()
+			settle()
+			first.free(t, 0)
+			talk.hits(t)
+			settle()
+			talk.rig = first
+			talk.hits(t)
+			settle()
+			if n := first.ends().done + second.ends().done; n != 5 {
+				t.Errorf("handed back: %+v and %+v, want all five", first.ends(), second.ends())
+			}
+			second.stop()
+			second.saidNothing(t)
+			first.verifyBack(t, 0)
+		})
 	}
 }
 

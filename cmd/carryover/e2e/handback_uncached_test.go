@@ -37,5 +37,5 @@ func TestHandBack_EvictionsInARowEndIt(t *testing.T) {
 		t.Errorf("the log says so %d times, want once", n)
 	}
 	h.settle(t)
-	h.verifyBack(t, accounted{})
+	h.verifyBack(t, 0)
 }

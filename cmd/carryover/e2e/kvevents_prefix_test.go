@@ -2,12 +2,12 @@ package e2e
 
 import (
 	"fmt"
-	"net/http"
 	"strings"
 	"testing"
 
 	"carryover/server/record"
 	"carryover/upstream"
+	"carryover/upstream/vllmsim"
 )
 
 // manual is a long beginning of prompts.
@@ -43,7 +43,15 @@ func (r *rig) heldBlocks(i int) int {
 // Prompts go where their beginning is: not where it was and has been evicted, and also where another client has had it computed.
 func TestKVEvents_PromptsGoWhereTheirBeginningIs(t *testing.T) {
 	t.Parallel()
-	p := startPublishing(t, 2, 1, rigConfig{flags: []string{"--routing-prefill", "prefix"}}, nil)
+	publishing := vllmsim.DefaultConfig()
+	publishing.KVEvents = vllmsim.KVEventsConfig{Port: -1, ReplayPort: -1}
+	prefill, decode := startInstances(t, 2, publishing), startInstances(t, 1, vllmsim.DefaultConfig())
+	file := naming(nil, decode, "") + "prefill:\n"
+	for _, instance := range prefill {
+		file += fmt.Sprintf("  - {url: %s, kv_events: %q}\n", instance.URL(), instance.Addresses().KVEvents[0])
+	}
+	p := startRig(t, rigConfig{found: true, admin: true, file: file, flags: []string{"--routing-prefill", "prefix"}})
+	p.prefill, p.decode = prefill, decode
 	for i := range 2 { // of each prefill instance it is learnt how requests are rendered
 		warm := p.thread(fmt.Sprint("warm-", i))
 		for range 3 {
@@ -56,12 +64,9 @@ func TestKVEvents_PromptsGoWhereTheirBeginningIs(t *testing.T) {
 		t.Fatalf("the second conversation that begins alike was sent to instance %d, want %d", got, first)
 	}
 	p.prefill[first].ClearBlocks()
-	body := encode(object{"model": "sim", "max_tokens": 1, "messages": []any{
+	(&rig{base: p.prefill[other].URL(), client: p.client}).say(t, object{"model": "sim", "max_tokens": 1, "messages": []any{
 		map[string]string{"role": "system", "content": manual()}, map[string]string{"role": "user", "content": "Of another client."},
 	}})
-	response, err := http.Post(p.prefill[other].URL()+"/v1/chat/completions", "application/json", strings.NewReader(string(body)))
-	noError(t, err)
-	response.Body.Close()
 	if !within(foundWithin, func() bool { return p.heldBlocks(first) == 0 && p.heldBlocks(other) >= len(manual())/64 }) {
 		t.Fatalf("%d and %d blocks are held, as far as the program has heard", p.heldBlocks(first), p.heldBlocks(other))
 	}

@@ -54,7 +54,7 @@ func underANemesis(t *testing.T, seed uint64, conversations int, flags ...string
 	cfg.Lease = 10 * time.Minute // hand-overs that nobody reads are counted at the end
 	n := newNemesis(t, 3)
 	f := startFleet(t, rigConfig{cfg: cfg, flags: append([]string{"--store-timeout", "500ms"}, flags...)}, n.addresses()...)
-	s := f.soakOf(t, cfg, seed)
+	s := f.soakOf(seed)
 	s.permit = n.permit
 	group, ctx := errgroup.WithContext(t.Context())
 	group.SetLimit(nemesisAtOnce)

@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"regexp"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -298,34 +297,3 @@ func (f fixed) Epoch() int64 { return f.epoch }
 
 // ShareEpoch implements server.Shared.
 func (f fixed) ShareEpoch(context.Context, int64, bool) error { return nil }
-
-// Replicas know an incarnation by its start, however they spell the address of the instance.
-func TestQuarantine_ReplicasSpellAHostDifferently(t *testing.T) {
-	t.Parallel()
-	cfg := vllmsim.DefaultConfig()
-	cfg.OutputTokenIDs = true
-	redis := redistest.Start(t).Addr()
-	first := startRig(t, rigConfig{cfg: cfg, redis: redis})
-	second := startRig(t, rigConfig{found: true, redis: redis, flags: []string{
-		"--prefill", strings.Replace(first.prefill[0].URL(), "127.0.0.1", "localhost", 1), "--decode", first.decode[0].URL(),
-	}})
-	victim := first.talk("victim")
-	victim.learnt(t)
-	(&chatting{rig: second, id: "other", asks: 20}).want(t, "miss;")
-	first.setFault(t, first.prefill[0], vllmsim.Fault{Kind: vllmsim.FaultOtherIDs, Tickets: true, Count: 1})
-	victim.want(t, "miss;reason=retried_without_ticket")
-	told := func() bool {
-		return second.turns.count(logsQuarantine+": another replica has found that it does not compute the ids that it is sent") > 0
-	}
-	if !testrig.Eventually(told) {
-		t.Error("the other replica does not bar it")
-	}
-	if _, body := second.get(t, second.base+"/readyz"); !strings.Contains(body, `"quarantined":1`) {
-		t.Errorf("/readyz of the other replica: %s", body)
-	}
-	first.stop()
-	second.stop()
-	if first.wrong() != 0 {
-		t.Errorf("wrong reads: %v", first.sum(""))
-	}
-}

@@ -111,7 +111,7 @@ func startReleasing(t *testing.T, cfg vllmsim.Config) (*rig, *blockUses) {
 	t.Helper()
 	cfg.Lease = time.Hour // what our own legs leave on prefill is counted at the end, which a busy machine reaches behind the usual 30 s
 	seen := newUses()
-	return startRig(t, rigConfig{cfg: cfg, prefills: 2, decodes: 2, replace: seen.watch, flags: append([]string{"--release", "on"}, inTurn...)}), seen
+	return startRig(t, rigConfig{cfg: cfg, prefills: 2, decodes: 2, alone: true, replace: seen.watch, flags: append([]string{"--release", "on"}, inTurn...)}), seen
 }
 
 // inTurn has instances of both roles take turns.

@@ -7,8 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"carryover/cmd/carryover/cli"
-	"carryover/cmd/carryover/command"
 	"carryover/cmd/carryover/config"
 	"carryover/upstream/vllmsim"
 )
@@ -89,25 +87,4 @@ func TestReload_WithoutInstancesIsRefused(t *testing.T) {
 		r.refusesReload(t, name, text)
 	}
 	r.reload(t, whole)
-}
-
-func TestCheckConfig_SaysInWordsWhatAConfigurationComesTo(t *testing.T) {
-	var out, errs strings.Builder
-	args := []string{"check-config", "--prefill", "http://p:1,http://q:1", "--decode-dns", "http://decode:8200", "--disagg-threshold", "512",
-		"--prefill-failure", "error", "--max-per-tenant", "3", "--pinned-share", "0.25"}
-	if code := cli.Run(t.Context(), args, nil, &out, &errs); code != command.ExitOK {
-		t.Fatalf("exit code %d: %s", code, errs.String())
-	}
-	for _, want := range []string{
-		"prefill q:1 at http://q:1", "decode by DNS: http://decode:8200, asked every 10s", "fewer than 512 uncached prompt tokens",
-		"a failed prefill leg is an error for the client", "per tenant 3", "pin more than 0.25", "127.0.0.1:9480, without a token",
-		"routing.disagg_threshold", "no secret: tickets end with this process",
-	} {
-		if !strings.Contains(out.String(), want) {
-			t.Errorf("%q is not said in:\n%s", want, out.String())
-		}
-	}
-	if strings.Contains(out.String(), "localhost:8200") {
-		t.Errorf("the decode instance that is there by default stayed beside DNS:\n%s", out.String())
-	}
 }

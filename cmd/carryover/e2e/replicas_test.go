@@ -13,7 +13,6 @@ import (
 
 	"github.com/tidwall/gjson"
 
-	"carryover/cmd/carryover/testrig"
 	"carryover/convcache/redistest"
 	"carryover/server"
 	"carryover/upstream/vllmsim"
@@ -29,7 +28,7 @@ type replicas struct {
 func startFleet(t *testing.T, c rigConfig, redis ...string) *replicas {
 	t.Helper()
 	f, replace := &replicas{}, c.replace
-	c.prefills, c.decodes, c.flags = 2, 2, slices.Concat(inTurn, []string{"--release", "on"}, c.flags)
+	c.prefills, c.decodes, c.alone, c.flags = 2, 2, true, slices.Concat(inTurn, []string{"--release", "on"}, c.flags)
 	for _, address := range redis {
 		seen := newUses()
 		c.redis, c.replace = address, func(deps *server.Deps) {
@@ -69,13 +68,8 @@ func (f *replicas) verify(t *testing.T) {
 
 // soakOf makes the replicas the front of random conversations, whose answers are compared with those of a lone
 // instance.
-func (f *replicas) soakOf(t *testing.T, cfg vllmsim.Config, seed uint64) *soak {
-	t.Helper()
-	first := f.replicas[0]
-	return &soak{
-		rig: first, fronts: f.replicas, cfg: cfg, uses: f.seen[0], seed: seed, reasons: map[string]int{},
-		lone: &rig{base: testrig.StartInstance(t, cfg, "").URL(), client: first.client},
-	}
+func (f *replicas) soakOf(seed uint64) *soak {
+	return &soak{rig: f.replicas[0], fronts: f.replicas, seed: seed}
 }
 
 // awaitRedis waits until every replica shares its tickets.

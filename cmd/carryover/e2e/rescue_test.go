@@ -132,18 +132,16 @@ func (u unsent) Prefill(ctx context.Context, leg upstream.Leg) (upstream.Prefill
 
 func TestMutant_WithoutARescueTheOracleSeesIt(t *testing.T) {
 	t.Parallel()
-	for name, replace := range map[string]func(*server.Deps){
-		"as it is": nil,
-		"mutant":   func(deps *server.Deps) { deps.Legs = unsent{deps.Legs} },
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			r := startRescue(t, replace)
-			r.setFault(t, r.decode[0], vllmsim.Fault{Kind: vllmsim.FaultStatus, Status: http.StatusBadRequest, Count: 1})
-			r.say(t, object{"model": "sim", "messages": speech{says(1)}, "max_tokens": 50})
-			if n := r.leased(t); (n > 0) != (replace != nil) {
-				t.Errorf("prefill keeps the blocks of %d hand-overs", n)
+	bothWays(t, func(t *testing.T, mutant bool) {
+		r := startRescue(t, func(deps *server.Deps) {
+			if mutant {
+				deps.Legs = unsent{deps.Legs}
 			}
 		})
-	}
+		r.setFault(t, r.decode[0], vllmsim.Fault{Kind: vllmsim.FaultStatus, Status: http.StatusBadRequest, Count: 1})
+		r.say(t, object{"model": "sim", "messages": speech{says(1)}, "max_tokens": 50})
+		if n := r.leased(t); (n > 0) != mutant {
+			t.Errorf("prefill keeps the blocks of %d hand-overs", n)
+		}
+	})
 }

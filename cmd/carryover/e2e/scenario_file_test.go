@@ -169,17 +169,21 @@ func (e *engineSetup) configs(t *testing.T, role string) []vllmsim.Config {
 		n, with = max(1, e.Decode), e.DecodeWith
 	}
 	for _, settings := range []object{e.All, with} {
-		decoder := json.NewDecoder(bytes.NewReader(encode(settings)))
-		decoder.DisallowUnknownFields()
-		if err := decoder.Decode(&cfg); err != nil {
-			t.Fatalf("engines: %v", err)
-		}
+		fill(t, &cfg, settings)
 	}
 	list := make([]vllmsim.Config, n)
 	for i := range list {
 		list[i] = cfg
 	}
 	return list
+}
+
+// fill sets the members of a value that are named.
+func fill(t *testing.T, to any, members object) {
+	t.Helper()
+	decoder := json.NewDecoder(bytes.NewReader(encode(members)))
+	decoder.DisallowUnknownFields()
+	noError(t, decoder.Decode(to))
 }
 
 // settings are those of the server that no flag sets.

@@ -70,14 +70,22 @@ func (p *play) run(t *testing.T) {
 			t.Errorf("the log says %q %d times, want %d", note, n, want)
 		}
 	}
+	for _, stat := range p.wrongStats() {
+		t.Error(stat)
+	}
+}
+
+// wrongStats are the statistics that are not as wanted.
+func (p *play) wrongStats() (all []string) {
 	for role, fields := range p.scenario.Stats {
 		total := p.sum(role)
 		for name, want := range fields {
 			if got, ok := total[name]; !ok || got != want {
-				t.Errorf("%s %s: got %d, want %d", role, name, got, want)
+				all = append(all, fmt.Sprintf("%s %s: got %d, want %d", role, name, got, want))
 			}
 		}
 	}
+	return all
 }
 
 // settleEngines waits until the engines of a connector have nothing left to do, and their statistics are as wanted.
@@ -87,15 +95,7 @@ func (p *play) settleEngines(t *testing.T) {
 		return
 	}
 	testrig.Eventually(func() bool {
-		for role, fields := range p.scenario.Stats {
-			total := p.sum(role)
-			for name, want := range fields {
-				if total[name] != want {
-					return false
-				}
-			}
-		}
-		return p.connector == config.ConnectorLMCache || p.sum("")["running"] == 0
+		return len(p.wrongStats()) == 0 && (p.connector == config.ConnectorLMCache || p.sum("")["running"] == 0)
 	})
 }
 

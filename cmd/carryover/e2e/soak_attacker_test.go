@@ -15,7 +15,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"carryover/cmd/carryover/testrig"
 	"carryover/server"
 	"carryover/upstream/vllmsim"
 )
@@ -60,13 +59,12 @@ func quiet(t *testing.T, conversations int, flags []string, attacked bool) map[s
 	cfg, uses := vllmsim.DefaultConfig(), newUses()
 	cfg.Blocks = 1 << 16
 	cfg.OutputTokenIDs, cfg.PromptTokensDetails = true, true
-	s := &soak{cfg: cfg, seed: 900, reasons: map[string]int{}}
+	s := &soak{seed: 900}
 	s.rig = startRig(t, rigConfig{
-		cfg: cfg, taught: true, replace: uses.watch,
+		cfg: cfg, alone: true, taught: true, replace: uses.watch,
 		server: func(c *server.Config) { c.HandBackMemory = 1 << 14 },
 		flags:  append([]string{"--release", "on", "--tenant-header", "X-Tenant"}, flags...),
 	})
-	s.lone = &rig{base: testrig.StartInstance(t, cfg, "").URL(), client: s.client}
 	s.pins = samplePins(t, s.rig, uses)
 	var mu sync.Mutex // guards burst
 	burst := &errgroup.Group{}

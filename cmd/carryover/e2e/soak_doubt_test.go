@@ -39,20 +39,20 @@ func TestSoakOfDoubts(t *testing.T) {
 		t.Run(strings.Join(append([]string{name}, flags...), "/"), func(t *testing.T) {
 			t.Parallel()
 			version := vllmsim.VLLM033
-			if strings.HasSuffix(name, " of 0.32") || own%4 == 0 && len(kinds) == 1 && !kinds[0].sleeps { // whose params tell nothing of a sleep
+			if strings.HasSuffix(name, " of 0.32") || own%4 == 0 && len(kinds) == 1 && !kinds[0].Sleeps { // whose params tell nothing of a sleep
 				version = vllmsim.VLLM032
 			}
 			newDoubting(t, version, kinds, own, conversations, flags...).run(t, conversations)
 		})
 	}
-	for _, kind := range doubts() {
-		soak(kind.name, []doubt{kind}, alone*max(1, kind.times))
+	for _, kind := range doubts(t, "doubts") {
+		soak(kind.Name, []doubt{kind}, alone*max(1, kind.Times))
 	}
-	soak("mixture", doubts(), mixture)
-	soak("mixture of 0.32", doubts(), mixture)
-	soak("mixture", doubts(), mixture, "--connector", config.ConnectorMulti)
-	soak("decode sleeps", sleeping(), 2*alone)
-	soak("restarts alike", restartsAlike(), 2*alone)
+	soak("mixture", doubts(t, "doubts"), mixture)
+	soak("mixture of 0.32", doubts(t, "doubts"), mixture)
+	soak("mixture", doubts(t, "doubts"), mixture, "--connector", config.ConnectorMulti)
+	soak("decode sleeps", doubts(t, "sleeping"), 2*alone)
+	soak("restarts alike", doubts(t, "alike"), 2*alone)
 }
 
 // doubting is a soak in a storm of doubts.
@@ -66,9 +66,6 @@ type doubting struct {
 	// guarded by soak.mu
 	ended    map[string]int
 	faults   []string
-	later    int // turns after the first of their conversation
-	hits     int
-	engine   int // of these, those that prefill's own cache has proven
 	stranded int // answers whose blocks the program may not know of
 	unknown  int // answers of a start of decode that is not known: their blocks can't be released
 }
@@ -81,11 +78,11 @@ func newDoubting(t *testing.T, version string, kinds []doubt, seed uint64, conve
 	cfg.Blocks, cfg.Seed = min(1<<16, 512*conversations), seed
 	cfg.OutputTokenIDs, cfg.EmptyDeltas = seed%2 == 0, seed%4 < 2
 	d := &doubting{
-		soak:   &soak{cfg: cfg, seed: seed, reasons: map[string]int{}, uses: newUses()},
+		soak:   &soak{seed: seed, uses: newUses()},
 		storm:  &storm{kinds: kinds, draw: rand.New(rand.NewPCG(seed, 1))},
 		stored: &ledger{},
 		ended:  map[string]int{},
-		alike:  slices.ContainsFunc(kinds, func(kind doubt) bool { return kind.alike }),
+		alike:  slices.ContainsFunc(kinds, func(kind doubt) bool { return kind.Alike }),
 	}
 	prefills, decodes := []vllmsim.Config{cfg, cfg}, []vllmsim.Config{cfg, cfg}
 	decodes[1].StepAhead = true
@@ -95,7 +92,7 @@ func newDoubting(t *testing.T, version string, kinds []doubt, seed uint64, conve
 		}
 	}
 	d.rig = startRig(t, rigConfig{
-		prefill: prefills, decode: decodes,
+		prefill: prefills, decode: decodes, alone: true,
 		flags:  slices.Concat(inTurn, []string{"--release", "on"}, flags),
 		server: releasingAtOnce,
 		replace: func(deps *server.Deps) {
@@ -103,8 +100,8 @@ func newDoubting(t *testing.T, version string, kinds []doubt, seed uint64, conve
 			deps.Store, d.storm.deps = d.stored.live(deps.Store), deps
 		},
 	})
+	d.cfg = cfg
 	d.storm.instances = map[string][]*vllmsim.Instance{config.RolePrefill: d.prefill, config.RoleDecode: d.decode}
-	d.lone = &rig{base: testrig.StartInstance(t, cfg, "").URL(), client: d.client}
 	d.uses.unsure, d.storm.restarted = d.storm.unsure, d.uses.restarts
 	d.pins = samplePins(t, d.rig, d.uses)
 	d.pins.doubts = d
@@ -125,7 +122,7 @@ func (d *doubting) run(t *testing.T, conversations int) {
 	d.stop()
 	d.verifyDoubts(t)
 	t.Logf("seed %d: %d turns in %s, %d spells, %d of %d later turns hit, misses %v, ends %v, %d answers of unknown starts, %d tickets spent in vain, %d releases",
-		d.seed, turns, time.Since(began).Round(time.Millisecond), len(d.storm.spells), d.hits, d.later, d.reasons, d.ended,
+		d.seed, turns, time.Since(began).Round(time.Millisecond), len(d.storm.spells), d.tally.hits, d.tally.turns, d.reasons, d.ended,
 		d.unknown, d.uses.failed(), d.uses.released)
 }
 
@@ -142,7 +139,7 @@ func (d *doubting) befall(ctx context.Context, spells []*spell) error {
 			if !testrig.Eventually(func() bool { return instance.Stats().Running == 0 }) {
 				return errors.New("an instance works although no turn is under way")
 			}
-			if p.alike {
+			if p.Alike {
 				if p.from%2 == 0 {
 					d.hangUp()
 				}
@@ -188,24 +185,15 @@ func (d *doubting) blame(format string, args ...any) {
 
 // count adds a turn to the books.
 func (d *doubting) count(n int, t *doubted, offered int, hidden bool) {
+	if n > 1 {
+		d.soak.count(t.answer.reuse(), offered, 0, 0)
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.stranded += t.record.Retries // a leg that failed may have left blocks
 	if hidden {
 		d.unknown++
 	}
-	switch {
-	case n == 1:
-		return
-	case offered > 0:
-		d.hits++
-		if byEngine(t.answer.reuse()) {
-			d.engine++
-		}
-	default:
-		d.reasons[strings.TrimPrefix(noHit(t.answer.reuse()), "miss;reason=")]++
-	}
-	d.later++
 }
 
 // verifyPins asserts that when all unused tickets are released decode pins what the store has tickets for. Blocks of
@@ -219,7 +207,7 @@ func (d *doubting) verifyPins(t *testing.T) {
 	}
 	// Prefill tells decode about blocks after it has answered, or not if it is restarted in between.
 	excused := d.uses.failed() + soakAtOne*d.storm.restarts(config.RolePrefill) + d.unknown
-	if slices.ContainsFunc(d.storm.kinds, func(kind doubt) bool { return len(kind.ends) > 0 }) {
+	if slices.ContainsFunc(d.storm.kinds, func(kind doubt) bool { return len(kind.Ends) > 0 }) {
 		excused += d.stranded
 	}
 	var pinned, live int
@@ -271,7 +259,7 @@ func (d *doubting) verifyDoubts(t *testing.T) {
 		t.Errorf("the blocks of %d answers were named by more than one leg: %.200v", len(twice), twice)
 	}
 	d.saidNothing(t)
-	if d.hits == 0 && len(d.storm.kinds) > 1 { // of one doubt alone there are few turns
+	if d.tally.hits == 0 && len(d.storm.kinds) > 1 { // of one doubt alone there are few turns
 		t.Error("no turn was a hit, so nothing was shown")
 	}
 }

@@ -57,8 +57,6 @@ type soak struct {
 	*rig
 	fronts []*rig                      // where turns go, at random; the rig alone if there are none
 	permit func(context.Context) error // asked before each turn, if not nil
-	cfg    vllmsim.Config
-	lone   *rig
 	uses   *blockUses
 	pins   *pinSamples // nil takes none
 	seed   uint64
@@ -104,10 +102,9 @@ func newSoak(t *testing.T, change func(*vllmsim.Config), seed uint64) *soak {
 	cfg := vllmsim.DefaultConfig()
 	cfg.Blocks = 1 << 16 // no answer waits for memory
 	change(&cfg)
-	s := &soak{cfg: cfg, seed: seed, reasons: map[string]int{}}
+	s := &soak{seed: seed}
 	s.rig, s.uses = startReleasing(t, cfg)
 	s.pins = samplePins(t, s.rig, s.uses)
-	s.lone = &rig{base: testrig.StartInstance(t, cfg, "").URL(), client: s.client}
 	return s
 }
 
@@ -258,6 +255,9 @@ func (s *soak) count(reuse string, got, want, common int) {
 		}
 	} else {
 		reuse = noHit(reuse)
+		if s.reasons == nil {
+			s.reasons = map[string]int{}
+		}
 		s.reasons[strings.TrimPrefix(reuse, "miss;reason=")]++
 	}
 	if strings.HasPrefix(reuse, "miss;reason=ineligible_unproven") || reuse == "miss;reason=pair_on_trial" {

@@ -1,9 +1,6 @@
 package e2e
 
 import (
-	"encoding/base64"
-	"encoding/hex"
-	"strings"
 	"testing"
 
 	otlp "go.opentelemetry.io/proto/otlp/trace/v1"
@@ -34,16 +31,5 @@ func TestTraces_NothingOfAClientIsExported(t *testing.T) {
 	if hits == 0 || len(text) < 10_000 {
 		t.Fatalf("%d hits in %d bytes: nothing was shown", hits, len(text))
 	}
-	for _, canary := range []string{canaryID, canaryPrompt, canaryKey, canaryTenant, canaryUpstream, longText(0)[:40], "CANARY"} {
-		for _, spelt := range []string{canary, hex.EncodeToString([]byte(canary)), base64.StdEncoding.EncodeToString([]byte(canary))[:len(canary)]} {
-			if strings.Contains(text, spelt) {
-				t.Errorf("what is exported shows %q", canary)
-			}
-		}
-	}
-	for _, spelt := range spellings(ids) {
-		if strings.Contains(text, spelt) {
-			t.Error("what is exported shows token ids")
-		}
-	}
+	wantHidden(t, "what is exported", text, ids, canaryID, canaryPrompt, canaryKey, canaryTenant, canaryUpstream, longText(0)[:40], "CANARY")
 }
