@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -35,21 +36,12 @@ func (r *rig) askAgent(ctx context.Context, path string, header http.Header, bod
 		}
 	})
 	if a.answered = answer; err != nil || failed != nil {
-		return a, fmt.Errorf("%s: %w", path, firstOf(err, failed))
+		return a, fmt.Errorf("%s: %w", path, errors.Join(err, failed))
 	}
 	if answer.status == http.StatusOK && answer.ends == endsWhole {
 		a.whole(answer.raw)
 	}
 	return a, nil
-}
-
-func firstOf(errs ...error) error {
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // whole reads an answer that came in one piece.

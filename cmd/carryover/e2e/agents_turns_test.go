@@ -125,68 +125,54 @@ func TestAgents_TurnsReuseAndShowNothing(t *testing.T) {
 // Ids prove, so that a ticket serves a turn of another API.
 func TestAgents_ATicketServesEveryAPI(t *testing.T) {
 	r := startAgents(t, asConfigured)
-	question, then := longText(1), longText(2)
-	chat := func(messages ...any) (string, object) {
-		return "/v1/chat/completions", object{"model": "sim", "max_tokens": 60, "messages": messages, "conversation_id": "one"}
-	}
 	say := func(role, text string) any { return object{"role": role, "content": text} }
-	ask := func(path string, body object) *agentAnswer {
-		a, err := r.askAgent(t.Context(), path, nil, body)
-		if err != nil || a.status != http.StatusOK {
-			t.Fatalf("%v: %d %s", err, a.status, a.raw)
+	ask := func(path string, hits bool, body object) *answered {
+		body["model"], body["conversation_id"] = "sim", "one"
+		a := r.must(t, path, nil, body)
+		if a.status != http.StatusOK || strings.HasPrefix(a.reuse(), "hit;tokens=") != hits {
+			t.Errorf("%s: %d %s, hits: %v: %s", path, a.status, a.reuse(), hits, a.raw)
 		}
 		return a
 	}
-	path, body := chat(say("user", question))
-	first := ask(path, body)
-	_, body = chat(say("user", question), say("assistant", first.content), say("user", then))
-	body["metadata"], body["conversation_id"] = map[string]string{}, "one"
-	second := ask(pathMessages, body)
-	if !strings.HasPrefix(second.reuse(), "hit;tokens=") {
-		t.Errorf("a Messages turn behind a chat turn: %s", second.reuse())
-	}
-	input := []any{
-		say("user", question), say("assistant", first.content), say("user", then),
-		say("assistant", gjson.GetBytes(second.raw, "content.0.text").String()), say("user", longText(3)),
-	}
-	third := ask(pathResponses, object{"model": "sim", "max_output_tokens": 60, "input": input, "conversation_id": "one"})
-	if !strings.HasPrefix(third.reuse(), "hit;tokens=") {
-		t.Errorf("a response behind a Messages turn: %s", third.reuse())
-	}
+	said := []any{say("user", longText(1))}
+	first := ask("/v1/chat/completions", false, object{"max_tokens": 60, "messages": said})
+	said = append(said, say("assistant", first.content), say("user", longText(2)))
+	second := ask(pathMessages, true, object{"max_tokens": 60, "messages": said, "metadata": object{}})
+	said = append(said, say("assistant", gjson.GetBytes(second.raw, "content.0.text").String()), say("user", longText(3)))
+	ask(pathResponses, true, object{"max_output_tokens": 60, "input": said})
 	r.verifyReads(t)
 }
 
-// Without a render endpoint the legs are native, nothing is offered, and the reason says so.
+// Without a render endpoint the legs are native, nothing is offered, and the reason says so. A render server beside the engines tells the ids in
+// the place of prefill.
 func TestAgents_WithoutRender(t *testing.T) {
 	for _, path := range []string{pathMessages, pathResponses} {
-		t.Run(path, func(t *testing.T) {
-			r := startAgents(t, func(c *vllmsim.Config) { c.Render = false })
-			for turn, a := range r.agentTurns(t, path, true, func(int, http.Header, object) {}) {
-				if noHit(a.reuse()) != "miss;reason=ineligible_unproven;why=render" && (turn > 0 || a.reuse() != "miss;reason=first_turn") {
-					t.Errorf("turn %d: %s", turn+1, a.reuse())
+		for _, beside := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/a server beside %v", path, beside), func(t *testing.T) {
+				var flags []string
+				if beside {
+					cfg := vllmsim.DefaultConfig()
+					cfg.Render = true
+					flags = []string{"--render", testrig.StartInstance(t, cfg, "").URL()}
 				}
-			}
-			if n := r.atPrefill("computed_tokens"); n == 0 {
-				t.Error("prefill has computed nothing")
-			}
-			if n := r.atDecode("computed_tokens"); n > 4 {
-				t.Errorf("decode computed %d tokens of prompts, want one of each", n)
-			}
-			r.verifyReads(t)
-		})
-	}
-}
-
-// A render server beside the engines tells the ids, where prefill does not.
-func TestAgents_RenderServer(t *testing.T) {
-	cfg := vllmsim.DefaultConfig()
-	cfg.Render = true
-	render := testrig.StartInstance(t, cfg, "")
-	r := startAgents(t, func(c *vllmsim.Config) { c.Render = false }, "--render", render.URL())
-	for turn, a := range r.agentTurns(t, pathMessages, true, func(int, http.Header, object) {}) {
-		if turn > 0 && !strings.HasPrefix(a.reuse(), "hit;tokens=") {
-			t.Errorf("turn %d: %s", turn+1, a.reuse())
+				r := startAgents(t, func(c *vllmsim.Config) { c.Render = false }, flags...)
+				for turn, a := range r.agentTurns(t, path, true, func(int, http.Header, object) {}) {
+					want := "miss;reason=ineligible_unproven;why=render"
+					if beside {
+						want = "hit;tokens="
+					}
+					if turn > 0 && !strings.HasPrefix(noHit(a.reuse()), want) {
+						t.Errorf("turn %d: %s, want %s", turn+1, a.reuse(), want)
+					}
+				}
+				if n := r.atPrefill("computed_tokens"); n == 0 {
+					t.Error("prefill has computed nothing")
+				}
+				if n := r.atDecode("computed_tokens"); n > 4 {
+					t.Errorf("decode computed %d tokens of prompts, want one of each", n)
+				}
+				r.verifyReads(t)
+			})
 		}
 	}
-	r.verifyReads(t)
 }

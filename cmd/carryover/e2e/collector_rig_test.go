@@ -73,9 +73,8 @@ func (c *collecting) has(text string) bool {
 	return strings.Contains(c.raw.String(), text)
 }
 
-// startCollector collects by OTLP over HTTP until the test ends. hold is called with each request before it is answered, unless it is
-// nil.
-func startCollector(t *testing.T, hold func(*http.Request)) *collecting {
+// startCollector collects by OTLP over HTTP until the test ends.
+func startCollector(t *testing.T) *collecting {
 	t.Helper()
 	c := &collecting{}
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -93,9 +92,6 @@ func startCollector(t *testing.T, hold func(*http.Request)) *collecting {
 			return
 		}
 		c.takeRequest(t, r, raw)
-		if hold != nil {
-			hold(r)
-		}
 		w.Header().Set("Content-Type", "application/x-protobuf")
 	}))
 	t.Cleanup(srv.Close)

@@ -18,14 +18,6 @@ import (
 
 // The scenarios of LMCache and Mooncake that are no file: see testdata/scenarios/lmcache*.yaml and mooncake.yaml.
 
-// startLMCache starts the program in front of senders and receivers.
-func startLMCache(t *testing.T, c rigConfig, change func(*vllmsim.Config)) *rig {
-	t.Helper()
-	c.cfg, c.connector, c.alone = vllmsim.DefaultConfig(), config.ConnectorLMCache, true
-	change(&c.cfg)
-	return startRig(t, c)
-}
-
 // longAsked is a request of several chunks.
 func longAsked(n int) object {
 	return object{"model": "sim", "temperature": 0, "max_tokens": 400, "prompt": longAsk(n, ""), "stream": n%2 == 0}
@@ -47,9 +39,7 @@ func (r *rig) verifyLMCache(t *testing.T) {
 	r.verifyConnector(t)
 }
 
-func transfer(perBlock time.Duration) func(*vllmsim.Config) {
-	return func(c *vllmsim.Config) { c.Timing.TransferPerBlock = perBlock }
-}
+func slowTransfer(c *vllmsim.Config) { c.Timing.TransferPerBlock = 20 * time.Millisecond }
 
 // cut has the program end without waiting for turns whose KV never comes. Their hand-over budget is short: the command line would refuse one that
 // is shorter than the time of a dial, and a busy machine needs that time.
@@ -59,7 +49,7 @@ func cut(c *server.Config) { c.DrainDelay, c.HandoverBudget = time.Millisecond, 
 // reaches a sender: anything else would end it.
 func TestLMCache_SendersGetNothingButHandOvers(t *testing.T) {
 	t.Parallel()
-	r := startLMCache(t, rigConfig{prefills: 2, decodes: 2, probed: true}, asConfigured)
+	r := startRig(t, rigConfig{connector: config.ConnectorLMCache, alone: true, prefills: 2, decodes: 2, probed: true})
 	image := json.RawMessage(`[{"role":"user","content":[{"type":"text","text":"What is it?"},{"type":"image_url","image_url":{"url":"data:image/png;base64,iVBORw0KGgo="}}]}]`)
 	chat := speech{question("SAY it " + longText(1))}
 	for i, body := range []object{
@@ -84,10 +74,11 @@ func TestLMCache_SendersGetNothingButHandOvers(t *testing.T) {
 func TestLMCache_ReplicasRelayNotifications(t *testing.T) {
 	t.Parallel()
 	c := rigConfig{
+		connector: config.ConnectorLMCache, alone: true, change: func(c *vllmsim.Config) { c.LMCache.TP, c.Timing.TransferPerBlock = 2, 1e6 },
 		prefills: 2, decodes: 2, redis: redistest.Start(t).Addr(), flags: []string{"--routing-prefill", "round_robin"},
 	}
-	first := startLMCache(t, c, func(c *vllmsim.Config) { c.LMCache.TP, c.Timing.TransferPerBlock = 2, 1e6 })
-	c.sharing, c.connector, c.port = first, config.ConnectorLMCache, freePort(t)
+	first := startRig(t, c)
+	c.sharing, c.alone, c.port = first, false, freePort(t)
 	noError(t, first.prefill[1].Switch(vllmsim.Switches{ProxyPort: &c.port}))
 	second := startRig(t, c)
 	for n := range 12 {
@@ -134,9 +125,9 @@ func TestMutant_MooncakeLegsOfOtherIDsAreNoticed(t *testing.T) {
 // The scenarios would see a program that does not wait: decode reads garbage then. That it is right as it is, testdata/scenarios/lmcache.yaml says.
 func TestLMCache_MutantThatDoesNotWait(t *testing.T) {
 	t.Parallel()
-	r := startLMCache(t, rigConfig{replace: func(deps *server.Deps) {
+	r := startRig(t, rigConfig{connector: config.ConnectorLMCache, change: slowTransfer, replace: func(deps *server.Deps) {
 		deps.Connector = replanning{deps.Connector, func(plan *upstream.Plan) { plan.Ready = func(context.Context) error { return nil } }}
-	}}, transfer(20*time.Millisecond))
+	}})
 	// A decode that comes before prefill's first chunk is announced to its receiver computes all by itself, rightly.
 	right := true
 	for n := 1; n <= 50 && right; n++ {
@@ -170,7 +161,7 @@ func TestLMCache_SenderDiesInTransfer(t *testing.T) {
 	for mode, flags := range map[string][]string{vllmsim.LMCacheAsync: nil, vllmsim.LMCacheSync: {"--prefill-failure", "decode_only"}} {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
-			r := startLMCache(t, rigConfig{flags: flags, server: cut}, func(c *vllmsim.Config) { c.LMCache.Mode, c.Timing.TransferPerBlock = mode, 100e6 })
+			r := startRig(t, rigConfig{connector: config.ConnectorLMCache, alone: true, flags: flags, server: cut, change: func(c *vllmsim.Config) { c.LMCache.Mode, c.Timing.TransferPerBlock = mode, 100e6 }})
 			compare := r.underWay(t)
 			r.prefill[0].Restart()
 			r.setFault(t, r.prefill[0], vllmsim.Fault{Kind: vllmsim.FaultRefuse})
@@ -189,7 +180,7 @@ func TestLMCache_SenderDiesInTransfer(t *testing.T) {
 // What decode serves alone while the KV of another turn with the same beginning is on its way must not be made of what has not arrived.
 func TestLMCache_DecodeAloneWhileOthersTransfer(t *testing.T) {
 	t.Parallel()
-	r := startLMCache(t, rigConfig{}, transfer(20*time.Millisecond))
+	r := startRig(t, rigConfig{connector: config.ConnectorLMCache, alone: true, change: slowTransfer})
 	compare := r.underWay(t)
 	several := longAsked(1)
 	several["n"], several["temperature"] = 2, 1

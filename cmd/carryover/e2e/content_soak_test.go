@@ -135,8 +135,8 @@ func (s *unnamed) judge(k *speaker, ask asking, reuse string, ticket *kept) erro
 	if bound := s.asked.bound(ask.prompt); offeredIn(reuse) > bound && !byEngine(reuse) { // prefill's cache also has prompts whose answers left nothing
 		return fmt.Errorf("%s, but nothing that was answered has more than %d tokens of the prompt", reuse, bound)
 	}
-	if ticket != nil && reuse != "off" && ticket.worth(ask.prompt) > 0 {
-		s.tally.count(k.alike, ask.rewritten, reuse)
+	if ticket != nil && !ask.rewritten && reuse != "off" && ticket.worth(ask.prompt) > 0 {
+		s.tally.count(k.alike, reuse)
 	}
 	return nil
 }

@@ -92,9 +92,8 @@ func (l *library) bound(prompt []int) (most int) {
 type hitShares struct {
 	mu      sync.Mutex  // guards the rest
 	plain   [2]hitShare // turns that go on as they were answered, of threads that begin like others and of those that do not
-	edited  hitShare
-	learnt  int // turns that reused nothing because something had to be learnt first
-	engine  int // hits that prefill's own cache has proven
+	learnt  int         // turns that reused nothing because something had to be learnt first
+	engine  int         // hits that prefill's own cache has proven
 	reasons map[string]int
 }
 
@@ -102,7 +101,7 @@ type hitShare struct{ turns, hits int }
 
 func (s hitShare) String() string { return fmt.Sprintf("%d of %d hit", s.hits, s.turns) }
 
-func (h *hitShares) count(alike, rewritten bool, reuse string) {
+func (h *hitShares) count(alike bool, reuse string) {
 	reuse = noHit(reuse)
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -111,10 +110,7 @@ func (h *hitShares) count(alike, rewritten bool, reuse string) {
 		return
 	}
 	of := &h.plain[0]
-	switch {
-	case rewritten:
-		of = &h.edited
-	case alike:
+	if alike {
 		of = &h.plain[1]
 	}
 	of.turns++
@@ -134,8 +130,8 @@ func (h *hitShares) count(alike, rewritten bool, reuse string) {
 func (h *hitShares) String() string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return fmt.Sprintf("%s, of those that begin alike %s, rewritten %s, %d while learning, %d by prefill's cache; misses %v",
-		h.plain[0], h.plain[1], h.edited, h.learnt, h.engine, h.reasons)
+	return fmt.Sprintf("%s, of those that begin alike %s, %d while learning, %d by prefill's cache; misses %v",
+		h.plain[0], h.plain[1], h.learnt, h.engine, h.reasons)
 }
 
 func (h *hitShares) verify(t *testing.T, hits floors) {

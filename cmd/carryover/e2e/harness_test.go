@@ -21,6 +21,7 @@ import (
 	"carryover/server"
 	"carryover/server/journal"
 	"carryover/upstream"
+	"carryover/upstream/fleet"
 	"carryover/upstream/vllmsim"
 )
 
@@ -253,12 +254,10 @@ func readStarts(t *testing.T, p *app.Proxy) {
 	if !testrig.Eventually(func() bool { return len(p.Fleet.Engines(upstream.RoleDecode)) > 0 }) {
 		t.Fatal("the program knows no instances")
 	}
-	for _, role := range []upstream.Role{upstream.RolePrefill, upstream.RoleDecode} {
-		for _, engine := range p.Fleet.Engines(role) {
-			for range 3 { // a reading under way may have begun while the instance refused connections
-				if engine.Refresh(t.Context()); engine.Fresh().Known() {
-					break
-				}
+	for _, engine := range engines(p) {
+		for range 3 { // a reading under way may have begun while the instance refused connections
+			if engine.Refresh(t.Context()); engine.Fresh().Known() {
+				break
 			}
 		}
 	}
@@ -272,11 +271,9 @@ func keepReading(ctx context.Context, p *app.Proxy) {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		for _, role := range []upstream.Role{upstream.RolePrefill, upstream.RoleDecode} {
-			for _, engine := range p.Fleet.Engines(role) {
-				if !engine.Fresh().Known() {
-					engine.Refresh(ctx)
-				}
+		for _, engine := range engines(p) {
+			if !engine.Fresh().Known() {
+				engine.Refresh(ctx)
 			}
 		}
 		select {
@@ -285,6 +282,11 @@ func keepReading(ctx context.Context, p *app.Proxy) {
 		case <-tick.C:
 		}
 	}
+}
+
+// engines are those of both roles.
+func engines(p *app.Proxy) []*fleet.Engine {
+	return slices.Concat(p.Fleet.Engines(upstream.RolePrefill), p.Fleet.Engines(upstream.RoleDecode))
 }
 
 // startInstances starts instances of one configuration.

@@ -50,14 +50,8 @@ func TestKVEvents_PromptsGoWhereTheirBeginningIs(t *testing.T) {
 	for _, instance := range prefill {
 		file += fmt.Sprintf("  - {url: %s, kv_events: %q}\n", instance.URL(), instance.Addresses().KVEvents[0])
 	}
-	p := startRig(t, rigConfig{found: true, admin: true, file: file, flags: []string{"--routing-prefill", "prefix"}})
+	p := startRig(t, rigConfig{found: true, admin: true, taught: true, file: file, flags: []string{"--routing-prefill", "prefix"}})
 	p.prefill, p.decode = prefill, decode
-	for i := range 2 { // of each prefill instance it is learnt how requests are rendered
-		warm := p.thread(fmt.Sprint("warm-", i))
-		for range 3 {
-			warm.turn(t, whatever)
-		}
-	}
 	first := p.prefilledOn(t, p.from("a").turn(t, "first_turn"))
 	other := 1 - first
 	if got := p.prefilledOn(t, p.from("b").turn(t, "first_turn")); got != first {

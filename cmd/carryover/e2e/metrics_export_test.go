@@ -11,7 +11,7 @@ import (
 )
 
 func TestMetrics_AreExported(t *testing.T) {
-	c := startCollector(t, nil)
+	c := startCollector(t)
 	setVariables(t, "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT="+c.url+"/v1/metrics", "OTEL_METRIC_EXPORT_INTERVAL=50", "OTEL_SERVICE_NAME=carryover-of-a-test")
 	r := startRig(t, rigConfig{})
 	r.talk("a").turn(t)

@@ -158,11 +158,10 @@ func TestMetrics_OfAScriptedScenario(t *testing.T) {
 	want("failed", s.say(ctx, t, chat("r2", question("SAY six.")), nil), 502, "miss;reason=")
 	s.settle(t)
 	leaving, leave := context.WithCancel(ctx)
-	act := func(turn context.Context) {
+	s.between.act(func(turn context.Context) {
 		leave()
 		<-turn.Done()
-	}
-	s.between.once.Store(&act)
+	})
 	s.say(leaving, t, chat("g", question("SAY seven.")), nil)
 	s.settle(t)
 	after := s.scrape(t)

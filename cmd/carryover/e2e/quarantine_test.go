@@ -53,7 +53,7 @@ func startPoisoned(t *testing.T, replace func(*server.Deps), meanwhile func(p *p
 	victim.learnt(t)
 	p.first.setFault(t, p.first.prefill[0], vllmsim.Fault{Kind: vllmsim.FaultOtherIDs, Tickets: true, Count: 1})
 	p.prompt = append(slices.Clone(victim.h.messages), says(victim.asks+1))
-	p.first.between.act(func() {
+	p.first.between.act(func(context.Context) {
 		a := p.first.askAs(t, "reader", p.prompt...)
 		p.reader = append(slices.Clone(p.prompt), a.assistant())
 		if meanwhile != nil {
@@ -71,9 +71,8 @@ func startPoisoned(t *testing.T, replace func(*server.Deps), meanwhile func(p *p
 }
 
 // act has what follows the next prefill leg's answer be done before the program knows of it.
-func (e *interposed) act(do func()) {
-	act := func(context.Context) { do() }
-	e.once.Store(&act)
+func (e *interposed) act(do func(turn context.Context)) {
+	e.once.Store(&do)
 }
 
 // wrong counts what was read wrongly.
@@ -204,9 +203,9 @@ func TestQuarantine_TurnsInFlight(t *testing.T) {
 			r.setFault(t, r.prefill[0], vllmsim.Fault{Kind: vllmsim.FaultOtherIDs, Tickets: true, Count: 1})
 			prompt := append(slices.Clone(victim.h.messages), says(victim.asks+1))
 			answered := make(chan *answered, 1) // one answer, read once
-			r.between.act(func() {
+			r.between.act(func(context.Context) {
 				if held.Store(decoding); !decoding {
-					r.between.act(func() {
+					r.between.act(func(context.Context) {
 						close(reached)
 						known()
 					})

@@ -62,6 +62,7 @@ func TestReload_ChangesInstancesAndRefusesWhatItCannotChange(t *testing.T) {
 			t.Errorf("%s: %s, want what names %s", name, why, tc.why)
 		}
 	}
+	r.refusesReload(t, "a file that an editor is about to write", "")
 	r.reload(t, naming(r.prefill, r.decode, "")+"routing: {prefill: round_robin, disagg_threshold: 100}\n")
 	if got := r.serving(t); len(got) != 4 {
 		t.Errorf("%v serve after a reload, want 4", got)
@@ -72,19 +73,4 @@ func TestReload_ChangesInstancesAndRefusesWhatItCannotChange(t *testing.T) {
 		!strings.Contains(before, `prefill, decode, routing.prefill: \"round_robin\" instead of \"auto\", routing.disagg_threshold: \"100\" instead of \"0\"`) || !strings.Contains(before, "Instances were added: prefill ") {
 		t.Errorf("events, newest first: %d %s", status, events)
 	}
-}
-
-// A file that an editor is about to write, or that has lost its instances, must not have the program serve from the addresses that are there
-// by default: it is refused as a whole.
-func TestReload_WithoutInstancesIsRefused(t *testing.T) {
-	r := startReloadable(t)
-	whole := naming(r.prefill[:1], r.decode[:1], "") + "limits: {max_per_tenant: 7}\n"
-	r.reload(t, whole)
-	for name, text := range map[string]string{
-		"empty": "", "blank": "\n  \n", "comments": "# prefill:\n", "null": "~\n", "no instances": "limits: {max_per_tenant: 8}\n",
-		"no prefill": strings.Replace(whole, "prefill:", "discovery: {}\n#", 1), "no members": "prefill:\ndecode:\n", "empty lists": "prefill: []\ndecode: []\n",
-	} {
-		r.refusesReload(t, name, text)
-	}
-	r.reload(t, whole)
 }

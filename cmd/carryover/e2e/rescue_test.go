@@ -40,22 +40,15 @@ func (r *rig) leased(t *testing.T) int {
 
 // untaken are the ways in which decode does not take a hand-over.
 func untaken() map[string]vllmsim.Fault {
-	faults := map[string]vllmsim.Fault{
-		"400":                           {Kind: vllmsim.FaultStatus, Status: http.StatusBadRequest},
-		"429":                           {Kind: vllmsim.FaultStatus, Status: http.StatusTooManyRequests},
-		"500":                           {Kind: vllmsim.FaultStatus, Status: http.StatusInternalServerError},
-		"503":                           {Kind: vllmsim.FaultStatus, Status: http.StatusServiceUnavailable},
-		"200 with an error":             {Kind: vllmsim.FaultErrorBody200},
-		"HTML":                          {Kind: vllmsim.FaultWrongContentType},
-		"closed connection":             {Kind: vllmsim.FaultReset},
-		"closed connection, KV is read": {Kind: vllmsim.FaultLostAnswer},
-		"closed behind the headers":     {Kind: vllmsim.FaultDieBeforeFirstEvent},
-		"silence":                       {Kind: vllmsim.FaultSilent},
-		"an error in place of a token":  {Kind: vllmsim.FaultErrorEvent},
-		"garbage":                       {Kind: vllmsim.FaultGarbageJSON},
-		"half an answer":                {Kind: vllmsim.FaultTruncatedJSON},
+	faults := map[string]vllmsim.Fault{}
+	for name, kind := range map[string]string{
+		"200 with an error": vllmsim.FaultErrorBody200, "HTML": vllmsim.FaultWrongContentType, "closed connection": vllmsim.FaultReset,
+		"closed connection, KV is read": vllmsim.FaultLostAnswer, "closed behind the headers": vllmsim.FaultDieBeforeFirstEvent, "silence": vllmsim.FaultSilent,
+		"an error in place of a token": vllmsim.FaultErrorEvent, "garbage": vllmsim.FaultGarbageJSON, "half an answer": vllmsim.FaultTruncatedJSON,
+	} {
+		faults[name] = vllmsim.Fault{Kind: kind}
 	}
-	for _, code := range []int{401, 403, 404, 413, 422, 501} {
+	for _, code := range []int{400, 401, 403, 404, 413, 422, 429, 500, 501, 503} {
 		faults[strconv.Itoa(code)] = vllmsim.Fault{Kind: vllmsim.FaultStatus, Status: code}
 	}
 	return faults

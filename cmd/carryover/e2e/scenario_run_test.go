@@ -147,8 +147,7 @@ func (p *play) act(t *testing.T, s step) {
 	case s.Restart != "":
 		each(s.Restart, restart)
 	case s.Between != "":
-		hook := func(context.Context) { each(s.Between, restart) }
-		p.between.once.Store(&hook)
+		p.between.act(func(context.Context) { each(s.Between, restart) })
 	case s.Sleep != "":
 		each(s.Sleep, func(i *vllmsim.Instance) error { i.SleepAndWake(); return nil })
 	case s.Close != "":
@@ -290,11 +289,10 @@ func (p *play) send(t *testing.T, r request) *answered {
 			leave()
 		}()
 	case "between":
-		hook := func(ctx context.Context) {
+		p.between.act(func(turn context.Context) {
 			leave()
-			<-ctx.Done() // the server has noticed
-		}
-		p.between.once.Store(&hook)
+			<-turn.Done() // the server has noticed
+		})
 	}
 	a, err := p.post(ctx, p.path(), r.header, r.body, func(event int, _ []byte) {
 		if event == events {

@@ -186,7 +186,7 @@ func (d *doubting) blame(format string, args ...any) {
 // count adds a turn to the books.
 func (d *doubting) count(n int, t *doubted, offered int, hidden bool) {
 	if n > 1 {
-		d.soak.count(t.answer.reuse(), offered, 0, 0)
+		d.soak.count(t.answer.reuse(), offered, 0)
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()

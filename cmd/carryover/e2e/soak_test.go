@@ -67,9 +67,8 @@ type soak struct {
 	seen    seenTurns
 }
 
-// tally adds up what was offered, what should have been, and what is common without
-// regard to what is worth a hand-over.
-type tally struct{ turns, hits, engine, offered, possible, shared, learning int }
+// tally adds up what was offered, and what should have been.
+type tally struct{ turns, hits, engine, offered, possible, learning int }
 
 func TestTokenProof_SoakOfRandomConversations(t *testing.T) {
 	t.Parallel()
@@ -119,8 +118,8 @@ func (s *soak) run(t *testing.T, conversations int, talk func(number int) voice)
 	s.verifyCounters(t)
 	s.verifyReads(t)
 	k := s.tally
-	t.Logf("%d conversations in %s; of the last two thirds: %d later turns, %d hits, %d of %d provable tokens offered (%d in common at all), %d turns while learning; misses %v",
-		conversations, time.Since(began).Round(time.Millisecond), k.turns, k.hits, k.offered, k.possible, k.shared, k.learning, s.reasons)
+	t.Logf("%d conversations in %s; of the last two thirds: %d later turns, %d hits, %d of %d provable tokens offered, %d turns while learning; misses %v",
+		conversations, time.Since(began).Round(time.Millisecond), k.turns, k.hits, k.offered, k.possible, k.learning, s.reasons)
 	if k.hits == 0 || k.offered*100 < k.possible*95 {
 		t.Errorf("%d hits; offered %d of %d provable tokens, want 95 %%", k.hits, k.offered, k.possible)
 	}
@@ -187,7 +186,7 @@ func (s *soak) converse(ctx context.Context, k voice, counted bool) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
-		at, want, common := tickets.best(ask.prompt)
+		at, want := tickets.best(ask.prompt)
 		got, bound := offeredBy(a), 0
 		for _, ticket := range ever.tickets {
 			bound = max(bound, ticket.provable(ask.prompt))
@@ -196,7 +195,7 @@ func (s *soak) converse(ctx context.Context, k voice, counted bool) error {
 			return fmt.Errorf("%s: %s, but no ticket has more than %d tokens of the prompt", name, a.reuse(), bound)
 		}
 		if err := k.misses(a.reuse(), len(tickets.tickets), want); err != nil {
-			return fmt.Errorf("%s: %w; %d in common", name, err, common)
+			return fmt.Errorf("%s: %w", name, err)
 		}
 		if got > 0 && at >= 0 {
 			tickets.use(at)
@@ -212,7 +211,7 @@ func (s *soak) converse(ctx context.Context, k voice, counted bool) error {
 			ever.tickets = append(ever.tickets, ticket)
 		}
 		if counted && turn > 1 && !rec.Reuse.Off {
-			s.count(a.reuse(), got, want, common)
+			s.count(a.reuse(), got, want)
 		}
 	}
 	return nil
@@ -244,7 +243,7 @@ func (s *soak) turn(ctx context.Context, ask asking, name string) (*answered, re
 }
 
 // count adds a turn to the tally.
-func (s *soak) count(reuse string, got, want, common int) {
+func (s *soak) count(reuse string, got, want int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.tally.turns++
@@ -266,7 +265,6 @@ func (s *soak) count(reuse string, got, want, common int) {
 	}
 	s.tally.offered += min(got, want)
 	s.tally.possible += want
-	s.tally.shared += common
 }
 
 // offeredBy is the number of tokens that a hit says it has offered.

@@ -4,7 +4,6 @@ import (
 	"testing"
 
 	"carryover/cmd/carryover/app"
-	"carryover/upstream"
 	"carryover/upstream/body"
 )
 
@@ -12,20 +11,15 @@ import (
 // the tests' shapes, so that the second turn of a conversation is a hit.
 func teach(t *testing.T, p *app.Proxy) {
 	t.Helper()
-	for _, role := range []upstream.Role{upstream.RolePrefill, upstream.RoleDecode} {
-		for _, engine := range p.Fleet.Engines(role) {
-			incarnation := engine.Current(t.Context())
-			if !incarnation.Known() {
-				continue
-			}
-			incarnation.Capability.Probe(t.Context(), body.Chat, "")
-			if role == upstream.RoleDecode {
-				continue
-			}
-			for _, shape := range taughtShapes(t) {
-				for _, model := range []string{"sim", "sim-too", "m", ""} {
-					incarnation.Parity.Learn("", model, shape, true)
-				}
+	for _, engine := range engines(p) {
+		incarnation := engine.Current(t.Context())
+		if !incarnation.Known() {
+			continue
+		}
+		incarnation.Capability.Probe(t.Context(), body.Chat, "")
+		for _, shape := range taughtShapes(t) {
+			for _, model := range []string{"sim", "sim-too", "m", ""} {
+				incarnation.Parity.Learn("", model, shape, true)
 			}
 		}
 	}

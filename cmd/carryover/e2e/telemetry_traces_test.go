@@ -13,7 +13,10 @@ import (
 )
 
 func TestTraces_OfAPrefixAndAHit(t *testing.T) {
-	r, before := provenRig(t, []string{"OTEL_SERVICE_NAME=proxy-7", "OTEL_RESOURCE_ATTRIBUTES=deployment.environment.name=test"})
+	r := tracedRig{traces: startCollector(t)}
+	setVariables(t, "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT="+r.traces.url+"/v1/traces", "OTEL_BSP_SCHEDULE_DELAY=20", "OTEL_SERVICE_NAME=proxy-7", "OTEL_RESOURCE_ATTRIBUTES=deployment.environment.name=test")
+	r.rig = startRig(t, rigConfig{taught: true})
+	r.turn(t, &history{}, traceOf(9), true, object{"conversation_id": "before"})
 	h := &history{}
 	for n, stream := range []bool{true, false, true} {
 		a := r.turn(t, h, traceOf(n), stream, nil)
@@ -49,7 +52,7 @@ func TestTraces_OfAPrefixAndAHit(t *testing.T) {
 				t.Errorf("%s: got kind %s", name, leg.Kind)
 			}
 			wantAttributes(t, leg, map[string]string{"carryover.instance": authority(instance), "http.response.status_code": "200"})
-			if got, want := legContexts(instance)[before+n], "00-"+traceOf(n)+"-"+leg.id()+"-01 vendor=x"; got != want {
+			if got, want := legContexts(instance)[1+n], "00-"+traceOf(n)+"-"+leg.id()+"-01 vendor=x"; got != want {
 				t.Errorf("turn %d, %s: the engine got %q, want %q", n, name, got, want)
 			}
 		}

@@ -97,13 +97,16 @@ func TestMutant_ReleaseWithATokenCountTheOracleSeesIt(t *testing.T) {
 // legChanger changes legs and answers on their way.
 type legChanger struct {
 	server.Legs
-	decodeBody func(body []byte) []byte
-	prefilled  func(body []byte, answer *upstream.PrefillAnswer)
+	prefillBody, decodeBody func(body []byte) []byte
+	prefilled               func(body []byte, answer *upstream.PrefillAnswer)
 }
 
 // Prefill implements server.Legs.
 func (e *legChanger) Prefill(ctx context.Context, leg upstream.Leg) (upstream.PrefillAnswer, error) {
 	body := leg.Body.Bytes()
+	if e.prefillBody != nil {
+		leg.Body = rawjson.Pieces{e.prefillBody(body)}
+	}
 	answer, err := e.Legs.Prefill(ctx, leg)
 	if e.prefilled != nil && err == nil {
 		e.prefilled(body, &answer)

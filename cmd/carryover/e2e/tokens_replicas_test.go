@@ -57,10 +57,7 @@ func TestTokenProof_TwoReplicasAnswerOneTurnWithDifferentTokens(t *testing.T) {
 			first.talk("learning").learnt(t)
 			c := first.talk("both")
 			c.h.messages = append(c.h.messages, says(91))
-			hook := func(context.Context) {
-				answerDifferently(t, first, &chatting{rig: second, id: "both", h: c.h})
-			}
-			first.between.once.Store(&hook)
+			first.between.act(func(context.Context) { answerDifferently(t, first, &chatting{rig: second, id: "both", h: c.h}) })
 			a := c.repeat(t)
 			c.h.messages = append(c.h.messages, a.assistant(), says(92))
 			store.mixes, store.blind = tc.mixes, tc.blind

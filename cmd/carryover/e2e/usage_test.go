@@ -155,23 +155,14 @@ func (r *rig) toldTurns(t *testing.T, kind string, stream, continuous bool) (all
 			delete(body, "conversation_id")
 		}
 		before := r.cachedIn(t)
-		var a *answered
-		var err error
-		said := ""
-		if strings.HasPrefix(kind, "/") {
-			agent, failed := r.askAgent(t.Context(), path, header, body)
-			a, err = agent.answered, failed
-			for _, part := range agent.parts {
-				said += textIn(part)
-			}
-		} else {
-			a, err = r.post(t.Context(), path, header, encode(body), unwatched)
-			if err == nil {
-				said = a.content
-			}
-		}
+		agent, err := r.askAgent(t.Context(), path, header, body)
+		a := agent.answered
 		if err != nil || a.status != http.StatusOK {
 			t.Fatalf("turn %d: %v: %.600s", turn+1, err, a.raw)
+		}
+		said := a.content
+		for _, part := range agent.parts {
+			said += textIn(part)
 		}
 		history, prompt = append(history, map[string]string{"role": "assistant", "content": said}), prompt+said
 		all = append(all, toldUsage{a.raw, a.reuse(), r.cachedIn(t) - before})
