@@ -36,7 +36,7 @@ func TestDrain_IsOfAllReplicasAndOutlivesThem(t *testing.T) {
 	b.stop()
 	a = startChanging(t, c)
 	for n := range 3 { // from its first turn on
-		a.thread(fmt.Sprint("c", n)).on(t, whatever, other)
+		a.talk(fmt.Sprint("c", n)).expect(t, whatever, other)
 	}
 	b = startChanging(t, c)
 	operates(b, "undrain")

@@ -15,17 +15,17 @@ func TestFleet_ARestartUnderTheSameEngineIDIsSeenAtOnce(t *testing.T) {
 		decode := vllmsim.DefaultConfig()
 		decode.EngineID = "decode-0"
 		g := startChanging(t, rigConfig{prefill: []vllmsim.Config{vllmsim.DefaultConfig()}, decode: []vllmsim.Config{decode}})
-		h := g.thread("a")
-		h.turn(t, "first_turn")
-		h.turn(t, hit)
+		h := g.talk("a")
+		h.expect(t, "first_turn")
+		h.expect(t, hit)
 		if !connected {
 			g.hangUp()
 		}
 		g.decode[0].Restart()
-		if got := h.turn(t, "instance_gone"); got.Leg(upstream.RolePrefill).Err != nil {
+		if got := h.expect(t, "instance_gone"); got.Leg(upstream.RolePrefill).Err != nil {
 			t.Errorf("prefill was asked for blocks of the start of before: %v", got.Leg(upstream.RolePrefill).Err)
 		}
-		h.turn(t, hit)
+		h.expect(t, hit)
 		g.nothingWrong(t, "stale_reads", "load_failures")
 		g.verify(t, pins{unused: -1})
 	}

@@ -14,9 +14,9 @@ import (
 func TestGeneration_SeenAsleep(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, rigConfig{taught: true})
-	a := r.thread("a")
-	a.turn(t, "first_turn")
-	a.turn(t, hit)
+	a := r.talk("a")
+	a.expect(t, "first_turn")
+	a.expect(t, hit)
 	was := r.proxy.Fleet.Engines(upstream.RoleDecode)[0].Last()
 	r.decode[0].Sleep()
 	was.Engine().Refresh(t.Context())
@@ -24,8 +24,8 @@ func TestGeneration_SeenAsleep(t *testing.T) {
 	if !was.Ended() {
 		t.Error("an incarnation outlives its sleep")
 	}
-	a.turn(t, "instance_gone")
-	a.turn(t, hit)
+	a.expect(t, "instance_gone")
+	a.expect(t, hit)
 	r.verify(t, pins{unused: -1}) // the ticket from before is in the store, and pins nothing
 }
 
@@ -35,12 +35,12 @@ func TestGeneration_NothingFromBeforeIsHandedBack(t *testing.T) {
 	const idle = 4 * time.Second
 	for told := false; !told; { // again where the machine was too slow for b to tell the generation before a's hand-back is due
 		r := startRig(t, rigConfig{taught: true, flags: []string{"--hand-back", "idle", "--hand-back-after", idle.String(), "--release", "on"}})
-		a, b := r.thread("a"), r.thread("b")
-		a.turn(t, "first_turn")
+		a, b := r.talk("a"), r.talk("b")
+		a.expect(t, "first_turn")
 		last := time.Now()
-		a.turn(t, whatever)
+		a.expect(t, whatever)
 		r.decode[0].SleepAndWake()
-		b.turn(t, "first_turn")
+		b.expect(t, "first_turn")
 		if told = time.Since(last) < idle; told {
 			r.handsBackOf(t, a, b)
 		}
@@ -49,13 +49,13 @@ func TestGeneration_NothingFromBeforeIsHandedBack(t *testing.T) {
 }
 
 // handsBackOf waits until the ticket of b is handed back, which is due after that of a, and continues both.
-func (r *rig) handsBackOf(t *testing.T, a, b *thread) {
+func (r *rig) handsBackOf(t *testing.T, a, b *chatting) {
 	t.Helper()
 	if !testrig.Eventually(func() bool { return r.atPrefill("hand_backs") == 1 }) {
 		t.Errorf("%d hand-backs, want that of b", r.atPrefill("hand_backs"))
 	}
-	a.turn(t, whatever)
-	b.turn(t, whatever)
+	a.expect(t, whatever)
+	b.expect(t, whatever)
 	r.nothingWrong(t, "stale_reads")
 }
 
@@ -71,7 +71,7 @@ func TestMutant_WithoutTheGenerationTheOracleSeesIt(t *testing.T) {
 		messages = append(messages, r.askAs(t, "mutant", messages...).assistant())
 		if n == 1 {
 			r.decode[0].SleepAndWake()
-			r.thread("other").turn(t, "first_turn") // tells the generation, so that the ticket from before is not used
+			r.talk("other").expect(t, "first_turn") // tells the generation, so that the ticket from before is not used
 		}
 	}
 	if r.sum("")["expired_reads"] != 0 {

@@ -92,7 +92,14 @@ func TestPause_ATurnBeginsAnewElsewhere(t *testing.T) {
 				g := startChanging(t, rigConfig{
 					prefills: 2, decodes: 2, flags: []string{"--release", "on", "--hand-back", "off"},
 				})
-				turn := g.anyTalk(t, stream)
+				c := g.talk("a")
+				turn := func() *record.Turn {
+					if stream {
+						return c.expect(t, whatever)
+					}
+					rec := g.turns.await(t, c.turn(t).header.Get("X-Request-Id"))
+					return &rec
+				}
 				turn()
 				paused, at := g.prefill, turn().Leg(role).Instance
 				if role == upstream.RoleDecode {
@@ -126,19 +133,7 @@ func TestPause_ATurnBeginsAnewElsewhere(t *testing.T) {
 	}
 }
 
-// talk returns what holds the next turn of a conversation, whose answer must be right.
-func (r *rig) anyTalk(t *testing.T, stream bool) func() *record.Turn {
-	if stream {
-		h := r.thread("a")
-		return func() *record.Turn { return h.turn(t, whatever) }
-	}
-	c := r.talk("a")
-	return func() *record.Turn {
-		rec := r.turns.await(t, c.turn(t).header.Get("X-Request-Id"))
-		return &rec
-	}
-}
-
+// Where every instance of a role is paused, the client is told to come again, as by the engine.
 func TestPause_NoOtherInstance(t *testing.T) {
 	t.Parallel()
 	g := startChanging(t, rigConfig{})

@@ -13,14 +13,20 @@ import (
 	"carryover/upstream/vllmsim"
 )
 
-// taught returns how many shapes of requests prefill instances have been taught. A busy one is taught in several rounds.
-func (w *writes) taught() (shapes int) {
-	for line := range strings.Lines(w.String()) {
-		if strings.Contains(line, "prefill was taught shapes of requests") {
-			shapes += int(gjson.Get(line, "equal").Int())
+// awaitTaught waits until so many prefill instances have been taught shapes of requests, which debug lines say. A busy one is taught in rounds.
+func (w *writes) awaitTaught(t *testing.T, prefills int) {
+	t.Helper()
+	if !within(nemesisPatience, func() bool {
+		shapes := 0
+		for line := range strings.Lines(w.String()) {
+			if strings.Contains(line, "prefill was taught shapes of requests") {
+				shapes += int(gjson.Get(line, "equal").Int())
+			}
 		}
+		return shapes == 24*prefills
+	}) {
+		t.Fatalf("prefill was not taught: %s", w)
 	}
-	return shapes
 }
 
 // hostsAndPorts are the list flags of vLLM's example for some instances.
@@ -46,9 +52,7 @@ func TestExample_CommandLine(t *testing.T) {
 	r, log := startProgram(t, []string{"OPENAI_API_KEY=" + key},
 		slices.Concat([]string{"--log-level", "debug"}, hostsAndPorts(t, "prefiller", prefill), hostsAndPorts(t, "decoder", decode))...)
 	r.prefill, r.decode = prefill, decode
-	if !within(nemesisPatience, func() bool { return log.taught() == 24*len(r.prefill) }) {
-		t.Fatalf("prefill was not taught: %s", log)
-	}
+	log.awaitTaught(t, len(prefill))
 
 	conversations := 0
 	for _, api := range []string{"chat", "text"} {

@@ -13,9 +13,8 @@ import (
 )
 
 func TestTraces_OfAPrefixAndAHit(t *testing.T) {
-	r := tracedRig{traces: startCollector(t)}
-	setVariables(t, "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT="+r.traces.url+"/v1/traces", "OTEL_BSP_SCHEDULE_DELAY=20", "OTEL_SERVICE_NAME=proxy-7", "OTEL_RESOURCE_ATTRIBUTES=deployment.environment.name=test")
-	r.rig = startRig(t, rigConfig{taught: true})
+	r := startTraced(t, []string{"OTEL_SERVICE_NAME=proxy-7", "OTEL_RESOURCE_ATTRIBUTES=deployment.environment.name=test"}, "--log-level", "debug")
+	r.log.awaitTaught(t, 1)
 	r.turn(t, &history{}, traceOf(9), true, object{"conversation_id": "before"})
 	h := &history{}
 	for n, stream := range []bool{true, false, true} {
