@@ -9,7 +9,6 @@ import (
 
 	"carryover/cmd/carryover/testrig"
 	"carryover/server/journal"
-	"carryover/upstream/vllmsim"
 )
 
 // ofConversation is what operators see of one.
@@ -25,9 +24,8 @@ type ofConversation struct {
 
 // An operator follows a conversation by its hash, and sees turns, outcomes and the ticket that is out, and nothing that was said.
 func TestOperators_SeeAConversationAndNothingOfItsContent(t *testing.T) {
-	cfg := vllmsim.DefaultConfig()
-	o := startRig(t, rigConfig{admin: true, cfg: cfg})
-	ids := o.talkOfSecrets(t, cfg)
+	o := startRig(t, rigConfig{admin: true})
+	ids := o.talkOfSecrets(t)
 	for path, want := range map[string]string{"/healthz": `{"status":"ok"}`, "/readyz": `"status":"ready"`, "/health": `"cached_conversations":`} { // without a token
 		if status, body := o.operate(t, http.MethodGet, path, nil); status != http.StatusOK || !strings.Contains(body, want) {
 			t.Errorf("%s: %d %s, want %s", path, status, body, want)

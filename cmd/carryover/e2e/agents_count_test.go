@@ -9,7 +9,7 @@ import (
 
 // Tokens are counted by a prefill instance, as the API has it.
 func TestAgents_CountTokens(t *testing.T) {
-	r := startAgents(t, asConfigured)
+	r := startAgents(t, `{}`)
 	count := func(header http.Header, body string) *answered {
 		a, err := r.post(t.Context(), pathMessages+"/count_tokens?beta=true", header, []byte(body), unwatched)
 		noError(t, err)

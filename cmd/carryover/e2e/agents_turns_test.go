@@ -10,16 +10,15 @@ import (
 	"github.com/tidwall/gjson"
 
 	"carryover/cmd/carryover/testrig"
-	"carryover/upstream/vllmsim"
 )
 
-// startAgents runs the program in front of a pair that serves agents: with a render endpoint, and a plug-in that tells the ids of answers.
-func startAgents(t *testing.T, change func(*vllmsim.Config), flags ...string) *rig {
+// startAgents runs the program in front of a pair that serves agents: with a render endpoint, and a plug-in that tells the ids of answers,
+// but for what the members say.
+func startAgents(t *testing.T, members string, flags ...string) *rig {
 	t.Helper()
-	return startRig(t, rigConfig{flags: flags, change: func(c *vllmsim.Config) {
-		c.Render, c.OutputTokenIDs, c.MessageParams = true, true, true
-		change(c)
-	}})
+	cfg := engineWith(`{"render":true,"output_token_ids":true,"message_params":true}`)
+	fill(t, &cfg, []byte(members))
+	return startRig(t, rigConfig{cfg: cfg, flags: flags})
 }
 
 // agentHistory is a session with fixed questions, one of which has the model think and one of which has it call a tool.
@@ -88,7 +87,7 @@ func TestAgents_TurnsReuseAndShowNothing(t *testing.T) {
 		for _, path := range []string{pathMessages, pathResponses} {
 			for _, stream := range []bool{true, false} {
 				t.Run(fmt.Sprintf("%s%s/stream %v", name, path, stream), func(t *testing.T) {
-					r := startAgents(t, func(c *vllmsim.Config) { c.OutputTokenIDs, c.MessageParams = plugIn, plugIn })
+					r := startAgents(t, fmt.Sprintf(`{"output_token_ids":%t,"message_params":%[1]t}`, plugIn))
 					got := r.agentTurns(t, path, stream, func(_ int, h http.Header, _ object) { h.Set("Content-Encoding", "zstd") })
 					want := r.agentTurns(t, path, stream, func(_ int, h http.Header, _ object) { h.Set("X-KV-Reuse", "off") })
 					hits := 0
@@ -124,7 +123,7 @@ func TestAgents_TurnsReuseAndShowNothing(t *testing.T) {
 
 // Ids prove, so that a ticket serves a turn of another API.
 func TestAgents_ATicketServesEveryAPI(t *testing.T) {
-	r := startAgents(t, asConfigured)
+	r := startAgents(t, `{}`)
 	say := func(role, text string) any { return object{"role": role, "content": text} }
 	ask := func(path string, hits bool, body object) *answered {
 		body["model"], body["conversation_id"] = "sim", "one"
@@ -151,11 +150,9 @@ func TestAgents_WithoutRender(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/a server beside %v", path, beside), func(t *testing.T) {
 				var flags []string
 				if beside {
-					cfg := vllmsim.DefaultConfig()
-					cfg.Render = true
-					flags = []string{"--render", testrig.StartInstance(t, cfg, "").URL()}
+					flags = []string{"--render", testrig.StartInstance(t, engineWith(`{"render":true}`), "").URL()}
 				}
-				r := startAgents(t, func(c *vllmsim.Config) { c.Render = false }, flags...)
+				r := startAgents(t, `{"render":false}`, flags...)
 				for turn, a := range r.agentTurns(t, path, true, func(int, http.Header, object) {}) {
 					want := "miss;reason=ineligible_unproven;why=render"
 					if beside {

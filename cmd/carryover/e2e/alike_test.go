@@ -5,14 +5,12 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-
-	"carryover/upstream/vllmsim"
 )
 
 // Completions that share a template and no history are no conversation: none takes the ticket of another, and none is a hit.
 func TestByContent_CompletionsOfATemplateLeaveEachOtherTheirTickets(t *testing.T) {
 	r := startRig(t, rigConfig{
-		flags: []string{"--conversation-by-content", "on", "--teach-shapes", "off"}, change: func(c *vllmsim.Config) { c.OutputTokenIDs = true },
+		flags: []string{"--conversation-by-content", "on", "--teach-shapes", "off"}, cfg: engineWith(`{"output_token_ids":true}`),
 	})
 	template := strings.Repeat(longText(3)+" ", 12)[:2370] // the largest anchor of these prompts, of 2,048 bytes, is within it
 	ask := func(prompt string) *answered {

@@ -33,10 +33,9 @@ func TestApart_ALonePair(t *testing.T) {
 		for _, stream := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/stream %t", path, stream), func(t *testing.T) {
 				t.Parallel()
-				told, unread := make(chan string, 100), vllmsim.DefaultConfig()
-				unread.BlockSize /= 2
+				told := make(chan string, 100)
 				r := startRig(t, rigConfig{
-					prefill: []vllmsim.Config{unread}, decode: []vllmsim.Config{vllmsim.DefaultConfig()},
+					prefill: []vllmsim.Config{engineWith(`{"block_size":8}`)}, decode: []vllmsim.Config{vllmsim.DefaultConfig()},
 					server: func(c *server.Config) { c.Tell.Stop = func(sentence string) { told <- sentence } },
 				})
 				for n := range pairs.Strikes + 4 {

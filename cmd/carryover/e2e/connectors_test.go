@@ -2,8 +2,7 @@ package e2e
 
 import (
 	"context"
-	"encoding/json"
-	"maps"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -39,7 +38,7 @@ func (r *rig) verifyLMCache(t *testing.T) {
 	r.verifyConnector(t)
 }
 
-func slowTransfer(c *vllmsim.Config) { c.Timing.TransferPerBlock = 20 * time.Millisecond }
+const slowTransfer = `{"timing":{"transfer_per_block":20000000}}`
 
 // cut has the program end without waiting for turns whose KV never comes. Their hand-over budget is short: the command line would refuse one that
 // is shorter than the time of a dial, and a busy machine needs that time.
@@ -50,17 +49,15 @@ func cut(c *server.Config) { c.DrainDelay, c.HandoverBudget = time.Millisecond, 
 func TestLMCache_SendersGetNothingButHandOvers(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, rigConfig{connector: config.ConnectorLMCache, alone: true, prefills: 2, decodes: 2, probed: true})
-	image := json.RawMessage(`[{"role":"user","content":[{"type":"text","text":"What is it?"},{"type":"image_url","image_url":{"url":"data:image/png;base64,iVBORw0KGgo="}}]}]`)
-	chat := speech{question("SAY it " + longText(1))}
-	for i, body := range []object{
-		{"messages": image}, {"prompt": []string{"one", "two"}}, {"messages": chat, "n": 2, "temperature": 1}, {"messages": chat, "use_beam_search": true},
-		{"messages": chat, "model": "another"}, {"messages": chat, "max_tokens": 0}, {"messages": speech{}}, {"prompt": ""}, {"messages": chat, "logprobs": true},
-		{"messages": chat, "kv_transfer_params": object{"ret_first_tok": true}}, {"prompt": "SAY it", "kv_transfer_params": object{"disagg_spec": object{"req_id": "x"}}},
-		{"messages": chat},
+	chat := `"messages":` + string(encode(speech{question("SAY it " + longText(1))}))
+	for i, members := range []string{
+		`"messages":[{"role":"user","content":[{"type":"text","text":"What is it?"},{"type":"image_url","image_url":{"url":"data:image/png;base64,iVBORw0KGgo="}}]}]`,
+		`"prompt":["one","two"]`, chat + `,"n":2,"temperature":1`, chat + `,"use_beam_search":true`, chat + `,"model":"another"`, chat + `,"max_tokens":0`, `"messages":[]`,
+		`"prompt":""`, chat + `,"logprobs":true`, chat + `,"kv_transfer_params":{"ret_first_tok":true}`, `"prompt":"SAY it","kv_transfer_params":{"disagg_spec":{"req_id":"x"}}`, chat,
 	} {
-		all := object{"model": "sim", "max_tokens": 40, "stream": i%2 == 0}
-		maps.Copy(all, body)
-		r.say(t, all)
+		body := object{"model": "sim", "max_tokens": 40, "stream": i%2 == 0}
+		fill(t, &body, []byte("{"+members+"}"))
+		r.say(t, body)
 	}
 	before := r.atPrefill("requests_total")
 	if !within(foundWithin, func() bool { return r.atPrefill("requests_total") >= before+6 }) { // rounds of probing go by
@@ -74,7 +71,7 @@ func TestLMCache_SendersGetNothingButHandOvers(t *testing.T) {
 func TestLMCache_ReplicasRelayNotifications(t *testing.T) {
 	t.Parallel()
 	c := rigConfig{
-		connector: config.ConnectorLMCache, alone: true, change: func(c *vllmsim.Config) { c.LMCache.TP, c.Timing.TransferPerBlock = 2, 1e6 },
+		connector: config.ConnectorLMCache, alone: true, cfg: engineWith(`{"lmcache":{"tp":2},"timing":{"transfer_per_block":1000000}}`),
 		prefills: 2, decodes: 2, redis: redistest.Start(t).Addr(), flags: []string{"--routing-prefill", "round_robin"},
 	}
 	first := startRig(t, c)
@@ -125,7 +122,7 @@ func TestMutant_MooncakeLegsOfOtherIDsAreNoticed(t *testing.T) {
 // The scenarios would see a program that does not wait: decode reads garbage then. That it is right as it is, testdata/scenarios/lmcache.yaml says.
 func TestLMCache_MutantThatDoesNotWait(t *testing.T) {
 	t.Parallel()
-	r := startRig(t, rigConfig{connector: config.ConnectorLMCache, change: slowTransfer, replace: func(deps *server.Deps) {
+	r := startRig(t, rigConfig{connector: config.ConnectorLMCache, cfg: engineWith(slowTransfer), replace: func(deps *server.Deps) {
 		deps.Connector = replanning{deps.Connector, func(plan *upstream.Plan) { plan.Ready = func(context.Context) error { return nil } }}
 	}})
 	// A decode that comes before prefill's first chunk is announced to its receiver computes all by itself, rightly.
@@ -161,7 +158,7 @@ func TestLMCache_SenderDiesInTransfer(t *testing.T) {
 	for mode, flags := range map[string][]string{vllmsim.LMCacheAsync: nil, vllmsim.LMCacheSync: {"--prefill-failure", "decode_only"}} {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
-			r := startRig(t, rigConfig{connector: config.ConnectorLMCache, alone: true, flags: flags, server: cut, change: func(c *vllmsim.Config) { c.LMCache.Mode, c.Timing.TransferPerBlock = mode, 100e6 }})
+			r := startRig(t, rigConfig{connector: config.ConnectorLMCache, alone: true, flags: flags, server: cut, cfg: engineWith(fmt.Sprintf(`{"lmcache":{"mode":%q},"timing":{"transfer_per_block":100000000}}`, mode))})
 			compare := r.underWay(t)
 			r.prefill[0].Restart()
 			r.setFault(t, r.prefill[0], vllmsim.Fault{Kind: vllmsim.FaultRefuse})
@@ -180,7 +177,7 @@ func TestLMCache_SenderDiesInTransfer(t *testing.T) {
 // What decode serves alone while the KV of another turn with the same beginning is on its way must not be made of what has not arrived.
 func TestLMCache_DecodeAloneWhileOthersTransfer(t *testing.T) {
 	t.Parallel()
-	r := startRig(t, rigConfig{connector: config.ConnectorLMCache, alone: true, change: slowTransfer})
+	r := startRig(t, rigConfig{connector: config.ConnectorLMCache, alone: true, cfg: engineWith(slowTransfer)})
 	compare := r.underWay(t)
 	several := longAsked(1)
 	several["n"], several["temperature"] = 2, 1

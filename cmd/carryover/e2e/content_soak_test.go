@@ -12,7 +12,6 @@ import (
 	"carryover/cmd/carryover/testrig"
 	"carryover/convcache/redistest"
 	"carryover/server"
-	"carryover/upstream/vllmsim"
 )
 
 // byContent are the flags of a program that finds the conversations of turns without an id.
@@ -28,14 +27,10 @@ const (
 // unnamedSoaks are the deployments of conversations without ids, and what their engines and flags are.
 func unnamedSoaks() []unnamedSoak {
 	return []unnamedSoak{
-		{name: "replicas", replicas: 3, share: 1, hits: floors{95, 70}, change: func(*vllmsim.Config) {}},
-		{name: "reasoning stripped", replicas: 1, share: unnamedShare, hits: floors{95, 70}, change: func(c *vllmsim.Config) {
-			c.Template, c.EmptyDeltas, c.MergeSystem = vllmsim.TemplateStripReasoning, true, true
-		}},
+		{name: "replicas", replicas: 3, share: 1, hits: floors{95, 70}, engines: `{}`},
+		{name: "reasoning stripped", replicas: 1, share: unnamedShare, hits: floors{95, 70}, engines: `{"template":"strip_reasoning","empty_deltas":true,"merge_system":true}`},
 		// Hand-backs come within 20 ms, and a replica does not wait for those of another.
-		{name: "handing back", replicas: 2, share: unnamedShare, hits: floors{50, 35}, change: func(c *vllmsim.Config) {
-			c.Template, c.Sampling = vllmsim.TemplateThinkingPrompt, vllmsim.SamplingNoncanonical
-		}, flags: append([]string{"--routing-prefill", "auto"}, handBackModes()["idle"]...), handing: true},
+		{name: "handing back", replicas: 2, share: unnamedShare, hits: floors{50, 35}, engines: `{"template":"thinking_prompt","sampling":"noncanonical"}`, flags: append([]string{"--routing-prefill", "auto"}, handBackModes()["idle"]...), handing: true},
 	}
 }
 
@@ -44,7 +39,7 @@ type unnamedSoak struct {
 	replicas int // that share one Redis; one replica has its tickets in memory
 	share    int // one in so many of the conversations
 	hits     floors
-	change   func(*vllmsim.Config)
+	engines  string // as their configuration has it
 	flags    []string
 	handing  bool
 }
@@ -69,11 +64,9 @@ func TestByContent_SoakOfConversationsWithoutIDs(t *testing.T) {
 func (c unnamedSoak) run(t *testing.T, seed uint64, conversations int) {
 	t.Helper()
 	began := time.Now()
-	cfg := vllmsim.DefaultConfig()
-	cfg.Blocks = 1 << 17                                                 // no answer waits for memory
-	cfg.Lease = time.Hour                                                // what is left on prefill is counted at the end
-	cfg.Render, cfg.OutputTokenIDs, cfg.MessageParams = true, true, true // of agents
-	c.change(&cfg)
+	cfg := engineWith(c.engines)
+	// No answer waits for memory, what is left on prefill is counted at the end, and agents are served.
+	fill(t, &cfg, []byte(`{"blocks":131072,"lease":3600000000000,"render":true,"output_token_ids":true,"message_params":true}`))
 	live := &ledger{}
 	redis := []string{""}
 	if c.replicas > 1 {

@@ -21,17 +21,6 @@ type counting struct {
 	saved       float64 // seconds
 }
 
-// startCounting runs the program on one pair. It hands back at the end of each turn, or not at all.
-func startCounting(t *testing.T, handsBack bool) *counting {
-	t.Helper()
-	mode, cfg := map[bool]string{false: "off", true: "now"}[handsBack], vllmsim.DefaultConfig()
-	c := &counting{handsBack: handsBack}
-	c.rig = startRig(t, rigConfig{
-		cfg: cfg, flags: []string{"--hand-back", mode, "--conversation-by-content", "on"},
-	})
-	return c
-}
-
 // turn takes a turn of a conversation. It returns how many tokens prefill has read of decode by the engine's account, and how many the turn says
 // were saved.
 func (c *counting) turn(t *testing.T, id string, messages speech) (a *answered, read, said int) {
@@ -69,7 +58,9 @@ func TestCredit_IsTheEnginesOwn(t *testing.T) {
 	for name, handsBack := range map[string]bool{"tickets": false, "hand-back": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c := startCounting(t, handsBack)
+			c := &counting{handsBack: handsBack, rig: startRig(t, rigConfig{
+				flags: []string{"--hand-back", choose(handsBack, "now", "off"), "--conversation-by-content", "on"},
+			})}
 			block := vllmsim.DefaultConfig().BlockSize
 			last, before := "", 0 // what the hand-back behind the turn before of this kind has read
 			take := func(kind, id string, messages speech) *answered {

@@ -37,12 +37,9 @@ func (r *rig) state(t *testing.T, name string) string {
 
 func TestFleet_RegisteredInstanceServesDrainsAndGoes(t *testing.T) {
 	t.Parallel()
-	cfg := vllmsim.DefaultConfig()
-	g := startChanging(t, rigConfig{
-		cfg: cfg, flags: []string{"--discovery-registration"},
-	})
+	g := startChanging(t, rigConfig{flags: []string{"--discovery-registration"}})
 	listed := authority(g.decode[0])
-	added := testrig.StartInstance(t, cfg, "")
+	added := testrig.StartInstance(t, vllmsim.DefaultConfig(), "")
 	g.decode = append(g.decode, added)
 
 	a, b := g.talk("a"), g.talk("b")
@@ -52,6 +49,12 @@ func TestFleet_RegisteredInstanceServesDrainsAndGoes(t *testing.T) {
 	b.expect(t, "first_turn", "added") // at once: the other one is busy
 	b.expect(t, hit, "added")
 	end(hit)
+	gauges := func() int { // of the added instance
+		return strings.Count(g.scrapedText(t), "\ncarryover_pinned_tokens{instance=\"added\"") + strings.Count(g.scrapedText(t), "\ncarryover_instance_state{instance=\"added\"")
+	}
+	if gauges() < 2 {
+		t.Errorf("state and pins of the added instance are not told: %s", g.scrapedText(t))
+	}
 
 	g.drain(t, listed, "drain")
 	a.expect(t, whatever, "added") // a hit, or instance_gone: what a drained instance holds is read until it is released, within 250 ms
@@ -72,6 +75,9 @@ func TestFleet_RegisteredInstanceServesDrainsAndGoes(t *testing.T) {
 	a.expect(t, hit, listed)
 	end(hit)
 	g.awaitDrained(t)
+	if !testrig.Eventually(func() bool { return gauges() == 0 }) {
+		t.Error("there are still gauges of the instance that was removed")
+	}
 	if got := g.state(t, "added"); got != "" {
 		t.Errorf("state of the removed instance after its last turn %q, want none", got)
 	}
@@ -85,8 +91,7 @@ func TestFleet_RegisteredInstanceServesDrainsAndGoes(t *testing.T) {
 // What names this program itself would have its turns run in a circle, and of what is said twice, either could be meant.
 func TestFleet_RegistrationOfItselfOrTwiceIsRefused(t *testing.T) {
 	t.Parallel()
-	cfg := vllmsim.DefaultConfig()
-	g := startChanging(t, rigConfig{cfg: cfg, flags: []string{"--discovery-registration"}})
+	g := startChanging(t, rigConfig{flags: []string{"--discovery-registration"}})
 	port := g.base[strings.LastIndexByte(g.base, ':'):]
 	for name, body := range map[string]string{
 		"itself":                   `{"role":"decode","url":"` + g.base + `"}`,
@@ -107,6 +112,6 @@ func TestFleet_RegistrationOfItselfOrTwiceIsRefused(t *testing.T) {
 	if n := g.operates(t, http.MethodGet, "/admin/instances", nil, http.StatusOK).Get("instances.#").Int(); n != 2 {
 		t.Errorf("%d instances, want those of the configuration", n)
 	}
-	other := testrig.StartInstance(t, cfg, "") // of this machine, and not the program
+	other := testrig.StartInstance(t, vllmsim.DefaultConfig(), "") // of this machine, and not the program
 	g.operates(t, http.MethodPost, "/admin/instances", object{"role": config.RoleDecode, "url": other.URL()}, http.StatusOK)
 }

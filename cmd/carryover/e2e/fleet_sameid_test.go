@@ -12,9 +12,7 @@ import (
 func TestFleet_ARestartUnderTheSameEngineIDIsSeenAtOnce(t *testing.T) {
 	t.Parallel()
 	for _, connected := range []bool{true, false} { // where no connection stands, only the start, read anew, tells of the next process
-		decode := vllmsim.DefaultConfig()
-		decode.EngineID = "decode-0"
-		g := startChanging(t, rigConfig{prefill: []vllmsim.Config{vllmsim.DefaultConfig()}, decode: []vllmsim.Config{decode}})
+		g := startChanging(t, rigConfig{prefill: []vllmsim.Config{vllmsim.DefaultConfig()}, decode: []vllmsim.Config{engineWith(`{"engine_id":"decode-0"}`)}})
 		h := g.talk("a")
 		h.expect(t, "first_turn")
 		h.expect(t, hit)

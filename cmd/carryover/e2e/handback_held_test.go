@@ -15,7 +15,7 @@ func TestHandBack_PrefillIsQuarantinedDuringIt(t *testing.T) {
 	for _, at := range holdPoints() {
 		t.Run(string(at), func(t *testing.T) {
 			t.Parallel()
-			h := startRig(t, rigConfig{cfg: handingConfig(), prefills: 2, decodes: 2, flags: atOnce})
+			h := startRig(t, rigConfig{cfg: handing, prefills: 2, decodes: 2, flags: atOnce})
 			c := h.talk("quarantined")
 			c.want(t, "miss;reason=first_turn")
 			h.handedBack(t, ends{done: 1})
@@ -44,7 +44,7 @@ func TestHandBack_PrefillIsQuarantinedDuringIt(t *testing.T) {
 // A ticket that waits behind a hand-back that prefill has stopped outlasts a prefill that refuses connections meanwhile.
 func TestHandBack_PrefillRefusesBeforeIt(t *testing.T) {
 	t.Parallel()
-	h := startRig(t, rigConfig{cfg: handingConfig(), flags: atOnce})
+	h := startRig(t, rigConfig{cfg: handing, flags: atOnce})
 	before, c := &listed{rig: h, id: "before"}, &listed{rig: h, id: "waits"}
 	before.turn(t)
 	h.handedBack(t, ends{done: 1})

@@ -3,10 +3,8 @@ package e2e
 import (
 	"strings"
 	"testing"
-	"time"
 
 	"carryover/cmd/carryover/testrig"
-	"carryover/upstream/vllmsim"
 )
 
 // handBackModes are the flags of the ways to hand back, each so that a test need not wait for long.
@@ -20,11 +18,8 @@ func handBackModes() map[string][]string {
 // atOnce hands back at the end of each turn.
 var atOnce = []string{"--hand-back", "now"}
 
-func handingConfig() vllmsim.Config {
-	cfg := vllmsim.DefaultConfig()
-	cfg.Lease = 10 * time.Second // a machine that is busy drops connections late
-	return cfg
-}
+// handing are engines on a busy machine, which drops connections late.
+var handing = engineWith(`{"lease":10000000000}`)
 
 // ends are the ends of hand-backs.
 type ends struct{ done, failed, kept int }

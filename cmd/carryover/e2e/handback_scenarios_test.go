@@ -15,7 +15,7 @@ func TestHandBack_TheNextTurnRacesIt(t *testing.T) {
 	for _, at := range holdPoints() {
 		t.Run(string(at), func(t *testing.T) {
 			t.Parallel()
-			c := rigConfig{cfg: handingConfig(), prefills: 2, decodes: 2, flags: atOnce, redis: redistest.Start(t).Addr()}
+			c := rigConfig{cfg: handing, prefills: 2, decodes: 2, flags: atOnce, redis: redistest.Start(t).Addr()}
 			first := startRig(t, c)
 			c.sharing = first
 			second, talk := startRig(t, c), first.talk("raced")

@@ -9,7 +9,7 @@ import (
 // A cache that is too small for what is handed back until its turn comes teaches the same.
 func TestHandBack_EvictionsInARowEndIt(t *testing.T) {
 	t.Parallel()
-	h := startRig(t, rigConfig{cfg: handingConfig(), flags: atOnce})
+	h := startRig(t, rigConfig{cfg: handing, flags: atOnce})
 	evict := func() { // what others do to a cache
 		if !testrig.Eventually(func() bool { return h.atPrefill("running") == 0 }) {
 			t.Fatal("prefill computes on")

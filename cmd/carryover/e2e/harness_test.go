@@ -3,6 +3,7 @@ package e2e
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"log/slog"
 	"net"
 	"net/http"
@@ -59,15 +60,14 @@ func (r *rig) hangUp() { r.proxy.Client.Close() }
 // rigConfig says what a rig is made of. The flags are those of the command line; the
 // instances are added to them.
 type rigConfig struct {
-	found             bool                  // its flags say where instances are
-	cfg               vllmsim.Config        // of all instances
-	change            func(*vllmsim.Config) // of the default one
-	tamper            *tampering            // stands before the instances of a role
-	redis             string                // where replicas share tickets
-	prefills, decodes int                   // 1 for 0
-	prefill, decode   []vllmsim.Config      // in their place, where instances differ
-	sharing           *rig                  // has the instances
-	host              string                // where instances listen, 127.0.0.1 by default
+	found             bool             // its flags say where instances are
+	cfg               vllmsim.Config   // of all instances
+	tamper            *tampering       // stands before the instances of a role
+	redis             string           // where replicas share tickets
+	prefills, decodes int              // 1 for 0
+	prefill, decode   []vllmsim.Config // in their place, where instances differ
+	sharing           *rig             // has the instances
+	host              string           // where instances listen, 127.0.0.1 by default
 	flags             []string
 	env               []string
 	replace           func(*server.Deps)   // nil keeps what the program is wired with
@@ -111,9 +111,7 @@ func startRig(t *testing.T, c rigConfig) *rig {
 			flags = append(flags, flag, url)
 		}
 	}
-	if r.cfg = vllmsim.DefaultConfig(); c.change != nil {
-		c.change(&r.cfg)
-	}
+	r.cfg = vllmsim.DefaultConfig()
 	if c.cfg.BlockSize == 0 && c.prefill == nil && c.decode == nil && !c.found {
 		c.cfg = r.cfg
 	}
@@ -287,6 +285,16 @@ func keepReading(ctx context.Context, p *app.Proxy) {
 // engines are those of both roles.
 func engines(p *app.Proxy) []*fleet.Engine {
 	return slices.Concat(p.Fleet.Engines(upstream.RolePrefill), p.Fleet.Engines(upstream.RoleDecode))
+}
+
+// engineWith is the default configuration of an engine with other members, as its JSON names them.
+func engineWith(members string) vllmsim.Config {
+	cfg, decoder := vllmsim.DefaultConfig(), json.NewDecoder(strings.NewReader(members))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&cfg); err != nil {
+		panic(err) // a test is spelt wrongly
+	}
+	return cfg
 }
 
 // startInstances starts instances of one configuration.

@@ -13,9 +13,7 @@ import (
 // Prompts go where their beginning is: not where it was and has been evicted, and also where another client has had it computed.
 func TestKVEvents_PromptsGoWhereTheirBeginningIs(t *testing.T) {
 	t.Parallel()
-	publishing := vllmsim.DefaultConfig()
-	publishing.KVEvents = vllmsim.KVEventsConfig{Port: -1, ReplayPort: -1}
-	prefill, decode := startInstances(t, 2, publishing), startInstances(t, 1, vllmsim.DefaultConfig())
+	prefill, decode := startInstances(t, 2, engineWith(`{"kv_events":{"port":-1,"replay_port":-1}}`)), startInstances(t, 1, vllmsim.DefaultConfig())
 	file := naming(nil, decode, "") + "prefill:\n"
 	for _, instance := range prefill {
 		file += fmt.Sprintf("  - {url: %s, kv_events: %q}\n", instance.URL(), instance.Addresses().KVEvents[0])

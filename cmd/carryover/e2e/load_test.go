@@ -7,8 +7,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-
-	"carryover/upstream/vllmsim"
 )
 
 // streamed holds a conversation of streamed turns, each in front of one program or another. Each answer must be what the model says, and look
@@ -43,9 +41,8 @@ const brokenConnections = 9
 
 func TestTwoHundredConversations(t *testing.T) {
 	t.Parallel()
-	cfg := vllmsim.DefaultConfig()
-	cfg.Blocks = 1 << 17 // no answer of the crowd waits for memory
-	c := startRig(t, rigConfig{cfg: cfg, prefills: 2, decodes: 2, taught: true, flags: inTurn})
+	// No answer of the crowd waits for memory.
+	c := startRig(t, rigConfig{cfg: engineWith(`{"blocks":131072}`), prefills: 2, decodes: 2, taught: true, flags: inTurn})
 	// Every pair of instances has its trial. Both roles are picked in turn, so a conversation offers the tickets of each decode instance to the other
 	// number of prefill; several choices go to decode alone, which moves its turn on by one.
 	const turns = 5

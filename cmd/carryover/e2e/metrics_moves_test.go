@@ -67,11 +67,8 @@ func TestMetrics_EachMoves(t *testing.T) {
 // moveTurns takes turns that hit, that are made again, that wait, of which the last finds an engine that computes other ids.
 func moveTurns(t *testing.T, m *moves) {
 	t.Helper()
-	cfg := vllmsim.DefaultConfig()
-	cfg.OutputTokenIDs, cfg.PromptTokensDetails, cfg.MaxNumSeqs = true, true, 1
 	s := &scripted{rig: startRig(t, rigConfig{
-		admin: true,
-		cfg:   cfg,
+		admin: true, cfg: engineWith(`{"output_token_ids":true,"prompt_tokens_details":true,"max_num_seqs":1}`),
 		flags: []string{"--release", "on", "--max-streams", "2", "--max-per-instance", "1"},
 	})}
 	see := func() scraped { return m.see(s.scrape(t)) }
@@ -165,11 +162,8 @@ func moveFailures(t *testing.T, m *moves) {
 // moveHandBacks has two tickets handed back that no turn comes for, of which one waits while the other is on its way.
 func moveHandBacks(t *testing.T, m *moves) {
 	t.Helper()
-	cfg := vllmsim.DefaultConfig()
-	cfg.OutputTokenIDs, cfg.PromptTokensDetails = true, true
 	s := &scripted{rig: startRig(t, rigConfig{
-		admin: true,
-		cfg:   cfg, flags: []string{"--hand-back", "now"},
+		admin: true, cfg: engineWith(`{"output_token_ids":true,"prompt_tokens_details":true}`), flags: []string{"--hand-back", "now"},
 	})}
 	see := func() scraped { return m.see(s.scrape(t)) }
 	see()

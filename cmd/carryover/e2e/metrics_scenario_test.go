@@ -97,11 +97,8 @@ func asStream(members object) object {
 }
 
 func TestMetrics_OfAScriptedScenario(t *testing.T) {
-	cfg := vllmsim.DefaultConfig()
-	cfg.OutputTokenIDs, cfg.PromptTokensDetails = true, true
 	s := &scripted{rig: startRig(t, rigConfig{
-		admin: true,
-		cfg:   cfg, redis: redistest.Start(t).Addr(), flags: []string{"--release", "on"},
+		admin: true, cfg: engineWith(`{"output_token_ids":true,"prompt_tokens_details":true}`), redis: redistest.Start(t).Addr(), flags: []string{"--release", "on"},
 	})}
 	s.proxy.Fleet.Catalogue.Refresh(t.Context())
 	wantFamilies(t, s.scrape(t), "start", "redis")

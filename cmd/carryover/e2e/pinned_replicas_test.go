@@ -6,7 +6,6 @@ import (
 
 	"carryover/cmd/carryover/testrig"
 	"carryover/convcache/redistest"
-	"carryover/upstream/vllmsim"
 )
 
 // The share of decode's cache is the engine's: what one replica's tickets pin is not there for another's. Without Redis they know of each
@@ -20,10 +19,8 @@ func TestPinned_ReplicasKeepWithinOneShare(t *testing.T) {
 	}{"with Redis": {true, 40}, "without": {false, 13}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			cfg := vllmsim.DefaultConfig()
-			cfg.OutputTokenIDs, cfg.Blocks = true, blocks
 			c := rigConfig{
-				cfg: cfg, env: []string{testrig.ReplicaSecret}, // of both
+				cfg: engineWith(`{"output_token_ids":true,"blocks":256}`), env: []string{testrig.ReplicaSecret}, // of both
 				flags: []string{"--release", "on", "--pinned-share", "0.5"},
 			}
 			if row.redis {

@@ -38,8 +38,7 @@ type poisoned struct {
 // startPoisoned has one turn read what was filed wrongly. meanwhile is run behind it, before the first replica knows.
 func startPoisoned(t *testing.T, replace func(*server.Deps), meanwhile func(p *poisoned)) *poisoned {
 	t.Helper()
-	p := &poisoned{cfg: vllmsim.DefaultConfig()}
-	p.cfg.OutputTokenIDs = true
+	p := &poisoned{cfg: engineWith(`{"output_token_ids":true}`)}
 	redis, flags := redistest.Start(t).Addr(), []string{"--release", "on"}
 	p.first = startRig(t, rigConfig{cfg: p.cfg, redis: redis, replace: replace, flags: flags})
 	p.second = startRig(t, rigConfig{
@@ -190,10 +189,8 @@ func TestQuarantine_TurnsInFlight(t *testing.T) {
 				}
 			}
 			var held atomic.Bool // the next decode leg waits
-			cfg := vllmsim.DefaultConfig()
-			cfg.OutputTokenIDs = true
 			r = startRig(t, rigConfig{
-				cfg: cfg,
+				cfg: engineWith(`{"output_token_ids":true}`),
 				replace: func(deps *server.Deps) {
 					deps.Legs = &decodeHeld{Legs: deps.Legs, held: &held, reached: reached, until: known}
 				},

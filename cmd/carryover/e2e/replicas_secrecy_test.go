@@ -11,11 +11,11 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 
-	"carryover/cmd/carryover/testrig"
 	"carryover/convcache/redistest"
 	"carryover/upstream/vllmsim"
 )
@@ -53,10 +53,8 @@ func monitor(t *testing.T, address, password string) *writes {
 	return seen
 }
 
+// What a client or an operator has written is in nothing that leaves the program, whatever way a turn goes.
 func TestReplicas_NothingOfAClientIsInRedisOrLogs(t *testing.T) {
-	cfg := vllmsim.DefaultConfig()
-	cfg.OutputTokenIDs = true
-	prefill, decode := testrig.StartInstance(t, cfg, ""), testrig.StartInstance(t, cfg, "")
 	redis := redistest.Start(t, "--requirepass", canaryRedis)
 	commands := monitor(t, redis.Addr(), canaryRedis)
 	file := func(name, text string) string {
@@ -65,17 +63,27 @@ func TestReplicas_NothingOfAClientIsInRedisOrLogs(t *testing.T) {
 		return path
 	}
 	args := []string{
-		"--prefill", prefill.URL(), "--decode", decode.URL(), "--log-level", "debug",
-		"--tenant-header", "X-Tenant", "--secret-file", file("secret", canarySecret),
+		"--log-level", "debug", "--tenant-header", "X-Tenant", "--secret-file", file("secret", canarySecret),
 		"--redis-url", "redis://" + redis.Addr(), "--redis-password-file", file("password", canaryRedis),
 	}
-	r, log := startProgram(t, []string{"OPENAI_API_KEY=" + canaryUpstream}, args...)
-	ids := r.talkOfSecrets(t, cfg)
+	r := startTraced(t, []string{"OPENAI_API_KEY=" + canaryUpstream, "OTEL_TRACES_SAMPLER=always_on"}, args...)
+	log, ids := r.log, r.talkOfSecrets(t)
+	r.setFault(t, r.prefill[0], vllmsim.Fault{Kind: vllmsim.FaultStatus, Status: 400, Count: 1})
+	r.turn(t, &history{}, traceOf(0), true, object{"conversation_id": canaryID, canaryPrompt: 1, "user": canaryPrompt})
+	r.turn(t, &history{}, traceOf(1), true, object{"model": canaryPrompt, "conversation_id": canaryID})
+	r.traces.of(t, traceOf(0), 3)
+	r.traces.of(t, traceOf(1), 3)
 
 	if n := strings.Count(log.String(), `"X-KV-Reuse"`) + strings.Count(log.String(), `"reuse":"hit`); n == 0 {
 		t.Fatalf("no hit is logged: %s", log)
 	}
-	seen := map[string]string{"log": log.String(), "commands": commands.String(), "keys and values": dump(t, redis)}
+	r.traces.mu.Lock()
+	sent := r.traces.raw.String()
+	if !slices.ContainsFunc(r.traces.spans, func(s exported) bool { return s.attribute("carryover.reuse.outcome") == "hit" }) {
+		t.Error("no hit is exported")
+	}
+	r.traces.mu.Unlock()
+	seen := map[string]string{"what is exported": sent, "log": log.String(), "commands": commands.String(), "keys and values": dump(t, redis)}
 	for _, path := range []string{"/health", "/readyz", "/version", "/healthz"} {
 		status, body := r.get(t, r.base+path)
 		if !json.Valid([]byte(body)) {
@@ -101,7 +109,7 @@ func TestReplicas_NothingOfAClientIsInRedisOrLogs(t *testing.T) {
 		if place != "commands" && strings.Contains(text, canaryRedis) { // MONITOR hides AUTH itself
 			t.Errorf("%s shows the password of Redis", place)
 		}
-		host := authority(decode)
+		host := authority(r.decode[0])
 		if inRedis := place == "commands" || place == "keys and values"; inRedis && !strings.Contains(text, host) {
 			t.Errorf("%s does not show decode's name: this looks in the wrong place", place)
 		}
@@ -109,7 +117,7 @@ func TestReplicas_NothingOfAClientIsInRedisOrLogs(t *testing.T) {
 }
 
 // talkOfSecrets holds a conversation of each API and returns the ids of a prompt in it.
-func (r *rig) talkOfSecrets(t *testing.T, cfg vllmsim.Config) []int {
+func (r *rig) talkOfSecrets(t *testing.T) []int {
 	t.Helper()
 	header := http.Header{"Authorization": {"Bearer " + canaryKey}, "X-Tenant": {canaryTenant}}
 	var ids []int
@@ -139,7 +147,7 @@ func (r *rig) talkOfSecrets(t *testing.T, cfg vllmsim.Config) []int {
 		}
 		if api == talkChat {
 			body := encode(object{"model": "sim", "max_tokens": 1, "messages": h.messages[:1], "return_token_ids": true})
-			raw, err := vllmsim.Lone(t.Context(), cfg, "/v1/chat/completions", body)
+			raw, err := vllmsim.Lone(t.Context(), r.cfg, "/v1/chat/completions", body)
 			noError(t, err)
 			ids, _ = idsOf(&answered{raw: raw}, nil)
 		}

@@ -15,7 +15,6 @@ import (
 
 	"carryover/convcache/redistest"
 	"carryover/server"
-	"carryover/upstream/vllmsim"
 )
 
 // replicas is several programs on the same instances, which share their tickets.
@@ -92,10 +91,8 @@ func (r *rig) redisState(t *testing.T) string {
 
 // A failover costs each conversation one miss, which says so.
 func TestReplicas_FailoverIsNamed(t *testing.T) {
-	cfg := vllmsim.DefaultConfig()
-	cfg.OutputTokenIDs = true
 	n := newNemesis(t, 1)
-	f := startFleet(t, rigConfig{cfg: cfg}, n.addresses()...)
+	f := startFleet(t, rigConfig{cfg: engineWith(`{"output_token_ids":true}`)}, n.addresses()...)
 	c := f.replicas[0].talk("failover")
 	c.learnt(t)
 	n.replica.ReplicaOf(n.master) // has all by now
@@ -122,10 +119,8 @@ func TestReplicas_ImmediateFollowUp(t *testing.T) {
 		}
 		timeout = "5ms" // what is served with
 	}
-	cfg := vllmsim.DefaultConfig()
-	cfg.OutputTokenIDs, cfg.Blocks = true, 1<<17
 	address := redistest.Start(t).Addr()
-	f := startFleet(t, rigConfig{cfg: cfg, flags: []string{"--store-timeout", timeout}}, address, address, address)
+	f := startFleet(t, rigConfig{cfg: engineWith(`{"output_token_ids":true,"blocks":131072}`), flags: []string{"--store-timeout", timeout}}, address, address, address)
 	for i, r := range f.replicas {
 		for n := range 3 { // each pair of instances has its trial on each replica
 			r.talk(fmt.Sprintf("learning-%d-%d", i, n)).learnt(t)

@@ -21,10 +21,8 @@ import (
 // startRescue starts the program in front of one instance of each role, which gives up a silent leg soon.
 func startRescue(t *testing.T, replace func(*server.Deps)) *rig {
 	t.Helper()
-	cfg := vllmsim.DefaultConfig()
-	cfg.Lease = time.Hour // blocks that wait for their lease to end are pinned when the test ends
 	return startRig(t, rigConfig{
-		cfg: cfg, replace: replace,
+		cfg: engineWith(`{"lease":3600000000000}`), replace: replace, // blocks that wait for their lease to end are pinned when the test ends
 		server: func(c *server.Config) { c.FirstByteTimeout, c.AnswerTimeout = time.Second, time.Second },
 	})
 }
@@ -89,10 +87,8 @@ func TestRescue_OfWhatTheEngineHasFreed(t *testing.T) {
 	t.Parallel()
 	for _, path := range []string{"/v1/chat/completions", "/v1/completions", pathMessages, pathResponses} {
 		for _, stream := range []bool{false, true} {
-			short := vllmsim.DefaultConfig()
-			short.MaxModelLen = 80
 			r := startRig(t, rigConfig{
-				prefill: []vllmsim.Config{vllmsim.DefaultConfig()}, decode: []vllmsim.Config{short},
+				prefill: []vllmsim.Config{vllmsim.DefaultConfig()}, decode: []vllmsim.Config{engineWith(`{"max_model_len":80}`)},
 				tamper: &tampering{role: config.RoleDecode, answer: func(_ string, body []byte) []byte {
 					return bytes.ReplaceAll(body, []byte(`"max_model_len":80`), []byte(`"max_model_len":null`))
 				}},

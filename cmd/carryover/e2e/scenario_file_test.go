@@ -169,7 +169,7 @@ func (e *engineSetup) configs(t *testing.T, role string) []vllmsim.Config {
 		n, with = max(1, e.Decode), e.DecodeWith
 	}
 	for _, settings := range []object{e.All, with} {
-		fill(t, &cfg, settings)
+		fill(t, &cfg, encode(settings))
 	}
 	list := make([]vllmsim.Config, n)
 	for i := range list {
@@ -178,10 +178,10 @@ func (e *engineSetup) configs(t *testing.T, role string) []vllmsim.Config {
 	return list
 }
 
-// fill sets the members of a value that are named.
-func fill(t *testing.T, to any, members object) {
+// fill sets the members of a value that JSON names.
+func fill(t *testing.T, to any, members []byte) {
 	t.Helper()
-	decoder := json.NewDecoder(bytes.NewReader(encode(members)))
+	decoder := json.NewDecoder(bytes.NewReader(members))
 	decoder.DisallowUnknownFields()
 	noError(t, decoder.Decode(to))
 }

@@ -3,14 +3,9 @@ package e2e
 import (
 	"context"
 	"testing"
-	"time"
-
-	"carryover/upstream/vllmsim"
 )
 
 // These tests act at moments that the steps of a scenario file cannot name.
-
-func asConfigured(*vllmsim.Config) {}
 
 // chat sends one chat turn. It may be called from any goroutine.
 func (r *rig) chat(ctx context.Context, conversation string, stream bool, h *history, watch func(int, []byte)) (*answered, error) {
@@ -23,8 +18,8 @@ func (r *rig) chat(ctx context.Context, conversation string, stream bool, h *his
 func unwatched(int, []byte) {}
 
 func TestStream_EventReachesClientBeforeTheNext(t *testing.T) {
-	const apart = 200 * time.Millisecond // ten tokens are more than a busy machine stands still for
-	r := startRig(t, rigConfig{taught: true, change: func(cfg *vllmsim.Config) { cfg.Timing.InterToken = apart }})
+	// Ten tokens of 200 ms are more than a busy machine stands still for.
+	r := startRig(t, rigConfig{taught: true, cfg: engineWith(`{"timing":{"inter_token":200000000}}`)})
 	h := &history{}
 	h.askChat("auto", "", 1)
 	ctx, leave := context.WithCancel(t.Context())

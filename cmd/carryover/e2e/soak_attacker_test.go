@@ -16,7 +16,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"carryover/server"
-	"carryover/upstream/vllmsim"
 )
 
 // Conversations of quiet tenants within go test. With CARRYOVER_SOAK there is one for so many of what it says.
@@ -56,12 +55,9 @@ func TestSoakOfQuietTenants_BesideAnAttacker(t *testing.T) {
 // and the next one begins.
 func quiet(t *testing.T, conversations int, flags []string, attacked bool) map[string]int {
 	t.Helper()
-	cfg, uses := vllmsim.DefaultConfig(), newUses()
-	cfg.Blocks = 1 << 16
-	cfg.OutputTokenIDs, cfg.PromptTokensDetails = true, true
-	s := &soak{seed: 900}
+	s, uses := &soak{seed: 900}, newUses()
 	s.rig = startRig(t, rigConfig{
-		cfg: cfg, alone: true, taught: true, replace: uses.watch,
+		cfg: engineWith(`{"blocks":65536,"output_token_ids":true,"prompt_tokens_details":true}`), alone: true, taught: true, replace: uses.watch,
 		server: func(c *server.Config) { c.HandBackMemory = 1 << 14 },
 		flags:  append([]string{"--release", "on", "--tenant-header", "X-Tenant"}, flags...),
 	})

@@ -53,7 +53,7 @@ func doubts(t *testing.T, group string) []doubt {
 	noError(t, decoder.Decode(&groups))
 	for i := range groups[group] {
 		kind := &groups[group][i]
-		fill(t, &kind.fault, kind.Fault)
+		fill(t, &kind.fault, encode(kind.Fault))
 	}
 	return groups[group]
 }

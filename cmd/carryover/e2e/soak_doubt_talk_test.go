@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -139,15 +138,10 @@ func (d *doubting) send(ctx context.Context, t *doubted) error {
 		}
 		t.answer, t.events = a, t.events[:end]
 	}
-	select {
-	case t.record = <-d.turns.turn(t.name):
-		if t.record.Leg(upstream.RoleDecode).Incarnation == "" {
-			d.uses.nameless(idOf(t.answer))
-		}
-		return nil
-	case <-time.After(time.Minute):
-		return errors.New("no record after a minute")
+	if t.record, err = d.turns.wait(t.name); t.record.Leg(upstream.RoleDecode).Incarnation == "" {
+		d.uses.nameless(idOf(t.answer))
 	}
+	return err
 }
 
 // judge compares an answer with the right one, and reports whether it is whole. One that is not must have an

@@ -3,7 +3,6 @@ package e2e
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -20,7 +19,6 @@ import (
 
 	"carryover/cmd/carryover/testrig"
 	"carryover/server/record"
-	"carryover/upstream/vllmsim"
 )
 
 // soakVariable is the number of conversations of the soak, 2,000 in the long form.
@@ -36,18 +34,12 @@ const (
 )
 
 // soaks are the deployments that make text and tokens disagree, each in another way.
-func soaks() map[string]func(*vllmsim.Config) {
-	return map[string]func(*vllmsim.Config){
-		"append-only, plug-in": func(c *vllmsim.Config) { c.OutputTokenIDs = true },
-		"reasoning stripped, empty deltas": func(c *vllmsim.Config) {
-			c.Template, c.EmptyDeltas = vllmsim.TemplateStripReasoning, true
-		},
-		"thinking prompt, non-canonical, plug-in": func(c *vllmsim.Config) {
-			c.Template, c.Sampling, c.OutputTokenIDs = vllmsim.TemplateThinkingPrompt, vllmsim.SamplingNoncanonical, true
-		},
-		"trimmed, non-canonical, empty deltas": func(c *vllmsim.Config) {
-			c.Template, c.Sampling, c.EmptyDeltas = vllmsim.TemplateTrim, vllmsim.SamplingNoncanonical, true
-		},
+func soaks() map[string]string {
+	return map[string]string{
+		"append-only, plug-in":                    `{"output_token_ids":true}`,
+		"reasoning stripped, empty deltas":        `{"template":"strip_reasoning","empty_deltas":true}`,
+		"thinking prompt, non-canonical, plug-in": `{"template":"thinking_prompt","sampling":"noncanonical","output_token_ids":true}`,
+		"trimmed, non-canonical, empty deltas":    `{"template":"trim","sampling":"noncanonical","empty_deltas":true}`,
 	}
 }
 
@@ -96,11 +88,10 @@ func soakSize(t *testing.T, short, share int) int {
 	return max(1, n/share)
 }
 
-func newSoak(t *testing.T, change func(*vllmsim.Config), seed uint64) *soak {
+func newSoak(t *testing.T, engines string, seed uint64) *soak {
 	t.Helper()
-	cfg := vllmsim.DefaultConfig()
+	cfg := engineWith(engines)
 	cfg.Blocks = 1 << 16 // no answer waits for memory
-	change(&cfg)
 	s := &soak{seed: seed}
 	s.rig, s.uses = startReleasing(t, cfg)
 	s.pins = samplePins(t, s.rig, s.uses)
@@ -233,13 +224,9 @@ func (s *soak) turn(ctx context.Context, ask asking, name string) (*answered, re
 	if err != nil {
 		return nil, record.Turn{}, err
 	}
-	select {
-	case rec := <-front.turns.turn(name):
-		s.sees(a, &rec)
-		return a, rec, nil
-	case <-time.After(time.Minute):
-		return a, record.Turn{}, errors.New("no record after a minute")
-	}
+	rec, err := front.turns.wait(name)
+	s.sees(a, &rec)
+	return a, rec, err
 }
 
 // count adds a turn to the tally.

@@ -84,12 +84,11 @@ type tracedRig struct {
 func startTraced(t *testing.T, env []string, flags ...string) tracedRig {
 	t.Helper()
 	c := startCollector(t)
-	cfg := vllmsim.DefaultConfig()
-	cfg.OutputTokenIDs = true
+	cfg := engineWith(`{"output_token_ids":true}`)
 	prefill, decode := startInstances(t, 1, cfg), startInstances(t, 1, cfg)
 	setVariables(t, append([]string{"OTEL_EXPORTER_OTLP_ENDPOINT=" + c.url, "OTEL_METRICS_EXPORTER=none", "OTEL_BSP_SCHEDULE_DELAY=20"}, env...)...)
 	r, log := startProgram(t, env, append([]string{"--prefill", prefill[0].URL(), "--decode", decode[0].URL(), "--conversation-by-content", "off"}, flags...)...)
-	r.prefill, r.decode = prefill, decode
+	r.prefill, r.decode, r.cfg = prefill, decode, cfg
 	return tracedRig{r, log, c}
 }
 

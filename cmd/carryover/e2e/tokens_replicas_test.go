@@ -84,9 +84,8 @@ func TestTokenProof_TwoReplicasAnswerOneTurnWithDifferentTokens(t *testing.T) {
 // startReplicas runs two programs on the same instances with the same secret and store.
 func startReplicas(t *testing.T, store *mixingStore) (first, second *rig) {
 	t.Helper()
-	cfg := vllmsim.DefaultConfig()
 	c := rigConfig{
-		cfg: cfg, env: []string{"CARRYOVER_SECRET=of both replicas, 32 bytes long"},
+		env: []string{"CARRYOVER_SECRET=of both replicas, 32 bytes long"},
 		replace: func(deps *server.Deps) {
 			if store.Store == nil {
 				store.Store = deps.Store

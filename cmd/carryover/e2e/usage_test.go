@@ -8,8 +8,6 @@ import (
 	"testing"
 
 	"github.com/tidwall/gjson"
-
-	"carryover/upstream/vllmsim"
 )
 
 // What the usage of an answer tells of caches, against what the prefill instance has counted.
@@ -77,9 +75,7 @@ func TestUsage_TellsWhatPrefillHad(t *testing.T) {
 		for _, kind := range []string{"chat", "text", pathMessages, pathResponses} {
 			t.Run(fmt.Sprintf("details %v/%s", details, strings.TrimPrefix(kind, "/v1/")), func(t *testing.T) {
 				t.Parallel()
-				r := startRig(t, rigConfig{change: func(c *vllmsim.Config) {
-					c.PromptTokensDetails, c.Render, c.OutputTokenIDs, c.MessageParams = details, true, true, true
-				}})
+				r := startAgents(t, fmt.Sprintf(`{"prompt_tokens_details":%t}`, details))
 				r.toldTurns(t, "chat", false, true) // the first request with an answer in it shows what the token proof has to know of such requests
 				for _, stream := range []bool{true, false} {
 					for _, continuous := range []bool{true, false} {

@@ -3,7 +3,6 @@ package e2e
 import (
 	"bytes"
 	"context"
-	"log/slog"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -38,9 +37,7 @@ func allow(t *testing.T, redis *redistest.Server, more ...string) string {
 // TestReplicas_ShareTicketsUnderTheACL takes a conversation from replica to replica.
 func TestReplicas_ShareTicketsUnderTheACL(t *testing.T) {
 	redis := redistest.Start(t)
-	cfg := vllmsim.DefaultConfig()
 	c := rigConfig{
-		cfg:   cfg,
 		flags: strings.Fields(allow(t, redis)), env: []string{testrig.ReplicaSecret},
 	}
 	first := startRig(t, c)
@@ -130,22 +127,5 @@ func wantForbidden(t *testing.T, flags string) {
 	}
 	if log.Len() > 0 {
 		t.Errorf("log %s, want nothing", log.String())
-	}
-}
-
-func TestServe_WarnsOfWhatIsGivenUp(t *testing.T) {
-	for flags, warnings := range map[string]int{ // on loopback nothing is given up
-		"--redis-url redis://127.0.0.1:1": 0, "--redis-insecure --redis-url redis://127.0.0.1:1": 0, "--redis-insecure --redis-url redis://redis.invalid": 1,
-	} {
-		cfg, err := configtest.Load(t, flags, testrig.ReplicaSecret)
-		noError(t, err)
-		log := newTurnLog()
-		p, _, err := app.NewParts(app.Configured{Config: cfg}, slog.New(log))
-		noError(t, err)
-		p.Close()
-		p.Close() // once more does nothing
-		if len(log.notes) != warnings || warnings > 0 && !strings.HasPrefix(log.notes[0], "WARN redis.insecure") {
-			t.Errorf("%s: log %q, want %d warnings of redis.insecure", flags, log.notes, warnings)
-		}
 	}
 }
