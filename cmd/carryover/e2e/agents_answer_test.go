@@ -105,30 +105,21 @@ func (a *agentAnswer) event(data []byte) error {
 			}
 		}
 	case "content_block_stop":
-		return a.closeBlock()
+		// What a call's pieces of JSON have come to. One that the limit has cut stays a text.
+		if len(a.parts) == 0 {
+			return fmt.Errorf("the end of no block")
+		}
+		block := a.parts[len(a.parts)-1]
+		var input any
+		if text, called := block["input"].(string); called && block["type"] == "tool_use" && json.Unmarshal([]byte(text), &input) == nil {
+			block["input"] = input
+		}
 	case "message_delta":
 		a.stop, a.prompt = e.Get("delta.stop_reason").String(), messagePrompt(e.Get("usage"))
 	case "message_stop":
 		a.over = true
 	case "response.completed", "response.incomplete":
 		a.response(e.Get("response"))
-	}
-	return nil
-}
-
-// closeBlock parses what a call's pieces of JSON have come to. One that the limit has cut stays a text.
-func (a *agentAnswer) closeBlock() error {
-	if len(a.parts) == 0 {
-		return fmt.Errorf("the end of no block")
-	}
-	block := a.parts[len(a.parts)-1]
-	text, called := block["input"].(string)
-	if block["type"] != "tool_use" || !called {
-		return nil
-	}
-	var input any
-	if json.Unmarshal([]byte(text), &input) == nil {
-		block["input"] = input
 	}
 	return nil
 }

@@ -113,7 +113,9 @@ func (c *collecting) takeRequest(t *testing.T, r *http.Request, raw []byte) {
 		}
 	case "/v1/metrics":
 		if err = proto.Unmarshal(raw, &metrics); err == nil {
-			c.takeMetrics(&metrics)
+			c.mu.Lock()
+			c.raw.WriteString(metrics.String())
+			c.mu.Unlock()
 		}
 	default:
 		err = fmt.Errorf("%s was asked for", r.URL.Path)
@@ -121,12 +123,6 @@ func (c *collecting) takeRequest(t *testing.T, r *http.Request, raw []byte) {
 	if err != nil {
 		t.Errorf("collector: %v", err)
 	}
-}
-
-func (c *collecting) takeMetrics(sent *metricscollector.ExportMetricsServiceRequest) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.raw.WriteString(sent.String())
 }
 
 func (c *collecting) take(sent *collector.ExportTraceServiceRequest) {

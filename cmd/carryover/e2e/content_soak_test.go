@@ -76,7 +76,7 @@ func (c unnamedSoak) run(t *testing.T, seed uint64, conversations int) {
 		cfg: cfg, replace: func(deps *server.Deps) { deps.Store = live.live(deps.Store) },
 		flags: slices.Concat(byContent, []string{"--store-timeout", "5s"}, c.flags),
 	}, redis...)
-	s := &unnamed{soak: f.soakOf(seed), asked: &library{}, handing: c.handing}
+	s := &unnamed{soak: f.soakOf(seed), handing: c.handing}
 	severally(t, soakAtOne, conversations, func(ctx context.Context, i int) error { return s.converse(ctx, newSpeaker(seed, i), 1, nil) })
 	live.verifyPinned(t, f.replicas[0], time.Since(began))
 	f.verify(t)
@@ -103,7 +103,7 @@ func (s *unnamed) converse(ctx context.Context, k *speaker, from int, ticket *ke
 			return fmt.Errorf("%s, alone: %w", name, err)
 		}
 		ids := slices.Concat(ask.prompt, ask.output)
-		s.asked.put(ids) // before another turn can find the ticket
+		s.puts(ids) // before another turn can find the ticket
 		a, rec, err := s.turn(ctx, ask, name)
 		if err == nil {
 			err = s.judge(k, ask, a.reuse(), ticket)
@@ -125,7 +125,7 @@ func (s *unnamed) converse(ctx context.Context, k *speaker, from int, ticket *ke
 
 // judge compares what a turn has reused with the books.
 func (s *unnamed) judge(k *speaker, ask asking, reuse string, ticket *kept) error {
-	if bound := s.asked.bound(ask.prompt); offeredIn(reuse) > bound && !byEngine(reuse) { // prefill's cache also has prompts whose answers left nothing
+	if bound := s.bound(ask.prompt); offeredIn(reuse) > bound && !byEngine(reuse) { // prefill's cache also has prompts whose answers left nothing
 		return fmt.Errorf("%s, but nothing that was answered has more than %d tokens of the prompt", reuse, bound)
 	}
 	if ticket != nil && !ask.rewritten && reuse != "off" && ticket.worth(ask.prompt) > 0 {

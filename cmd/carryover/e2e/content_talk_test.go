@@ -13,7 +13,7 @@ import (
 // unnamed is a soak in which no request names its conversation.
 type unnamed struct {
 	*soak
-	asked   *library
+	asked   []kept // and answered, guarded by mu
 	handing bool
 	turns   atomic.Int64
 	tally   hitShares
@@ -66,23 +66,18 @@ func newSpeaker(seed uint64, number int) *speaker {
 // splits is how many threads become two at one of their turns, one in so many.
 const splits = 10
 
-// library is all that was asked and answered.
-type library struct {
-	mu    sync.Mutex // guards texts
-	texts []kept
-}
-
-func (l *library) put(ids []int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.texts = append(l.texts, kept{ids: ids})
+// puts adds what was asked and answered.
+func (s *unnamed) puts(ids []int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.asked = append(s.asked, kept{ids: ids})
 }
 
 // bound is the most that a ticket may serve of a prompt, whoever has left it.
-func (l *library) bound(prompt []int) (most int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, k := range l.texts {
+func (s *unnamed) bound(prompt []int) (most int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, k := range s.asked {
 		most = max(most, k.provable(prompt))
 	}
 	return most

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"fmt"
 	"math"
 	"net/http"
 	"slices"
@@ -26,18 +25,15 @@ type counting struct {
 func (c *counting) turn(t *testing.T, id string, messages speech) (a *answered, read, said int) {
 	t.Helper()
 	c.count++
-	name := fmt.Sprint("counted-", c.count)
 	external := c.bySource(t, fromDecode)
 	members := object{"model": "sim", "messages": messages, "max_tokens": 200}
 	if id != "" {
 		members["conversation_id"] = id
 	}
-	body := encode(members)
-	a, err := c.post(t.Context(), "/v1/chat/completions", http.Header{"X-Request-Id": {name}}, body, unwatched)
-	if err != nil || a.status != http.StatusOK {
-		t.Fatalf("%s: %v %s", name, err, a.raw)
+	if a = c.say(t, members); a.status != http.StatusOK {
+		t.Fatalf("turn %d: %s", c.count, a.raw)
 	}
-	rec := c.turns.await(t, name)
+	rec := c.turns.await(t, a.header.Get("X-Request-Id"))
 	if c.handsBack && !testrig.Eventually(func() bool {
 		return int(c.proxy.Server.Counts().HandBacks.Done) == c.count && c.sum("")["running"] == 0
 	}) {

@@ -42,21 +42,16 @@ func TestGeneration_NothingFromBeforeIsHandedBack(t *testing.T) {
 		r.decode[0].SleepAndWake()
 		b.expect(t, "first_turn")
 		if told = time.Since(last) < idle; told {
-			r.handsBackOf(t, a, b)
+			// That of b is due after that of a.
+			if !testrig.Eventually(func() bool { return r.atPrefill("hand_backs") == 1 }) {
+				t.Errorf("%d hand-backs, want that of b", r.atPrefill("hand_backs"))
+			}
+			a.expect(t, whatever)
+			b.expect(t, whatever)
+			r.nothingWrong(t, "stale_reads")
 		}
 		r.stop()
 	}
-}
-
-// handsBackOf waits until the ticket of b is handed back, which is due after that of a, and continues both.
-func (r *rig) handsBackOf(t *testing.T, a, b *chatting) {
-	t.Helper()
-	if !testrig.Eventually(func() bool { return r.atPrefill("hand_backs") == 1 }) {
-		t.Errorf("%d hand-backs, want that of b", r.atPrefill("hand_backs"))
-	}
-	a.expect(t, whatever)
-	b.expect(t, whatever)
-	r.nothingWrong(t, "stale_reads")
 }
 
 // Legs have no generation, as a proxy would send them that lets known members pass only.

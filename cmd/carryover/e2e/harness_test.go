@@ -252,7 +252,7 @@ func readStarts(t *testing.T, p *app.Proxy) {
 	if !testrig.Eventually(func() bool { return len(p.Fleet.Engines(upstream.RoleDecode)) > 0 }) {
 		t.Fatal("the program knows no instances")
 	}
-	for _, engine := range engines(p) {
+	for _, engine := range engines(p.Fleet) {
 		for range 3 { // a reading under way may have begun while the instance refused connections
 			if engine.Refresh(t.Context()); engine.Fresh().Known() {
 				break
@@ -269,7 +269,7 @@ func keepReading(ctx context.Context, p *app.Proxy) {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		for _, engine := range engines(p) {
+		for _, engine := range engines(p.Fleet) {
 			if !engine.Fresh().Known() {
 				engine.Refresh(ctx)
 			}
@@ -283,8 +283,8 @@ func keepReading(ctx context.Context, p *app.Proxy) {
 }
 
 // engines are those of both roles.
-func engines(p *app.Proxy) []*fleet.Engine {
-	return slices.Concat(p.Fleet.Engines(upstream.RolePrefill), p.Fleet.Engines(upstream.RoleDecode))
+func engines(f *fleet.Fleet) []*fleet.Engine {
+	return slices.Concat(f.Engines(upstream.RolePrefill), f.Engines(upstream.RoleDecode))
 }
 
 // engineWith is the default configuration of an engine with other members, as its JSON names them.

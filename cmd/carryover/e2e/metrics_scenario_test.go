@@ -197,14 +197,12 @@ func (s *scripted) settle(t *testing.T) {
 	t.Helper()
 	if !testrig.Eventually(func() bool {
 		total := s.sum("")
-		return total["leased_pins"] == 0 && total["running"] == 0 && s.scrape(t).sum("carryover_pinned_tokens") == s.pinned()
+		told, held := s.pinned(t)
+		return total["leased_pins"] == 0 && total["running"] == 0 && told == held
 	}) {
 		t.Fatal("decode has not read what was handed over")
 	}
 }
-
-// pinned is how many tokens decode's pinned blocks hold.
-func (s *scripted) pinned() float64 { return float64(s.decode[0].Stats().PinnedBlocks * 16) }
 
 // expected are all series that the script changes, of which nothing but times is left out. What engines count is taken from them.
 func (s *scripted) expected(t *testing.T, hit *answered, before scraped) map[string]float64 {
@@ -213,6 +211,7 @@ func (s *scripted) expected(t *testing.T, hit *answered, before scraped) map[str
 		t.Fatal("requests still run")
 	}
 	offered := float64(offeredBy(hit))
+	_, held := s.pinned(t)
 	want := map[string]float64{
 		`carryover_turns_total{follow_up="true",outcome="hit",path="prefill_decode",reason="none"}`:               1,
 		`carryover_turns_total{follow_up="false",outcome="off",path="prefill_decode",reason="none"}`:              1,
@@ -252,7 +251,7 @@ func (s *scripted) expected(t *testing.T, hit *answered, before scraped) map[str
 		`carryover_store_operation_duration_seconds_count{operation="peek",outcome="found"}`:   2,
 		`carryover_store_operation_duration_seconds_count{operation="take",outcome="taken"}`:   1,
 		`carryover_store_operation_duration_seconds_count{operation="put",outcome="stored"}`:   4,
-		`carryover_pinned_tokens{instance="d"}`:                                                s.pinned() - before.sum("carryover_pinned_tokens"),
+		`carryover_pinned_tokens{instance="d"}`:                                                float64(held) - before.sum("carryover_pinned_tokens"),
 	}
 	for status, n := range map[string]float64{"200": 8, "400": 1, "499": 1, "502": 1} {
 		failure := map[string]string{"499": `error_type="client_gone",`, "502": `error_type="decode_failed",`}[status]

@@ -33,12 +33,7 @@ func (r *rig) pauses(t *testing.T, instance *vllmsim.Instance, path string) (ans
 func TestPause_ADecodeInstanceThatLeavesIsFree(t *testing.T) {
 	t.Parallel()
 	const talks = 6
-	for how, leave := range map[string]func(t *testing.T, r *rig, id string){
-		"drained": func(t *testing.T, r *rig, id string) {
-			r.drain(t, id, "drain")
-		},
-		"removed": func(t *testing.T, r *rig, _ string) { r.reload(t, r.with(r.decode[1:], "")) },
-	} {
+	for _, how := range []string{"drained", "removed"} {
 		for _, backs := range []string{"off", "idle"} {
 			for _, path := range []string{"/pause?mode=abort", "/pause?mode=keep", "/sleep?level=1"} {
 				t.Run(how+", hand-back "+backs+", "+path, func(t *testing.T) {
@@ -55,7 +50,11 @@ func TestPause_ADecodeInstanceThatLeavesIsFree(t *testing.T) {
 					if n := r.atDecode("pins"); n < talks {
 						t.Fatalf("%d answers are pinned, want one for each conversation", n)
 					}
-					leave(t, r, authority(r.decode[0]))
+					if how == "drained" {
+						r.drain(t, authority(r.decode[0]), "drain")
+					} else {
+						r.reload(t, r.with(r.decode[1:], ""))
+					}
 					if !r.pauses(t, r.decode[0], path) {
 						t.Errorf("%s is not answered: %d answers are pinned", path, r.decode[0].Stats().Pins)
 					}

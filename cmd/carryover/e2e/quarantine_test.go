@@ -148,16 +148,11 @@ func TestQuarantine_TheOtherReplicaLooksFirst(t *testing.T) {
 	if !testrig.Eventually(func() bool { return p.first.turns.count(saidRisen) > 0 }) { // it has told the others before
 		t.Fatal("the epoch does not rise")
 	}
-	if a := p.askNext(t); a.hit() {
+	// What it says of its history is what the reader was told, right or not.
+	if a := p.asks(t, p.second, "", "reader", p.next()); a.hit() {
 		t.Errorf("X-KV-Reuse %q", a.reuse())
 	}
 	p.clean(t)
-}
-
-// askNext sends the reader's next turn to the other replica. What it says of its history is what the reader was told, right or not.
-func (p *poisoned) askNext(t *testing.T) *answered {
-	t.Helper()
-	return p.asks(t, p.second, "", "reader", p.next())
 }
 
 // The other replica uses that ticket before it can know: another incarnation of prefill has wrong KV, too.

@@ -157,10 +157,9 @@ func TestRelease_PinsAreBoundedByLiveConversations(t *testing.T) {
 	for i := range live {
 		talks = append(talks, r.talk(fmt.Sprint("live-", i)))
 	}
-	var last [live]*answered
 	for round := range 5 {
-		for i, c := range talks {
-			last[i] = c.turn(t)
+		for _, c := range talks {
+			c.turn(t)
 		}
 		group, ctx := errgroup.WithContext(t.Context())
 		group.SetLimit(atOnce)
@@ -176,10 +175,6 @@ func TestRelease_PinsAreBoundedByLiveConversations(t *testing.T) {
 	}
 	if !within(4*workedOff, func() bool { return pinned() == live }) { // on a busy machine an engine may be down for a while
 		t.Errorf("pins after the work is done: got %d, want %d, one for each conversation", pinned(), live)
-		for i, a := range last {
-			rec := r.turns.await(t, a.header.Get("X-Request-Id"))
-			t.Errorf("%s: %s, stored %q, at %s (%v)", talks[i].id, a.reuse(), rec.Stored, rec.Leg(upstream.RoleDecode).Instance, rec.End.Err)
-		}
 		t.Errorf("%d tickets are not used; notes %q", r.store.unused(), r.turns.notes)
 	}
 	t.Logf("%d requests, at most %d pins at once, %d releases", live*5+shots, most, seen.released)

@@ -35,7 +35,7 @@ func (p *play) check(t *testing.T, r request, a *answered, legs bool) {
 		p.checkLegs(t, want, a)
 	}
 	// Conversations of two scopes never have one name.
-	scope := fmt.Sprint(r.header["X-Tenant"], r.header["Authorization"], gjson.GetManyBytes(r.body, "model", "cache_salt"))
+	scope := fmt.Sprint(cmp.Or(r.header.Get("X-Tenant"), r.header.Get("Authorization")), gjson.GetManyBytes(r.body, "model", "cache_salt"))
 	if other := cmp.Or(p.scopes[turn.Conversation], scope); other != scope && turn.Conversation != "" {
 		t.Errorf("the conversation %s is of %s and of %s", turn.Conversation, scope, other)
 	}

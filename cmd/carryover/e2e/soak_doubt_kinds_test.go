@@ -12,7 +12,6 @@ import (
 
 	"carryover/cmd/carryover/config"
 	"carryover/server"
-	"carryover/upstream"
 	"carryover/upstream/vllmsim"
 	"go.yaml.in/yaml/v3"
 )
@@ -247,16 +246,12 @@ func (p *spell) meets(other *spell) bool {
 // five seconds, which are many turns here.
 func (s *storm) look(ctx context.Context, p *spell) {
 	if p.Seen {
-		s.readStarts(ctx, p.Role)
+		s.readStarts(ctx)
 	}
 }
 
-func (s *storm) readStarts(ctx context.Context, role string) {
-	which := upstream.RolePrefill
-	if role == config.RoleDecode {
-		which = upstream.RoleDecode
-	}
-	for _, engine := range s.deps.Fleet.Engines(which) {
+func (s *storm) readStarts(ctx context.Context) {
+	for _, engine := range engines(s.deps.Fleet) {
 		engine.Refused() // a reading under way may have begun before
 		engine.Health.Answered()
 		engine.Refresh(ctx)
@@ -274,8 +269,7 @@ func (s *storm) settle(ctx context.Context) error {
 			errs = append(errs, s.end(ctx, p))
 		}
 	}
-	s.readStarts(ctx, config.RolePrefill)
-	s.readStarts(ctx, config.RoleDecode)
+	s.readStarts(ctx)
 	return errors.Join(errs...)
 }
 

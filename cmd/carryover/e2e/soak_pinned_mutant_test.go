@@ -36,16 +36,12 @@ func (f *forgetfulKeeping) ParseTicket(final []byte, blockSize int) (upstream.Ti
 // lazyReleases says of one release that it was sent.
 type lazyReleases struct {
 	server.Legs
-	once sync.Once
-	was  atomic.Bool
+	was atomic.Bool
 }
 
 // HandBack implements server.Legs.
 func (l *lazyReleases) HandBack(ctx context.Context, leg upstream.Leg) (answer upstream.PrefillAnswer, err error) {
-	lazy := false
-	l.once.Do(func() { lazy = true })
-	if lazy {
-		l.was.Store(true)
+	if !l.was.Swap(true) {
 		return answer, nil
 	}
 	return l.Legs.HandBack(ctx, leg)

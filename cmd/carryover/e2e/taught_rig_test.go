@@ -11,7 +11,7 @@ import (
 // the tests' shapes, so that the second turn of a conversation is a hit.
 func teach(t *testing.T, p *app.Proxy) {
 	t.Helper()
-	for _, engine := range engines(p) {
+	for _, engine := range engines(p.Fleet) {
 		incarnation := engine.Current(t.Context())
 		if !incarnation.Known() {
 			continue
