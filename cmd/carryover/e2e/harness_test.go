@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -37,7 +36,6 @@ type rig struct {
 	between         *interposed
 	turns           *turnLog
 	proxy           *app.Proxy
-	asked           atomic.Int64
 	look            func()  // has the program read of every instance which start is alive
 	args            string  // the command line
 	log             *writes // of a whole program

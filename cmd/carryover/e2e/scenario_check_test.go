@@ -40,6 +40,12 @@ func (p *play) check(t *testing.T, r request, a *answered, legs bool) {
 		t.Errorf("the conversation %s is of %s and of %s", turn.Conversation, scope, other)
 	}
 	p.scopes[turn.Conversation] = scope
+	// One that its content names keeps its name.
+	if name := cmp.Or(p.names[want.Turn], turn.Conversation); turn.Source == "content" && name != turn.Conversation {
+		t.Errorf("the conversation %s was called %s before", turn.Conversation, name)
+	} else if turn.Source == "content" {
+		p.names[want.Turn] = name
+	}
 }
 
 // checkAnswer compares what the client saw.

@@ -28,13 +28,14 @@ type play struct {
 	lastEnd  time.Time
 	goOn     func()            // releases the hand-backs that are held
 	scopes   map[string]string // of conversations, by their names for operators
+	names    map[string]string // of the conversations of branches that their content names
 }
 
 func newPlay(t *testing.T, s *scenario, stream bool) *play {
 	t.Helper()
 	return &play{
 		scenario: s, stream: stream,
-		branches: map[string]*history{}, seen: map[*vllmsim.Instance]int{}, scopes: map[string]string{},
+		branches: map[string]*history{}, seen: map[*vllmsim.Instance]int{}, scopes: map[string]string{}, names: map[string]string{},
 		rig: startRig(t, rigConfig{
 			prefill: s.Engines.configs(t, config.RolePrefill), decode: s.Engines.configs(t, config.RoleDecode),
 			host: s.Engines.Host, flags: s.flags(), env: s.Env, server: s.settings, taught: !s.Learns && s.Engines.Connector == "",
