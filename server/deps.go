@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"log/slog"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"carryover/server/request"
 	"carryover/server/reuse"
 	"carryover/server/turn"
+	"carryover/upstream"
 	"carryover/upstream/fleet"
 )
 
@@ -91,7 +93,8 @@ type Legs interface {
 	turn.Legs
 	pins.Legs
 	pick.Dialer
-	reuse.Fetcher
+	// Fetch sends a GET. It returns the answer's status, 0 if no answer has begun, and its body up to most bytes.
+	Fetch(ctx context.Context, instance *upstream.Instance, path, authorization string, most int64) (status int, body []byte, err error)
 }
 
 // Connector knows one KV connector of vLLM: the content of its legs, and their order. Its methods only compute. An error means that an

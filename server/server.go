@@ -68,9 +68,9 @@ func New(cfg Config, deps Deps) *Server {
 		Background: s.background.Run, Blame: func(engine *fleet.Engine, err error) { turn.Blame(engine, err, true) },
 	})
 	tickets := reuse.New(cfg.reuse(), reuse.Deps{
-		Pins: s.pins, Store: deps.Store, Fleet: deps.Fleet, Legs: deps.Legs, Connector: deps.Connector, Epoch: s.epoch,
+		Pins: s.pins, Store: deps.Store, Fleet: deps.Fleet, Connector: deps.Connector, Epoch: s.epoch,
 		Tokens:   &proof.Tokens{Chains: deps.Secret.ChainKey(), Logger: cfg.Logger, Background: s.background.Run},
-		Outlines: deps.Secret.OutlineKey(), Background: s.background.Run,
+		Outlines: deps.Secret.OutlineKey(),
 	})
 	accepted := request.NewAccepted()
 	s.requests = request.NewReader(cfg.Config, deps.Secret, request.NewInflight(cfg.MaxInflightBytes, cfg.MaxBodyBytes, cfg.ClientBodyTimeout), accepted, deps.Prefillers)

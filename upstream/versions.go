@@ -89,38 +89,19 @@ func releaseNumbers(version string) (numbers [2]int, ok bool) {
 	return numbers, true
 }
 
-// WhyNoParams says why answers of that API and form have no kv_transfer_params, and how to change that, for a decode
-// instance of a version; "" if not known. bare says that whole answers of the same instance had params.
-func WhyNoParams(version string, api body.API, stream, bare bool) (why, fix string) {
+// WhyNoParams says why streams of chat completions have no kv_transfer_params though whole answers of the same decode instance have them, and how
+// to change that. version is decode's vLLM, "" if unknown.
+func WhyNoParams(version string) (why, fix string) {
 	const (
-		plugIn   = "install version %s or newer of the plug-in in the engine (pip install ./scripts/vllm; VLLM_PLUGINS, where it is set, has to name carryover)"
-		keeps    = `bidirectional_kv_xfer true in kv_connector_extra_config of its --kv-transfer-config`
-		frontEnd = "start it without vLLM's Rust front end, which leaves them out of streams"
+		plugIn = "install version %s or newer of the plug-in in the engine (pip install ./scripts/vllm; VLLM_PLUGINS, where it is set, has to name carryover)"
+		itself = "vLLM 0.33 has them by itself with bidirectional_kv_xfer true in kv_connector_extra_config of its --kv-transfer-config"
 	)
-	row, known := AnswersOf(version, api, stream)
-	name := "vLLM " + version
+	row, known := AnswersOf(version, body.Chat, true)
 	switch {
-	case !known && !stream:
-		return "whole answers of every vLLM since 0.28 have them where decode keeps its blocks", "start it with " + keeps
-	case !known && api == body.Messages:
-		return "stock vLLM leaves them out of streams of " + api.Path(), fmt.Sprintf(plugIn, newestPlugIn(api))
 	case !known:
-		return "stock vLLM before 0.33 leaves them out of streams (vllm-project/vllm#40186)",
-			fmt.Sprintf(plugIn, newestPlugIn(api)) + "; vLLM 0.33 has them by itself with " + keeps
+		return "stock vLLM before 0.33 leaves them out of streams (vllm-project/vllm#40186)", fmt.Sprintf(plugIn, "1.0") + "; " + itself
 	case !row.Params:
-		return "stock " + name + " leaves them out of streams of " + api.Path() + " (vllm-project/vllm#40186)", fmt.Sprintf(plugIn, row.PlugIn)
-	case stream && bare:
-		return name + " has them in streams by itself, and no plug-in adds any", frontEnd
-	case stream:
-		return name + " has them in streams by itself, and no plug-in adds any", "start it with " + keeps + "; " + frontEnd
+		return "stock vLLM " + version + " leaves them out of streams (vllm-project/vllm#40186)", fmt.Sprintf(plugIn, row.PlugIn)
 	}
-	return name + " has them in whole answers by itself, and no plug-in adds any", "start it with " + keeps
-}
-
-func newestPlugIn(api body.API) (version string) {
-	for _, release := range Releases() {
-		row, _ := AnswersOf(release.Release, api, true)
-		version = max(version, row.PlugIn)
-	}
-	return version
+	return "vLLM " + version + " has them in streams by itself, and no plug-in adds any", "start it without vLLM's Rust front end, which leaves them out of streams"
 }

@@ -51,10 +51,10 @@ func FuzzReleaseOf(f *testing.F) {
 				if row, known := AnswersOf(version, api, stream); known != ok || row.Release != release.Release || ok && row.API != api {
 					t.Errorf("%q: %+v, %v", version, row, known)
 				}
-				if why, fix := WhyNoParams(version, api, stream, false); why == "" || fix == "" {
-					t.Errorf("%q has no advice", version)
-				}
 			}
+		}
+		if why, fix := WhyNoParams(version); why == "" || fix == "" {
+			t.Errorf("%q has no advice", version)
 		}
 	})
 }
@@ -83,23 +83,14 @@ func TestVersions_AsMeasured(t *testing.T) {
 // No advice names what does not help.
 func TestVersions_AdviceHelps(t *testing.T) {
 	for _, c := range []struct {
-		version      string
-		api          body.API
-		stream, bare bool
-		with, never  []string
+		version     string
+		with, never []string
 	}{
-		{"0.32.0", body.Chat, true, false, []string{"0.32.0", "version 1.0"}, []string{"Rust", "bidirectional"}},
-		{"0.33.0", body.Chat, true, false, []string{"0.33.0", "bidirectional_kv_xfer", "Rust front end", "no plug-in"}, []string{"pip install"}},
-		{"0.33.0", body.Text, true, true, []string{"Rust front end"}, []string{"pip install", "bidirectional"}},
-		{"0.33.0", body.Text, false, false, []string{"bidirectional_kv_xfer"}, []string{"pip install", "Rust"}},
-		{"0.32.0", body.Chat, false, false, []string{"bidirectional_kv_xfer"}, []string{"pip install"}},
-		{"0.32.0", body.Messages, true, false, []string{"/v1/messages", "version 1.1"}, nil},
-		{"0.33.0", body.Messages, true, false, []string{"/v1/messages", "version 1.2"}, nil},
-		{"", body.Messages, true, false, []string{"version 1.2"}, nil},
-		{"", body.Chat, true, false, []string{"before 0.33", "version 1.0", "0.33 has them by itself"}, nil},
-		{"", body.Chat, false, false, []string{"bidirectional_kv_xfer"}, []string{"pip install"}},
+		{"0.32.0", []string{"0.32.0", "version 1.0"}, []string{"Rust", "bidirectional"}},
+		{"0.33.0", []string{"0.33.0", "Rust front end", "no plug-in"}, []string{"pip install", "bidirectional"}},
+		{"", []string{"before 0.33", "version 1.0", "0.33 has them by itself", "bidirectional_kv_xfer"}, nil},
 	} {
-		why, fix := WhyNoParams(c.version, c.api, c.stream, c.bare)
+		why, fix := WhyNoParams(c.version)
 		for _, part := range c.with {
 			if !strings.Contains(why+fix, part) {
 				t.Errorf("%+v: %q lacks %q", c, why+"; "+fix, part)

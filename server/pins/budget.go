@@ -17,10 +17,6 @@ type rounds struct {
 	changed  time.Time // when a ticket was last given up for the budget, or a pin last waited for its release
 	compared time.Time // when the memory in use was last compared with the budget
 	stood    time.Time // the reading since which the engine runs nothing while requests wait; zero if it does not stand
-	logged   time.Time // when the log last reported tickets that were given up
-	waited   bool      // since then, some were given up because requests waited for memory, or the cache was full
-	tickets  int       // given up since then
-	tokens   int       // of these tickets
 	told     int       // the pinned tokens that this replica last told the others
 	asked    time.Time // when
 	others   []int     // the pinned tokens of the other replicas
@@ -42,8 +38,6 @@ const (
 	// standsFor is how long an engine must run nothing before tickets within their share are given up. Readings are seconds apart, and a request that
 	// reads KV counts as waiting.
 	standsFor = 3 * time.Second
-	// givenUpLogEvery is the shortest time between two log lines about tickets that were given up on one engine.
-	givenUpLogEvery = time.Minute
 	// fullAt is the percentage of a cache in use at which the cache is full for tickets. From there on, hand-backs spare an engine, too.
 	fullAt = 90
 )
@@ -62,7 +56,7 @@ func (p *Pins) candidates() (all []*holder) {
 // enforce is one round of the budget. On each engine whose tickets pin more than their share, it gives up the oldest ones.
 func (p *Pins) enforce(ctx context.Context) {
 	for _, h := range p.candidates() {
-		r, engine := &h.rounds, h.incarnation.Engine()
+		engine := h.incarnation.Engine()
 		most := p.Budget(engine)
 		if most == 0 {
 			continue
@@ -70,16 +64,13 @@ func (p *Pins) enforce(ctx context.Context) {
 		p.share(ctx, h, most)
 		may, live := p.canRelease(h.incarnation), engine.Live()
 		p.mu.Lock()
-		keep, waited := h.keep(live, most)
+		keep := h.keep(live, most)
 		h.releases.hurried = h.releases.hurried || h.tokens[stored]+h.tokens[due] > keep
-		if may {
-			if tickets, tokens := p.giveUpOldest(h, keep, continuation.HandBack, record.ReasonReleasedOverBudget); tickets > 0 {
-				r.changed, r.tickets, r.tokens, r.waited = p.now(), r.tickets+tickets, r.tokens+tokens, r.waited || waited
-			}
+		if may && p.giveUpOldest(h, keep, continuation.HandBack, record.ReasonReleasedOverBudget) > 0 {
+			h.rounds.changed = p.now()
 		}
 		p.mu.Unlock()
 		p.takeLate(ctx)
-		p.say(h)
 	}
 	p.run(ctx, continuation.Release)
 }
@@ -119,7 +110,7 @@ func part(most int, others []int) int {
 // If an idle engine has more KV in use than the budget, tickets must pin it. So this replica notices the others' tickets even without hearing of
 // them, and each replica keeps the same share of its own. On an engine that stands, each replica gives up half of its tickets for the requests that
 // wait.
-func (h *holder) keep(live fleet.Live, most int) (tokens int, waited bool) {
+func (h *holder) keep(live fleet.Live, most int) (tokens int) {
 	own, r, now := h.tokens[stored], &h.rounds, time.Now()
 	if r.read != live.Read || r.read.IsZero() {
 		r.read, r.then = live.Read, own
@@ -128,7 +119,7 @@ func (h *holder) keep(live fleet.Live, most int) (tokens int, waited bool) {
 		r.changed = now
 	}
 	if r.stands(live) {
-		return min(most, own/2), own/2 < most
+		return min(most, own/2)
 	}
 	keep, known := most, own
 	if now.Sub(r.heard) < convcache.PinnedLife {
@@ -145,11 +136,11 @@ func (h *holder) keep(live fleet.Live, most int) (tokens int, waited bool) {
 		r.compared = now
 		keep = min(keep, int(float64(most)*float64(own)/float64(inUse)))
 	case full < r.then && live.Wanting() > 0:
-		return keep / 4, true
+		return keep / 4
 	case full < keep:
-		return max(full, keep/2), true
+		return max(full, keep/2)
 	}
-	return keep, false
+	return keep
 }
 
 // stands reports whether the engine has run nothing for standsFor while requests wait for memory. Requests that wait for KV from another engine don't
@@ -169,13 +160,12 @@ func (r *rounds) stands(live fleet.Live) bool {
 }
 
 // giveUpOldest gives up tickets until the rest pins at most keep tokens: always the oldest of the account that pins most. The caller holds p.mu.
-func (p *Pins) giveUpOldest(h *holder, keep int, end continuation.End, why string) (tickets, tokens int) {
+func (p *Pins) giveUpOldest(h *holder, keep int, end continuation.End, why string) (tickets int) {
 	for h.tokens[stored] > keep && len(h.releases.due)+len(p.late) < maxLeaving {
-		n := h.stored.Most().Oldest().Value
-		p.giveUp(n, end, why)
-		tickets, tokens = tickets+1, tokens+n.tokens
+		p.giveUp(h.stored.Most().Oldest().Value, end, why)
+		tickets++
 	}
-	return tickets, tokens
+	return tickets
 }
 
 // canRelease reports whether a prefill instance can release tickets of this incarnation now. If none can, giving tickets up frees nothing.
@@ -183,21 +173,6 @@ func (p *Pins) canRelease(decode *fleet.Incarnation) bool {
 	return slices.ContainsFunc(p.deps.Fleet.Engines(upstream.RolePrefill), func(prefill *fleet.Engine) bool {
 		return !prefill.Quarantined() && prefill.Last().PairWith(decode).Releases()
 	})
-}
-
-// say logs how many tickets were given up, at most once in givenUpLogEvery. Operators can then raise the share, or enlarge the cache.
-func (p *Pins) say(h *holder) {
-	r := &h.rounds
-	if r.tickets == 0 || time.Since(r.logged) < givenUpLogEvery {
-		return
-	}
-	why := "tickets pinned more than their share"
-	if r.waited {
-		why = "requests waited for room, or the cache was full"
-	}
-	p.cfg.Logger.Info("released the oldest tickets, for room in the KV cache",
-		"decode", h.incarnation.Engine().Name, "why", why, "tickets", r.tickets, "tokens", r.tokens, "share", p.cfg.PinnedShare)
-	r.logged, r.tickets, r.tokens, r.waited = p.now(), 0, 0, false
 }
 
 // handBackWithin bounds hand-backs on an engine that leaves. A leg takes 0.04 to 0.3 s (measured on vLLM 0.32), and each pair runs one at a time.
@@ -227,7 +202,7 @@ func (p *Pins) evacuate() {
 				}
 			}
 		}
-		tickets, _ := p.giveUpOldest(h, 0, end, record.ReasonInstanceGone)
+		tickets := p.giveUpOldest(h, 0, end, record.ReasonInstanceGone)
 		p.mu.Unlock()
 		if tickets > 0 {
 			p.cfg.Logger.Info("gave up the tickets of a decode instance that leaves", "decode", engine.Name, "tickets", tickets)

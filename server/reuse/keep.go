@@ -3,7 +3,6 @@ package reuse
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"sync"
 	"time"
 
@@ -12,8 +11,6 @@ import (
 	"carryover/server/continuation"
 	"carryover/server/pins"
 	"carryover/server/record"
-	"carryover/upstream"
-	"carryover/upstream/body"
 )
 
 // Keep stores the ticket that an answer leaves, and returns "yes". If there is none, it returns the reason and releases the answer's blocks. It runs
@@ -103,34 +100,12 @@ func (t *Tickets) store(ctx context.Context, o *Origin, f *Found, ticket *convca
 	return "yes"
 }
 
-const (
-	versionLimit   = 5 * time.Second
-	maxVersionBody = 512
-)
-
-// sentNothing records that a finished answer to a hand-over brought no params, and warns of that. Every stream of stock vLLM before 0.33 is such an
-// answer (vLLM #40186). Answers of other APIs say nothing about the incarnation. A stream of Messages has no params without the plug-in; the warning
-// comes once for each incarnation. A response has none behind a stop string.
+// sentNothing records that a finished answer to a hand-over brought no params, and warns if an incarnation's answers never do. Every stream of stock
+// vLLM before 0.33 is such an answer (vLLM #40186). Answers of other APIs say nothing about the incarnation: a stream of Messages has no params without
+// the plug-in, and a response has none behind a stop string.
 func (t *Tickets) sentNothing(o *Origin) {
-	engine := o.Decode.Engine()
-	switch {
-	case o.API == body.Messages && o.Stream:
-		incarnation := o.Decode.ID()
-		if last, _ := t.plugInless.Swap(engine.Name, incarnation); last == incarnation {
-			return
-		}
-	case o.API.Rendered(), !o.Decode.Silence.SentNothing():
-		return
+	if !o.API.Rendered() && o.Decode.Silence.SentNothing() {
+		t.cfg.Logger.Warn("decode sends no kv_transfer_params at the end of its answers, so nothing of them can be reused; carryover doctor says why",
+			"api", o.API.Path(), "stream", o.Stream, "decode", o.Decode.Engine().Name, "turn", o.turn)
 	}
-	api, stream, turn := o.API, o.Stream, o.turn
-	t.deps.Background("version", turn, func() { // the advice depends on decode's version
-		ctx, cancel := context.WithTimeout(context.Background(), versionLimit)
-		defer cancel()
-		var told struct{ Version string } // empty if decode does not answer in time
-		_, answer, _ := t.deps.Legs.Fetch(ctx, engine.Instance(), "/version", "", maxVersionBody)
-		_ = json.Unmarshal(answer, &told)
-		why, fix := upstream.WhyNoParams(told.Version, api, stream, false)
-		t.cfg.Logger.Warn("decode sends no kv_transfer_params at the end of such answers, so nothing of them can be reused",
-			"api", api.Path(), "stream", stream, "why", why, "fix", fix, "decode", engine.Name, "turn", turn)
-	})
 }

@@ -17,7 +17,6 @@ package reuse
 import (
 	"context"
 	"log/slog"
-	"sync"
 	"time"
 
 	"carryover/convcache"
@@ -25,7 +24,6 @@ import (
 	"carryover/server/proof"
 	"carryover/server/quarantine"
 	"carryover/server/storetime"
-	"carryover/upstream"
 	"carryover/upstream/fleet"
 )
 
@@ -40,15 +38,13 @@ type Config struct {
 
 // Deps is what Tickets works with. All fields are required.
 type Deps struct {
-	Pins       *pins.Pins
-	Store      Store
-	Fleet      *fleet.Fleet
-	Legs       Fetcher
-	Connector  pins.Connector
-	Epoch      *quarantine.Epoch
-	Tokens     *proof.Tokens
-	Outlines   convcache.ChainKey                 // the key of tickets' outlines
-	Background func(what, id string, work func()) // runs work that no client waits for
+	Pins      *pins.Pins
+	Store     Store
+	Fleet     *fleet.Fleet
+	Connector pins.Connector
+	Epoch     *quarantine.Epoch
+	Tokens    *proof.Tokens
+	Outlines  convcache.ChainKey // the key of tickets' outlines
 }
 
 // Store keeps tickets between turns.
@@ -57,18 +53,11 @@ type Store interface {
 	Peek(ctx context.Context, keys []convcache.Key) ([]convcache.KeyedBranch, convcache.Outcome)
 }
 
-// Fetcher asks engines.
-type Fetcher interface {
-	// Fetch sends a GET. It returns the answer's status, 0 if no answer has begun, and its body up to most bytes.
-	Fetch(ctx context.Context, instance *upstream.Instance, path, authorization string, most int64) (status int, body []byte, err error)
-}
-
 // Tickets finds the tickets of turns, and makes new ones. It is safe for concurrent use.
 type Tickets struct {
-	cfg        Config
-	deps       Deps
-	names      names
-	plugInless sync.Map // engine name -> the incarnation for which the log last said that streams of Messages bring no params
+	cfg   Config
+	deps  Deps
+	names names
 }
 
 // New returns the Tickets of a server.

@@ -23,7 +23,7 @@ const printFlag = "print"
 func newCheckConfigCommand(env map[string]string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check-config",
-		Short: "Check flags, environment and configuration file without serving, and explain the result",
+		Short: "Check flags, environment and configuration file without serving, and say what to beware of",
 		Args:  command.NoArgs,
 	}
 	flags := config.AddFlags(cmd)

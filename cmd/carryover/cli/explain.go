@@ -19,14 +19,7 @@ func explain(cfg config.Config) string {
 		lines []string
 	}{
 		{"instances", explainInstances(cfg)},
-		{"prefill", []string{policyMeaning(cfg, config.RolePrefill)}},
-		{"decode", []string{policyMeaning(cfg, config.RoleDecode)}},
-		{"connector", explainConnector(cfg)},
-		{"path", explainPath(cfg)},
-		{"reuse", explainReuse(cfg)},
-		{"limits", explainLimits(cfg.Limits)},
-		{"tickets", explainStore(cfg)},
-		{"admin", explainAdmin(cfg)},
+		{"receivers", explainReceivers(cfg)},
 		{"reload", []string{"SIGHUP or POST /admin/reload changes " + strings.Join(liveKeys(), ", ") + "; all other settings take a restart"}},
 		{"beware", warnings(cfg)},
 	} {
@@ -85,100 +78,6 @@ func explainInstances(cfg config.Config) (lines []string) {
 		lines = append(lines, "x-prefiller-host-port names the prefill instance, one of "+strings.Join(allow, ", "))
 	}
 	return lines
-}
-
-func policyMeaning(cfg config.Config, role string) string {
-	name := cfg.Routing.Prefill
-	if role == config.RoleDecode {
-		name = cfg.Routing.Decode
-	}
-	prefix := "the instance that has computed most of the prompt's beginning, else the conversation's home, unless it is busier than 1.25 times the mean; else the least loaded"
-	meaning := map[string]string{
-		"auto":         "the instance that holds most of the conversation, unless it is busier than twice the mean; else the least loaded",
-		"affinity":     "the instance that holds most of the conversation, else its home; turns without a conversation go to each in turn",
-		"prefix":       prefix,
-		"least_loaded": "the one with the least work, by its metrics and our turns",
-		"power_of_two": "the less loaded of two random ones",
-		"round_robin":  "each in turn",
-	}[name]
-	switch {
-	case name == "auto" && role == config.RolePrefill:
-		meaning = prefix
-	case name == "auto" && !cfg.Connector.ReusesKV():
-		meaning = "the conversation's home, unless it is busier than 1.25 times the mean; else the least loaded"
-	}
-	return name + ": " + meaning
-}
-
-func explainPath(cfg config.Config) (lines []string) {
-	r := cfg.Routing
-	switch {
-	case len(r.PrefillerAllow) > 0:
-		lines = append(lines, "requests without x-prefiller-host-port go to decode alone")
-	case r.DisaggThreshold == 0:
-		lines = append(lines, "every turn has a prefill leg")
-	}
-	if r.DisaggThreshold > 0 {
-		lines = append(lines, fmt.Sprintf("turns with fewer than %d uncached prompt tokens, as estimated, go to decode alone", r.DisaggThreshold))
-	}
-	return append(lines, map[turn.PrefillFailure]string{
-		turn.PrefillRetryOther: "a failed prefill leg is tried once more, elsewhere if possible; then decode prefills by itself, 16 turns at once; then 503",
-		turn.PrefillDecodeOnly: "after a failed prefill leg decode prefills by itself, 16 turns at once; then 503",
-		turn.PrefillError:      "a failed prefill leg is an error for the client",
-	}[turn.PrefillFailure(r.PrefillFailure)])
-}
-
-func explainReuse(cfg config.Config) []string {
-	if !cfg.Connector.ReusesKV() {
-		return []string{"none from decode to prefill with this connector; a turn finds KV only in the instances' own prefix caches"}
-	}
-	lines := []string{"a turn reuses at least 64 tokens and half of a ticket"}
-	if cfg.Release.Mode == "on" {
-		line := "unused tickets are released with a later turn; if more than 8 of a decode instance wait, at once"
-		if cfg.Release.PinnedShare > 0 {
-			line += fmt.Sprintf("; the oldest tickets, too, while tickets pin more than %g of its KV cache", cfg.Release.PinnedShare)
-		}
-		lines = append(lines, line)
-	}
-	if !cfg.HandsBack() {
-		return append(lines, "nothing is handed back to prefill")
-	}
-	return append(lines, "a ticket is handed back "+cfg.HandBackWhen()+": prefill reads it into its prefix cache, and decode is free")
-}
-
-func explainLimits(l config.LimitsConfig) []string {
-	some := func(n int, none string) string {
-		if n == 0 {
-			return none
-		}
-		return fmt.Sprint(n)
-	}
-	return []string{
-		fmt.Sprintf("turns at once: %s, per instance %s, per tenant %s", some(l.MaxStreams, "as the open-file limit allows"),
-			some(l.MaxPerInstance, "any number"), some(l.MaxPerTenant, "any number")),
-		fmt.Sprintf("%d turns wait for a slot, in fair shares among tenants, for %s at most; all others get 503", l.MaxQueue, config.FormatDuration(l.QueueTimeout)),
-	}
-}
-
-func explainStore(cfg config.Config) []string {
-	if !cfg.Connector.ReusesKV() {
-		return nil
-	}
-	where := "Redis, for all replicas"
-	if cfg.Redis.URL == "" {
-		where = "this process only"
-	}
-	return []string{fmt.Sprintf("in %s, usable for %s", where, config.FormatDuration(cfg.Store.TTL))}
-}
-
-func explainAdmin(cfg config.Config) []string {
-	switch {
-	case cfg.Admin.Listen == config.AdminOff:
-		return []string{"no listener; SIGHUP reloads"}
-	case cfg.Admin.Token == "":
-		return []string{cfg.Admin.Listen + ", without a token, for this machine only"}
-	}
-	return []string{cfg.Admin.Listen + ", with a bearer token"}
 }
 
 func liveKeys() (keys []string) {

@@ -9,47 +9,12 @@ import (
 	"carryover/cmd/carryover/config"
 )
 
-func explainConnector(cfg config.Config) []string {
-	c := cfg.Connector
-	switch c.Name {
-	case config.ConnectorNIXL:
-		return []string{c.Name + ": decode reads prefill's KV, and prefill reads what decode has kept of the turn before"}
-	case config.ConnectorMulti:
-		return []string{c.Name + ": as nixl, whose params MultiConnector passes on; its other children store what they like"}
-	case config.ConnectorOrchestrated:
-		what := "prefill's kv_transfer_params, with the host of prefill"
-		if c.OrchestratedForm == config.OrchestratedResponse {
-			what = "all of prefill's answer as disagg_prefill_resp"
-		}
-		return []string{c.Name + ": decode gets " + what}
-	case config.ConnectorLMCache:
-		return explainLMCache(cfg)
-	case config.ConnectorLMCacheStorage:
-		return []string{c.Name + ": prefill writes KV to storage that decode reads, in whole chunks; nothing waits for it, and decode computes what it does not find"}
-	case config.ConnectorMooncake:
-		return []string{
-			fmt.Sprintf("%s: both legs at once, decode waits for prefill's KV; Carryover asks for prefill's engine id at port %d (VLLM_MOONCAKE_BOOTSTRAP_PORT)", c.Name, cfg.Mooncake.BootstrapPort),
-			"it compares nothing, so both legs carry the same token ids; decode whose prefill has failed is cancelled, or it would wait for 480s",
-		}
+// explainReceivers says where LMCache sends KV.
+func explainReceivers(cfg config.Config) (lines []string) {
+	if cfg.Connector.Name != config.ConnectorLMCache {
+		return nil
 	}
-	return nil
-}
-
-func explainLMCache(cfg config.Config) []string {
-	l := cfg.LMCache
-	notices := "one per init port"
-	if l.Notifications > 0 {
-		notices = fmt.Sprint(l.Notifications)
-	}
-	lines := []string{
-		fmt.Sprintf("%s: prefill sends KV to the receiver of the decode instance and notifies %s (pd_proxy_host, pd_proxy_port), %s for each prompt", cfg.Connector.Name, l.Listen, notices),
-		fmt.Sprintf("without a notification within %s prefill counts as failed (routing.prefill_failure)", config.FormatDuration(cfg.Timeouts.HandoverBudget)),
-		"chats go to decode as text completions; chats with tools or grammars go there unchanged",
-	}
-	if l.MaxPromptTokens > 0 {
-		lines = append(lines, fmt.Sprintf("prompts of more than %d tokens go to decode alone", l.MaxPromptTokens))
-	}
-	named, _ := l.Receivers() // Load has checked it
+	named, _ := cfg.LMCache.Receivers() // Load has checked it
 	for _, at := range slices.Sorted(maps.Keys(named)) {
 		lines = append(lines, fmt.Sprintf("decode %s receives at %s, ports %s and %s", at, named[at].Host, ports(named[at].InitPorts), ports(named[at].AllocPorts)))
 	}

@@ -262,15 +262,3 @@ func (c *Config) HandBackAfter() time.Duration {
 	}
 	return continuation.Fixed
 }
-
-// HandBackWhen returns HandBackAfter as a phrase.
-func (c *Config) HandBackWhen() string {
-	if c.HandBack.Mode == string(pins.HandBackNow) {
-		return "at the end of each turn"
-	}
-	idle := "when no turn has used it for " + FormatDuration(c.HandBackAfter())
-	if c.HandBack.After == WaitAuto {
-		return "or released after a wait that is learnt for its kind of answer; before it is learnt, " + idle
-	}
-	return idle
-}

@@ -12,7 +12,6 @@ import (
 	"carryover/server/proof"
 	"carryover/server/record"
 	"carryover/upstream"
-	"carryover/upstream/body"
 	"carryover/upstream/fleet/facts"
 )
 
@@ -134,7 +133,7 @@ func (v *verdict) tickets() bool {
 	case streamed == none && whole == none:
 		return v.found(codeNoParams, "no answer has kv_transfer_params, streaming or not")
 	case streamed == none:
-		why, fix := upstream.WhyNoParams(v.couple.decode.version, body.Chat, true, true)
+		why, fix := upstream.WhyNoParams(v.couple.decode.version)
 		v.found(codeStreamParams, "whole answers have kv_transfer_params, streams have none", "{why}", why, "{fix}", fix)
 	default:
 		v.hold(codeNoParams, codeStreamParams)

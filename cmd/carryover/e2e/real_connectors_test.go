@@ -78,7 +78,7 @@ func connectorCases() []connectorCase {
 type connectorRun struct {
 	*realPair
 	connectorCase
-	program *proxyProcess
+	program *watched
 	lone    *engine
 	report  *report
 }
@@ -97,7 +97,7 @@ func TestRealConnectors(t *testing.T) {
 			began := time.Now()
 			r := &connectorRun{realPair: bringUp(t, c.pair), connectorCase: c, lone: lone, report: rep}
 			took := time.Since(began)
-			r.program = launch(t, binary, r.prefill.url, r.decode.url, c.flags(r.settings)...)
+			r.program = watch(t, binary, r.prefill.url, r.decode.url, c.flags(r.settings)...)
 			r.report.line(t, c.pair, "first turns", r.firstTurns)
 			r.report.line(t, c.pair, "conversations", r.conversations)
 			r.report.line(t, c.pair, "thirty at once", r.atOnce)

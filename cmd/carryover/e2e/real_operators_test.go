@@ -74,7 +74,12 @@ type watched struct {
 
 func (s *suite) watch(t *testing.T, prefillURL, decodeURL string, args ...string) *watched {
 	t.Helper()
-	w := &watched{proxyProcess: launch(t, s.binary, prefillURL, decodeURL, append([]string{"--admin-listen", "127.0.0.1:0"}, args...)...)}
+	return watch(t, s.binary, prefillURL, decodeURL, args...)
+}
+
+func watch(t *testing.T, binary, prefillURL, decodeURL string, args ...string) *watched {
+	t.Helper()
+	w := &watched{proxyProcess: launch(t, binary, prefillURL, decodeURL, append([]string{"--admin-listen", "127.0.0.1:0"}, args...)...)}
 	w.log.mu.Lock()
 	defer w.log.mu.Unlock()
 	for _, line := range w.log.lines {

@@ -89,14 +89,20 @@ func findPair(t *testing.T, state string, flags ...string) *realPair {
 // kill ends an instance as a crash does: every process of its group at once.
 func (p *realPair) kill(t *testing.T, role string) {
 	t.Helper()
+	p.signal(t, role, syscall.SIGKILL)
+}
+
+// signal sends a signal to every process of an instance.
+func (p *realPair) signal(t *testing.T, role string, signal syscall.Signal) {
+	t.Helper()
 	noted, err := os.ReadFile(filepath.Join(p.state, "run", role+".pid"))
 	noError(t, err)
 	group, err := strconv.Atoi(strings.TrimSpace(string(noted)))
 	if err != nil || group <= 1 {
 		t.Fatalf("process group of %s: got %q (%v)", role, noted, err)
 	}
-	if err := syscall.Kill(-group, syscall.SIGKILL); err != nil {
-		t.Fatalf("kill %s: %v", role, err)
+	if err := syscall.Kill(-group, signal); err != nil {
+		t.Fatalf("signal %s: %v", role, err)
 	}
 }
 
