@@ -45,11 +45,8 @@ func TestExplain_SaysWhatAConnectorDoesAndCannotDo(t *testing.T) {
 			[]string{"decode d:8200 receives at d, ports 1,2 and 3,4", "not in lmcache.decoder_registry get no KV"}, nil,
 		},
 		{
-			"--prefill http://p:1,http://q:1 --decode-dns http://decode:8200 --disagg-threshold 512 --prefill-failure error --max-per-tenant 3 --pinned-share 0.25",
-			[]string{
-				"prefill q:1 at http://q:1", "decode by DNS: http://decode:8200, asked every 10s", "fewer than 512 uncached prompt tokens", "a failed prefill leg is an error for the client",
-				"per tenant 3", "pin more than 0.25", "127.0.0.1:9480, without a token", "routing.disagg_threshold", "no secret: tickets end with this process",
-			},
+			"--prefill http://p:1,http://q:1 --decode-dns http://decode:8200",
+			[]string{"prefill q:1 at http://q:1", "decode by DNS: http://decode:8200, asked every 10s", "routing.disagg_threshold", "no secret: tickets end with this process"},
 			[]string{"localhost:8200"},
 		},
 		{"--kv-events-port 5557", []string{"KV events of prefill instances are read at port 5557"}, nil},
