@@ -21,22 +21,20 @@ func startAgents(t *testing.T, members string, flags ...string) *rig {
 	return startRig(t, rigConfig{cfg: cfg, flags: flags})
 }
 
-// agentHistory is a session with fixed questions, one of which has the model think and one of which has it call a tool.
-func agentHistory(path string) *agentTalk {
-	k := newAgentTalk(1, map[string]int{pathMessages: 0, pathResponses: 1}[path])
-	k.tools, k.thoughts, k.inline, k.parts = true, true, false, true
-	return k
-}
-
-// agentTurns holds a session of four turns. ask changes each request before it is sent.
+// agentTurns holds a session of four turns, one of which has the model think and one of which has it call a tool. ask changes each request before
+// it is sent.
 func (r *rig) agentTurns(t *testing.T, path string, stream bool, ask func(turn int, header http.Header, body object)) (answers []*agentAnswer) {
 	t.Helper()
-	k := agentHistory(path)
+	k := newAgentTalk(1, map[string]int{pathMessages: 0, pathResponses: 1}[path])
+	k.tools, k.thoughts, k.inline, k.parts = true, true, false, true
 	for turn, order := range []string{"", " THINK", ` CALL lookup {"b": 1,   "a":"é"}`, ""} {
-		if k.results == nil {
+		switch { // the calls of the last answer are answered first
+		case k.results == nil:
 			k.say(longText(turn) + order)
-		} else {
-			k.history, k.results = append(k.history, k.answerTools()...), nil
+		case path == pathResponses:
+			k.history, k.results = append(k.history, k.results...), nil
+		default:
+			k.history, k.results = append(k.history, object{"role": "user", "content": k.results}), nil
 		}
 		header, body := http.Header{}, object{"model": "sim", "stream": stream}
 		if path == pathResponses {
@@ -64,14 +62,6 @@ func (k *agentTalk) say(text string) {
 		return
 	}
 	k.history = append(k.history, object{"role": "user", "content": []any{object{"type": "text", "text": text}}})
-}
-
-// answerTools are what the session has to add for the calls of the last answer.
-func (k *agentTalk) answerTools() []any {
-	if k.path == pathResponses {
-		return k.results
-	}
-	return []any{object{"role": "user", "content": k.results}}
 }
 
 // agentPlainly replaces what differs between any two answers: ids, signatures, times, and the seconds of a response.

@@ -134,7 +134,7 @@ func TestHandBack_TheNextTurnRacesIt(t *testing.T) {
 			}
 			release()
 			settle()
-			first.free(t, 0)
+			first.free(t)
 			talk.hits(t)
 			settle()
 			talk.rig = first

@@ -220,7 +220,7 @@ func TestHandBackMutant_TicketBesideItsNoteTheOracleSeesIt(t *testing.T) {
 		for range 2 {
 			c.turn(t)
 			h.settle(t)
-			h.free(t, 0)
+			h.free(t)
 		}
 		h.stop()
 		if wrong := h.wrong(); (wrong > 0) != mutant {

@@ -46,11 +46,11 @@ func (r *rig) handedBack(t *testing.T, want ends) {
 	}
 }
 
-// free waits until decode pins no more than that.
-func (r *rig) free(t *testing.T, most int) {
+// free waits until decode pins nothing.
+func (r *rig) free(t *testing.T) {
 	t.Helper()
-	if !testrig.Eventually(func() bool { return r.atDecode("pins") <= most }) {
-		t.Errorf("decode pins %d answers, want %d", r.atDecode("pins"), most)
+	if !testrig.Eventually(func() bool { return r.atDecode("pins") == 0 }) {
+		t.Errorf("decode pins %d answers, want none", r.atDecode("pins"))
 	}
 }
 
