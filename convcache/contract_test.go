@@ -6,17 +6,29 @@ import (
 	"time"
 
 	"carryover/convcache"
+	"carryover/convcache/clocktest"
 	"carryover/convcache/convcachetest"
 )
 
+// A ticket ends by the clock that is closer to its deadline. The monotonic one stands still while a machine is suspended, and the wall clock may be
+// set back.
 func TestMemory_KeepsTheContract(t *testing.T) {
-	convcachetest.Run(t, func(*testing.T) convcachetest.Harness {
-		at := time.Unix(1_800_000_000, 0) // without a monotonic reading
-		now := func() time.Time { return at }
-		return convcachetest.Harness{
-			Store: convcache.NewMemory(convcache.MemoryConfig{Now: now}), Now: now, Advance: func(d time.Duration) { at = at.Add(d) },
-		}
-	})
+	began := time.Now()
+	for name, at := range map[string]func(passed time.Duration) time.Time{
+		"wall clock alone": time.Unix(1_800_000_000, 0).Add,
+		"suspended":        func(passed time.Duration) time.Time { return clocktest.Apart(t, began, passed) },
+		"set back":         func(passed time.Duration) time.Time { return clocktest.Apart(t, began.Add(passed), -60*passed) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			convcachetest.Run(t, func(*testing.T) convcachetest.Harness {
+				passed := time.Duration(0)
+				now := func() time.Time { return at(passed) }
+				return convcachetest.Harness{
+					Store: convcache.NewMemory(convcache.MemoryConfig{Now: now}), Now: now, Advance: func(d time.Duration) { passed += d },
+				}
+			})
+		})
+	}
 }
 
 func TestMemory_KeepsTheContractByTheMonotonicClock(t *testing.T) {
@@ -38,21 +50,21 @@ func play(t *testing.T, entries int, check convcachetest.Check) {
 }
 
 func TestMemory_MakesRoom(t *testing.T) {
-	for _, tc := range []struct {
+	for name, tc := range map[string]struct {
 		entries int
-		convcachetest.Check
+		steps   string
 	}{
-		{3, convcachetest.Check{Name: "of the conversation least recently used", Steps: "put a, in 2, put b, in 1, put c, in 2, peek b," +
-			"in 3, put d over c a, in 1, peek, in 2, peek b, in 3, peek d"}},
-		{2, convcachetest.Check{Name: "of the oldest branch where one conversation fills it", Steps: "put a b, put c over a, peek c b"}},
-		{2, convcachetest.Check{Name: "of what has expired first", Steps: "put a 1h, in 2, put b 1m, wait 1m, in 3, put c, in 1, peek a, in 2, peek"}},
-		{2, convcachetest.Check{Name: "of notes like tickets", Steps: "back a b, put a, in 2, put b, in 3, put c over a, in 1, peek, in 2, peek b"}},
-		{0, convcachetest.Check{Name: "for a note beside what has expired", Steps: "chain a 70 1 2, chain b 100 1 2 3, back a, put b c d e," +
-			"put a superseded, wait 1m, put a, peek a"}},
+		"of the conversation least recently used": {3, "put a, in 2, put b, in 1, put c, in 2, peek b," +
+			"in 3, put d over c a, in 1, peek, in 2, peek b, in 3, peek d"},
+		"of the oldest branch where one conversation fills it": {2, "put a b, put c over a, peek c b"},
+		"of what has expired first":                            {2, "put a 1h, in 2, put b 1m, wait 1m, in 3, put c, in 1, peek a, in 2, peek"},
+		"of notes like tickets":                                {2, "back a b, put a, in 2, put b, in 3, put c over a, in 1, peek, in 2, peek b"},
+		"for a note beside what has expired": {0, "chain a 70 1 2, chain b 100 1 2 3, back a, put b c d e," +
+			"put a superseded, wait 1m, put a, peek a"},
 		// A put that stores nothing does not make its conversation one that was used.
-		{2, convcachetest.Check{Name: "of a conversation whose late note was refused", Steps: "chain a 70 1 2, chain b 70 1 2, back b, put a, in 2, put c," +
-			"in 1, put b superseded, in 3, put d over a"}},
+		"of a conversation whose late note was refused": {2, "chain a 70 1 2, chain b 70 1 2, back b, put a, in 2, put c," +
+			"in 1, put b superseded, in 3, put d over a"},
 	} {
-		play(t, tc.entries, tc.Check)
+		play(t, tc.entries, convcachetest.Check{Name: name, Steps: tc.steps})
 	}
 }

@@ -3,6 +3,7 @@ package convcache
 import (
 	"bytes"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -87,76 +88,23 @@ func TestMemory_ForgetsOfTheAccountThatHasMost(t *testing.T) {
 	}
 }
 
-func TestMemory_ForgetsBeyondBytes(t *testing.T) {
-	m, _ := newMemory(0, 2*(1000+overhead))
-	evicted := 0
-	for n := range 3 {
-		evicted += len(mustPut(t, m, key(n), ticket(n, 1000), time.Hour))
-	}
-	wantPeek(t, m, key(0), Empty)
-	wantPeek(t, m, key(1), Found)
-	wantPeek(t, m, key(2), Found)
-
-	big := ticket(9, 2*(1000+overhead)-overhead)
-	evicted += len(mustPut(t, m, key(9), big, time.Hour))
-	if m.Len() != 1 || evicted != 3 {
-		t.Errorf("after a ticket as large as the store: len, evicted: got %d, %d, want 1, 3", m.Len(), evicted)
-	}
-	big.Params = append(big.Params, 'x')
-	if _, outcome := m.Put(t.Context(), key(10), big, time.Hour); outcome != Refused {
-		t.Errorf("put of a ticket larger than the store: got %v, want %v", outcome, Refused)
-	}
-	wantPeek(t, m, key(9), Found)
-}
-
 // A store that is as large as a ticket takes it, and one with a byte less refuses it.
 func TestMemory_CountsBytes(t *testing.T) {
-	for _, tc := range []struct {
-		name   string
-		bytes  int64
-		change func(*Ticket)
-	}{
-		{"params", 1000, func(tk *Ticket) { tk.Params = make([]byte, 1000) }},
-		{"what was read of them", reading, func(tk *Ticket) { tk.Reading = t }},
-		{"blocks", 8 * 100, func(tk *Ticket) { tk.Chain.Blocks = make([]uint64, 100) }},
-		{"names and outline", 4*9 + 5 + 7 + 11, func(tk *Ticket) {
-			tk.Decode, tk.EngineID, tk.Outline = Holder{Instance: "12345", Incarnation: "1234567"}, "12345678901", make([]uint32, 9)
-		}},
-		{"names of a note", 7 + 5, func(tk *Ticket) {
-			tk.Decode.Instance, tk.Params = "a name that is not the note's", []byte("nor these")
-			*tk = noteFor(*tk, &clock{})
-		}},
+	named := Branch{Decode: Holder{Instance: "12345", Incarnation: "1234567"}, Outline: make([]uint32, 9)}
+	for bytes, tk := range map[int64]Ticket{
+		1000:             {Params: make([]byte, 1000)},
+		reading:          {Reading: t},
+		8 * 100:          {Branch: Branch{Chain: Chain{Blocks: make([]uint64, 100)}}},
+		4*9 + 5 + 7 + 11: {Branch: named, EngineID: "12345678901"},
+		7 + 5:            noteFor(Ticket{Branch: Branch{Decode: Holder{Instance: "a name that is not the note's"}}, Params: []byte("nor these")}, &clock{}),
 	} {
-		tk := ticket(1, 0)
-		tc.change(&tk)
-		m, _ := newMemory(0, overhead+tc.bytes)
+		tk.ID = NewTicketID()
+		m, _ := newMemory(0, overhead+bytes)
 		mustPut(t, m, key(1), tk, time.Hour)
-		small, _ := newMemory(0, overhead+tc.bytes-1)
+		small, _ := newMemory(0, overhead+bytes-1)
 		if displaced, outcome := small.Put(t.Context(), key(1), tk, time.Hour); outcome != Refused || displaced != nil {
-			t.Errorf("%s: put into one byte less: got %v and %d displaced, want %v and 0", tc.name, outcome, len(displaced), Refused)
+			t.Errorf("%+v put into one byte less: got %v and %d displaced, want %v and 0", tk, outcome, len(displaced), Refused)
 		}
-	}
-}
-
-func TestMemory_GivesBytesBack(t *testing.T) {
-	m, c := newMemory(0, 1000+overhead)
-	evicted := 0
-	for n := range 100 {
-		tk := ticket(n, 1000)
-		evicted += len(mustPut(t, m, key(n), tk, time.Minute))
-		switch n % 3 {
-		case 0:
-			m.Take(t.Context(), key(n), tk.ID)
-		case 1:
-			c.advance(time.Minute)
-			m.EvictStale()
-		default:
-			evicted += len(mustPut(t, m, key(n), tk, time.Minute))
-			m.Take(t.Context(), key(n), tk.ID)
-		}
-	}
-	if m.Len() != 0 || evicted != 0 {
-		t.Errorf("len, evicted: got %d, %d, want 0, 0: every ticket fits once the one before it is gone", m.Len(), evicted)
 	}
 }
 
@@ -186,8 +134,8 @@ func TestMemory_EvictStaleCountsConversations(t *testing.T) {
 	if _, outcome := m.Take(t.Context(), key(0), half.ID); outcome != Expired {
 		t.Errorf("late take: got %v, want %v", outcome, Expired)
 	}
-	if length, evicted := m.Len(), m.EvictStale(); length != 0 || evicted != 0 {
-		t.Errorf("after a late take: len, stale: got %d, %d, want 0, 0", length, evicted)
+	if length, evicted := m.Len(), m.EvictStale(); length != 0 || evicted != 0 || m.bytes != 0 {
+		t.Errorf("after a late take: len, stale, bytes: got %d, %d, %d, want none", length, evicted, m.bytes)
 	}
 }
 
@@ -251,9 +199,10 @@ func TestMemory_NeverHandsOutATicketTwice(t *testing.T) {
 	}
 }
 
+// Metrics and answers name outcomes.
 func TestOutcome_IsNamed(t *testing.T) {
-	want := []string{"unavailable", "found", "taken", "stored", "empty", "expired", "consumed", "fenced", "refused", "superseded", "not_stored", "unknown"}
-	for i, name := range want {
+	want := "unavailable found taken stored empty expired consumed fenced refused superseded not_stored unknown"
+	for i, name := range strings.Fields(want) {
 		if got := Outcome(i).String(); got != name {
 			t.Errorf("outcome %d: got %q, want %q", i, got, name)
 		}

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -119,55 +118,37 @@ func TestShared_TestsAgainEverMoreSlowly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var far far
 		r, _ := newShared(&far)
-		var mu sync.Mutex // guards at
-		var at []time.Duration
-		well := 0
-		began := time.Now()
+		var at []float64 // seconds
+		well, fails, began := 0, 8, time.Now()
 		far.test = func() error {
-			mu.Lock()
-			defer mu.Unlock()
 			if r.breaker.allows() {
 				well++
 				return nil
 			}
-			at = append(at, time.Since(began))
-			if len(at) < 9 {
+			at = append(at, time.Since(began).Seconds())
+			if fails--; fails >= 0 {
 				return errors.New("no answer")
 			}
 			return nil
 		}
-		times := func() []time.Duration {
-			mu.Lock()
-			defer mu.Unlock()
-			return slices.Clone(at)
+		tested := func(want ...float64) {
+			t.Helper()
+			<-time.After(time.Hour)
+			synctest.Wait()
+			if !slices.Equal(at, want) {
+				t.Errorf("tested after %v s, want %v", at, want)
+			}
+			at, began = nil, time.Now()
 		}
 		defer running(t, r)()
-		<-time.After(time.Hour)
-		if got := times(); len(got) != 0 {
-			t.Errorf("tested again after %v, want never while all is well", got)
-		}
-		mu.Lock()
+		tested()
 		if well < 700 || well > 720 {
 			t.Errorf("tested %d times in an hour in which all was well, want every 5 s", well)
 		}
-		mu.Unlock()
-		began = time.Now()
 		r.breaker.set(true)
-		<-time.After(time.Hour)
-		var want []time.Duration
-		for _, seconds := range []int{1, 3, 7, 15, 31, 61, 91, 121, 151} {
-			want = append(want, time.Duration(seconds)*time.Second)
-		}
-		if got := times(); !slices.Equal(got, want) {
-			t.Errorf("tested after %v, want %v", got, want)
-		}
-
-		began = time.Now()
+		tested(1, 3, 7, 15, 31, 61, 91, 121, 151)
 		r.breaker.set(true) // and from the beginning when it fails anew
-		<-time.After(time.Minute)
-		if got := times()[len(want):]; !slices.Equal(got, []time.Duration{time.Second}) {
-			t.Errorf("tested after %v, want once after 1s", got)
-		}
+		tested(1)
 	})
 }
 
@@ -176,11 +157,11 @@ func TestShared_NoticesWhatLookUpsDoNotShow(t *testing.T) {
 	for _, test := range []struct {
 		err   error
 		after time.Duration
-		want  RemoteState
+		want  string
 		told  string
 	}{
-		{errors.New("OOM command not allowed"), 10 * time.Second, RemoteDown, "Redis does not work"},
-		{fmt.Errorf("%w: its ACL must allow", ErrRemoteForbids), 5 * time.Second, RemoteRefused, "Redis refuses a command"},
+		{errors.New("OOM command not allowed"), 10 * time.Second, "down", "Redis does not work"},
+		{fmt.Errorf("%w: its ACL must allow", ErrRemoteForbids), 5 * time.Second, "refused", "Redis refuses a command"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			r, told := newShared(&far{test: func() error { return test.err }})
@@ -191,11 +172,11 @@ func TestShared_NoticesWhatLookUpsDoNotShow(t *testing.T) {
 					t.Errorf("peek: got %v, want %v", got, Empty)
 				}
 			}
-			if got := r.State(); got != RemoteUp || !r.breaker.allows() {
-				t.Errorf("%v: before %v: got %v, want %v", test.err, test.after, got, RemoteUp)
+			if got := r.State().String(); got != "up" || !r.breaker.allows() {
+				t.Errorf("%v: before %v: got %v, want up", test.err, test.after, got)
 			}
 			<-time.After(time.Second)
-			if got := r.State(); got != test.want || r.breaker.allows() {
+			if got := r.State().String(); got != test.want || r.breaker.allows() {
 				t.Errorf("%v: after %v: got %v, want %v and nothing shared", test.err, test.after, got, test.want)
 			}
 			end()
@@ -206,15 +187,47 @@ func TestShared_NoticesWhatLookUpsDoNotShow(t *testing.T) {
 	}
 }
 
-func TestShared_TellsThatTheOutageIsOver(t *testing.T) {
+// A server that is down, then refuses us, and then answers.
+func TestShared_TellsOfAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r, told := newShared(&far{test: func() error { return nil }})
+		tests := 0
+		r, told := newShared(&far{test: func() error {
+			if tests++; tests < 3 {
+				return ErrRemoteForbids
+			}
+			return nil
+		}})
 		end := running(t, r)
 		r.breaker.set(true)
+		<-time.After(2 * time.Second)
+		if got := r.State(); got != RemoteRefused {
+			t.Errorf("state: got %v, want %v", got, RemoteRefused)
+		}
 		<-time.After(time.Minute)
 		end()
-		if len(*told) != 2 || !strings.Contains((*told)[0], "does not work") || (*told)[1] != "Redis answers: tickets are shared among replicas." {
-			t.Errorf("operators are told %q", *told)
+		if got := strings.Join(*told, " "); r.State() != RemoteUp || got != "Redis does not work: new tickets stay in this replica until it does. "+
+			"Redis refuses a command that is needed: new tickets stay in this replica until an operator fixes that. Redis answers: tickets are shared among replicas." {
+			t.Errorf("operators are told %q, in state %v", got, r.State())
+		}
+	})
+}
+
+// A test that failed before another succeeded is over: Run does not take it for news.
+func TestShared_RunForgetsWhatCheckMended(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		err := errors.New("no answer")
+		r, told := newShared(&far{test: func() error { return err }})
+		if r.Check(t.Context()) == nil {
+			t.Error("check of no server: got no error")
+		}
+		err = nil
+		if err := r.Check(t.Context()); err != nil {
+			t.Error(err)
+		}
+		end := running(t, r)
+		<-time.After(time.Second)
+		if end(); r.State() != RemoteUp || len(*told) != 0 {
+			t.Errorf("state: got %v, operators are told %q, want %v and nothing", r.State(), *told, RemoteUp)
 		}
 	})
 }
@@ -258,15 +271,5 @@ func TestShared_PutGoesHomeWithoutTimeLeft(t *testing.T) {
 	}
 	if _, got := r.Take(t.Context(), key(1), tk.ID); got != Taken {
 		t.Errorf("take: got %v, want %v", got, Taken)
-	}
-}
-
-func TestRemoteState_IsNamed(t *testing.T) {
-	for state, want := range map[RemoteState]string{
-		RemoteDown: "down", RemoteUp: "up", RemoteRefused: "refused", RemoteRefused + 1: "unknown",
-	} {
-		if got := state.String(); got != want {
-			t.Errorf("state %d: got %q, want %q", int(state), got, want)
-		}
 	}
 }

@@ -2,6 +2,7 @@ package convcache
 
 import (
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"strconv"
 	"testing"
@@ -9,54 +10,38 @@ import (
 )
 
 func TestRelation_OfRealChains(t *testing.T) {
+	const intact = -1
 	k := chainKey(t, "0123456789abcdef")
 	held := randomIDs(rand.New(rand.NewPCG(13, 14)), 100, 1<<32-1)
-	edited := func(at int) []uint32 {
-		ids := slices.Clone(held)
-		ids[at]++
-		return ids
+	of := func(tokens, edited, blockSize int) Chain {
+		ids := slices.Clone(held[:tokens])
+		if edited != intact {
+			ids[edited]++
+		}
+		return mustChain(t, k, ids, 10, blockSize)
 	}
-	old := mustChain(t, k, held[:70], 10, 16)
-	for _, tc := range []struct {
-		name  string
-		later Chain
-		want  Relation
-	}{
-		{"the same", mustChain(t, k, held[:70], 70, 16), Contained},
-		{"one token more", mustChain(t, k, held[:71], 10, 16), Contained},
-		{"much more", mustChain(t, k, held, 10, 16), Contained},
-		{"more, edited behind the last full block", mustChain(t, k, edited(69), 10, 16), Contained},
-		{"edited behind the last full block", mustChain(t, k, edited(69)[:70], 10, 16), Diverges},
-		{"one token less", mustChain(t, k, held[:69], 10, 16), Diverges},
-		{"one block", mustChain(t, k, held[:16], 10, 16), Diverges},
-		{"more, edited in the last full block", mustChain(t, k, edited(63), 10, 16), Diverges},
-		{"more, edited in the second block", mustChain(t, k, edited(16), 10, 16), Diverges},
-		{"more, edited in the first block", mustChain(t, k, edited(15), 10, 16), Unrelated},
-		{"less than a block", mustChain(t, k, held[:15], 10, 16), Unrelated},
-		{"another block size", mustChain(t, k, held, 10, 32), Unrelated},
-		{"unknown block size", mustChain(t, k, held[:70], 10, 0), Unrelated},
-		{"none", Chain{}, Unrelated},
-		{"another key", mustChain(t, chainKey(t, "fedcba9876543210"), held, 10, 16), Unrelated},
-	} {
-		if got := old.Relation(tc.later); got != tc.want {
-			t.Errorf("%s: got %v, want %v", tc.name, got, tc.want)
+	old, unknown := of(70, intact, 16), of(70, intact, 0)
+	related := func(what any, old, later Chain, want Relation) {
+		t.Helper()
+		if got := old.Relation(later); got != want {
+			t.Errorf("%v: got %v, want %v", what, got, want)
 		}
 	}
-	unknown := mustChain(t, k, held[:70], 10, 0)
-	for _, tc := range []struct {
-		name       string
-		old, later Chain
-		want       Relation
-	}{
-		{"the same in blocks of unknown size", unknown, mustChain(t, k, held[:70], 20, 0), Contained},
-		{"more in blocks of unknown size", unknown, mustChain(t, k, held, 20, 0), Unrelated},
-		{"two without chain", Chain{}, Chain{}, Unrelated},
-		{"none before one", Chain{}, old, Unrelated},
+	for later, want := range map[[3]int]Relation{ // tokens, the edited one, block size
+		{70, intact, 16}: Contained, {71, intact, 16}: Contained, {100, intact, 16}: Contained,
+		{100, 69, 16}:    Contained, // behind the last full block
+		{70, 69, 16}:     Diverges,
+		{69, intact, 16}: Diverges, {16, intact, 16}: Diverges, {100, 63, 16}: Diverges, {100, 16, 16}: Diverges,
+		{100, 15, 16}: Unrelated, {15, intact, 16}: Unrelated, {100, intact, 32}: Unrelated, {70, intact, 0}: Unrelated,
 	} {
-		if got := tc.old.Relation(tc.later); got != tc.want {
-			t.Errorf("%s: got %v, want %v", tc.name, got, tc.want)
-		}
+		related(later, old, of(later[0], later[1], later[2]), want)
 	}
+	related("none", old, Chain{}, Unrelated)
+	related("another key", old, mustChain(t, chainKey(t, "fedcba9876543210"), held, 10, 16), Unrelated)
+	related("the same in blocks of unknown size", unknown, of(70, intact, 0), Contained)
+	related("more in blocks of unknown size", unknown, of(100, intact, 0), Unrelated)
+	related("two without chain", Chain{}, Chain{}, Unrelated)
+	related("none before one", Chain{}, old, Unrelated)
 }
 
 // holdingTicket returns a ticket with the given chain.
@@ -72,52 +57,14 @@ func noteFor(tk Ticket, c *clock) Ticket {
 }
 
 func TestNote_NamesNothingOfDecode(t *testing.T) {
-	c := &clock{}
+	now, prefill := time.Now(), Holder{Instance: "http://prefill", Incarnation: "1.8e+09"}
 	tk := holdingTicket(7, Chain{BlockSize: 16, Blocks: []uint64{1, 2}, Tokens: 40})
-	tk.Decode, tk.EngineID, tk.Params, tk.Reading = Holder{Instance: "decode", Incarnation: "1.7e+09"}, "engine", []byte("{}"), t
 	tk.Outline, tk.SharedPrefixTokens = []uint32{4}, 5
-	note := tk.Note(Holder{Instance: "http://prefill", Incarnation: "1.8e+09"}, c.now())
-	if !note.HandedBack() || tk.HandedBack() {
-		t.Errorf("handed back: got %v of the note and %v of the ticket, want true and false", note.HandedBack(), tk.HandedBack())
-	}
-	if note.Decode != (Holder{}) || note.EngineID != "" || note.Params != nil || note.Reading != nil {
-		t.Errorf("note: got decode %v, engine %q, params %q, reading %v, want none", note.Decode, note.EngineID, note.Params, note.Reading)
-	}
-	if got, want := note.Deadline, c.now().Add(NoteTTL); !got.Equal(want) {
-		t.Errorf("deadline: got %v, want %v", got, want)
-	}
-	if note.ID != tk.ID || !slices.Equal(note.Outline, tk.Outline) || note.Tokens != tk.Tokens || note.SharedPrefixTokens != tk.SharedPrefixTokens ||
-		!slices.Equal(note.Chain.Blocks, tk.Chain.Blocks) {
-		t.Errorf("note: got %+v, want what the ticket %+v says of the conversation", note, tk)
-	}
-}
-
-func TestNote_IsOutdatedBy(t *testing.T) {
-	k := chainKey(t, "0123456789abcdef")
-	held := randomIDs(rand.New(rand.NewPCG(17, 18)), 100, 1<<32-1)
-	c := &clock{}
-	mine := holdingTicket(1, mustChain(t, k, held[:70], 10, 16))
-	note := noteFor(mine, c)
-	longer, shorter, equal := holdingTicket(2, mustChain(t, k, held, 10, 16)), holdingTicket(3, mustChain(t, k, held[:40], 10, 16)), holdingTicket(4, mine.Chain)
-	none := holdingTicket(5, Chain{})
-	for _, tc := range []struct {
-		name          string
-		note, there   Ticket
-		byTicket, own bool // outdated by the ticket, and by its note
-	}{
-		{"more tokens", note, longer, true, true},
-		{"fewer tokens", note, shorter, false, false},
-		{"the same tokens", note, equal, true, false},
-		{"no tokens", note, none, false, false},
-		{"no tokens at all", noteFor(none, c), none, false, false},
-	} {
-		noted := noteFor(tc.there, c)
-		if got := tc.note.OutdatedBy(&tc.there.Branch); got != tc.byTicket {
-			t.Errorf("%s: by a ticket: got %v, want %v", tc.name, got, tc.byTicket)
-		}
-		if got := tc.note.OutdatedBy(&noted.Branch); got != tc.own {
-			t.Errorf("%s: by a note: got %v, want %v", tc.name, got, tc.own)
-		}
+	want := Ticket{Branch: tk.Branch}
+	want.Prefill, want.Deadline = prefill, now.Add(NoteTTL)
+	tk.Decode, tk.EngineID, tk.Params, tk.Reading = Holder{Instance: "decode", Incarnation: "1.7e+09"}, "engine", []byte("{}"), t
+	if note := tk.Note(prefill, now); !reflect.DeepEqual(note, want) || !note.HandedBack() || tk.HandedBack() {
+		t.Errorf("got %+v, want %+v, which alone is handed back", note, want)
 	}
 }
 
@@ -140,23 +87,25 @@ func TestAlias_LeadsToItsHome(t *testing.T) {
 // Conversations with only aliases are those of others, and not counted; what is kept for them is found and forgotten as all else.
 func TestAlias_IsNoConversation(t *testing.T) {
 	m, c := newMemory(0, 0)
-	home, second, alias, other := key(1), key(2), Alias("", key(1), c.now()), ticket(8, 1)
-	of := ticket(7, 1)
-	for n, step := range []struct {
-		do   func()
-		want int
-	}{
-		{func() { m.Put(t.Context(), second, alias, time.Minute) }, 0},
-		{func() { m.Put(t.Context(), home, of, time.Minute) }, 1},
-		{func() { m.Put(t.Context(), second, other, time.Minute) }, 2},
-		{func() { m.Take(t.Context(), second, other.ID) }, 1},
-		{func() { m.Take(t.Context(), home, of.ID) }, 0},
-		{func() { m.Take(t.Context(), second, alias.ID) }, 0},
-	} {
-		step.do()
-		if got := m.Len(); got != step.want {
-			t.Errorf("step %d: %d conversations, want %d", n, got, step.want)
+	home, second, alias, other, of := key(1), key(2), Alias("", key(1), c.now()), ticket(8, 1), ticket(7, 1)
+	counts := func(want int) {
+		t.Helper()
+		if got := m.Len(); got != want {
+			t.Errorf("%d conversations, want %d", got, want)
 		}
+	}
+	mustPut(t, m, second, alias, time.Minute)
+	counts(0)
+	mustPut(t, m, home, of, time.Minute)
+	counts(1)
+	mustPut(t, m, second, other, time.Minute)
+	counts(2)
+	m.Take(t.Context(), second, other.ID)
+	counts(1)
+	m.Take(t.Context(), home, of.ID)
+	counts(0)
+	if _, got := m.Take(t.Context(), second, alias.ID); got != Taken {
+		t.Errorf("take of the alias: got %v", got)
 	}
 }
 
@@ -182,5 +131,20 @@ func TestPrefilled_KeepsTheMostOfEachCacheAndTheLargestOfAll(t *testing.T) {
 	before := slices.Clone(known)
 	if known = AddPrefilled(known, Prefilled{named(99), 5}); !slices.Equal(known, before) {
 		t.Error("one that holds less than all others was taken in")
+	}
+}
+
+// An outline tells neither which parts a request has, nor whether another ticket's request has the same.
+func TestOutline_IsKeyed(t *testing.T) {
+	parts, seen := []uint64{0x1122334455667788, 0x99aabbccddeeff00}, map[uint32]bool{0x11223344: true, 0x55667788: true, 0x99aabbcc: true, 0xddeeff00: true}
+	for _, secret := range []string{"0123456789abcdef", "fedcba9876543210"} {
+		for id := range byte(2) {
+			for _, tag := range mustSecret(t, secret).OutlineKey().Outline(TicketID{id}, parts) {
+				if seen[tag] {
+					t.Errorf("%x is seen again, of ticket %d under %s", tag, id, secret)
+				}
+				seen[tag] = true
+			}
+		}
 	}
 }

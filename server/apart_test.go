@@ -1,7 +1,6 @@
 package server_test
 
 import (
-	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -12,13 +11,7 @@ import (
 
 // refusesHandOvers is a decode instance that can't load prefill's KV, and else answers.
 func refusesHandOvers(fails behaviour) behaviour {
-	return func(w http.ResponseWriter, r *http.Request, l leg) {
-		if strings.Contains(l.body, `"do_remote_prefill":true`) {
-			fails(w, r, l)
-			return
-		}
-		decodes(w, r, l)
-	}
+	return where(func(l leg) bool { return strings.Contains(l.body, `"do_remote_prefill":true`) }, fails, decodes)
 }
 
 // apartRig is a rig whose pair has been left alone, and what its turns are, n of which are to be tried.

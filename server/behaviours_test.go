@@ -126,24 +126,22 @@ func answerJSON(w http.ResponseWriter, body string) {
 
 // status answers with a status and a body in vLLM's shape.
 func status(code int, message string, header ...string) behaviour {
-	return func(w http.ResponseWriter, _ *http.Request, _ leg) {
-		for i := 0; i+1 < len(header); i += 2 {
-			w.Header().Set(header[i], header[i+1])
-		}
-		w.Header().Set("Content-Type", "application/json")
-		w.WriteHeader(code)
-		quoted, _ := json.Marshal(message) // a string always can be
-		_, _ = fmt.Fprintf(w, `{"error":{"message":%s,"type":"EngineType","param":null,"code":%d}}`, quoted, code)
-	}
+	quoted, _ := json.Marshal(message) // a string always can be
+	return answersWith(code, "application/json", fmt.Sprintf(`{"error":{"message":%s,"type":"EngineType","param":null,"code":%d}}`, quoted, code), header)
 }
 
-// replyBody answers 200 with a replyBody of any kind.
+// replyBody answers 200 with a body of any kind.
 func replyBody(media, content string, header ...string) behaviour {
+	return answersWith(http.StatusOK, media, content, header)
+}
+
+func answersWith(code int, media, content string, header []string) behaviour {
 	return func(w http.ResponseWriter, _ *http.Request, _ leg) {
+		w.Header().Set("Content-Type", media)
 		for i := 0; i+1 < len(header); i += 2 {
 			w.Header().Set(header[i], header[i+1])
 		}
-		w.Header().Set("Content-Type", media)
+		w.WriteHeader(code)
 		_, _ = io.WriteString(w, content)
 	}
 }
@@ -177,6 +175,17 @@ func breaks(events func(leg) []string, rest string) behaviour {
 	}
 }
 
+// where acts on some legs, and otherwise on the others.
+func where(is func(leg) bool, act, otherwise behaviour) behaviour {
+	return func(w http.ResponseWriter, r *http.Request, l leg) {
+		if is(l) {
+			act(w, r, l)
+			return
+		}
+		otherwise(w, r, l)
+	}
+}
+
 // waits runs act when the gate is open.
 func waits(gate <-chan struct{}, act behaviour) behaviour {
 	return func(w http.ResponseWriter, r *http.Request, l leg) {
@@ -185,6 +194,14 @@ func waits(gate <-chan struct{}, act behaviour) behaviour {
 			act(w, r, l)
 		case <-r.Context().Done():
 		}
+	}
+}
+
+// pausing is a decode instance that streams n events of its answer, and the rest when the gate is open.
+func pausing(events func(leg) []string, n int, gate <-chan struct{}) behaviour {
+	return func(w http.ResponseWriter, r *http.Request, l leg) {
+		say(w, events(l)[:n]...)
+		waits(gate, func(w http.ResponseWriter, _ *http.Request, l leg) { say(w, events(l)[n:]...) })(w, r, l)
 	}
 }
 

@@ -2,7 +2,6 @@ package server_test
 
 import (
 	"cmp"
-	"context"
 	"io"
 	"net/http"
 	"strings"
@@ -63,15 +62,15 @@ func TestBlame_WhatOpensAnEnginesCircuit(t *testing.T) {
 		"decode 504":              {decode, status(504, "x"), "open", 0},
 		"decode breaks":           {decode, hangUp, "open", 0},
 		"decode no stream":        {decode, replyBody("text/html", `<html>`), "open", 0},
-		"decode breaks in stream": {decode, breaks(func(l leg) []string { return chatEvents(l)[:3] }, ""), "open", 0},
-		"decode breaks in event":  {decode, breaks(func(l leg) []string { return chatEvents(l)[:3] }, "data: {"), "open", 0},
-		"decode breaks at once":   {decode, breaks(func(leg) []string { return nil }, ""), "open", 0},
+		"decode breaks in stream": {decode, breaks(firstEvents(3), ""), "open", 0},
+		"decode breaks in event":  {decode, breaks(firstEvents(3), "data: {"), "open", 0},
+		"decode breaks at once":   {decode, breaks(nothing, ""), "open", 0},
 		"decode says 500":         {decode, errorEvent("500"), "open", 0},
 		"decode says an error":    {decode, errorEvent("null"), "open", 0},
 		"decode cannot load KV": {decode, func(w http.ResponseWriter, _ *http.Request, l leg) {
 			say(w, chatEvents(l)[0], `{"error":{"message":"x","code":500}}`, "[DONE]")
 		}, "open", apart},
-		"decode silent":           {decode, silent, "open", 0},
+		"decode silent":           {decode, where(leg.rescues, decodes, silent), "open", 0}, // a rescue outlasts the test otherwise
 		"decode says 400":         {decode, errorEvent("400"), "up", 0},
 		"decode 501":              {decode, status(501, "x"), "up", 0},
 		"decode 404":              {decode, status(404, "x"), "up", 0},
@@ -81,44 +80,32 @@ func TestBlame_WhatOpensAnEnginesCircuit(t *testing.T) {
 	}
 	for name, row := range rows {
 		t.Run(name, func(t *testing.T) {
-			quiet := strings.HasSuffix(name, "silent")
 			r := newRig(t, setup{fleet: frozen, cfg: func(c *server.Config) {
-				limit := map[upstream.Role]*time.Duration{prefill: &c.PrefillTimeout, decode: &c.FirstByteTimeout}[row.role]
-				if quiet { // an engine has seen all legs by then
-					*limit = soonOver
+				switch name { // an engine has seen all legs by then
+				case "prefill silent":
+					c.PrefillTimeout = soonOver
+				case "decode silent":
+					c.FirstByteTimeout = soonOver
 				}
 			}})
-			engine, other := r.prefill[0], r.decode[0]
+			engine, other, limit := r.prefill[0], r.decode[0], cmp.Or(row.legs, 5)
 			if row.role == decode {
 				engine, other = other, engine
 			}
-			legs := 0
-			if !quiet {
-				r.wantOK(r.turn("", 1, true), "miss;")
-				legs = 1
-			}
-			engine.always(func(w http.ResponseWriter, q *http.Request, l leg) {
-				if quiet && l.rescues() {
-					decodes(w, q, l) // a rescue outlasts the test otherwise
-					return
-				}
-				row.act(w, q, l)
-			})
-			limit := cmp.Or(row.legs, 5)
 			if name == "prefill silent" {
 				limit = 1 // see TestBlame_APrefillEngineThatAnswersNoLeg
 			}
-			for ; len(engine.ofClients())-legs < limit; r.turn("", 1, true) {
+			if !strings.HasSuffix(name, "silent") { // with the limit of an ordinary turn
+				r.wantOK(r.turn("", 1, true), "miss;")
+				limit++
+			}
+			engine.always(row.act)
+			for ; len(engine.ofClients()) < limit; r.turn("", 1, true) {
 				if state := r.state(engine); state != "up" {
-					t.Fatalf("%s after %d legs, want up", state, len(engine.ofClients())-legs)
+					t.Fatalf("%s after %d legs of %d, want up", state, len(engine.ofClients()), limit)
 				}
 			}
-			if row.want == "open" { // an answer of 500 opens it when a question has failed, too
-				r.until(func() bool { return r.state(engine) != "up" })
-			}
-			if got := r.state(engine); got != row.want {
-				t.Errorf("after %d legs it is %s, want %s", len(engine.ofClients())-legs, got, row.want)
-			}
+			r.until(func() bool { return r.state(engine) == row.want }) // an answer of 500 opens it when a question has failed, too
 			want := "up"
 			if row.legs == apart || name == "decode silent" {
 				want = "apart"
@@ -134,33 +121,18 @@ func TestBlame_WhatOpensAnEnginesCircuit(t *testing.T) {
 // is not, however long one prompt takes.
 func TestBlame_APrefillEngineThatAnswersNoLeg(t *testing.T) {
 	t.Parallel()
-	for name, busy := range map[string]bool{"mute": false, "busy": true} {
-		t.Run(name, func(t *testing.T) {
-			r := newRig(t, setup{prefills: 2, cfg: func(c *server.Config) { c.PrefillTimeout = soonOver }})
-			for _, e := range r.prefill {
-				answers := e.fallback
-				e.always(func(w http.ResponseWriter, q *http.Request, l leg) {
-					if !strings.Contains(l.body, "endless") {
-						answers(w, q, l)
-						return
-					}
-					if busy {
-						r.engine(e).Health.Answered() // another leg
-					}
-					silent(w, q, l)
-				})
+	for _, busy := range []bool{false, true} {
+		r := newRig(t, setup{cfg: func(c *server.Config) { c.PrefillTimeout = soonOver }})
+		r.prefill[0].always(where(func(l leg) bool { return strings.Contains(l.body, "endless") }, func(w http.ResponseWriter, q *http.Request, l leg) {
+			if busy {
+				r.engine(r.prefill[0]).Health.Answered() // another leg
 			}
-			_ = r.sendTo(chatPath, `{"model":"m","messages":[{"role":"user","content":"endless"}]}`)
-			var states []string
-			for _, e := range r.prefill {
-				if len(e.seen()) > 0 {
-					states = append(states, r.state(e))
-				}
-			}
-			if len(states) == 0 || (states[0] == "up") != busy {
-				t.Errorf("got %v, want the first to be up: %t", states, busy)
-			}
-		})
+			silent(w, q, l)
+		}, prefills))
+		r.send(ask("", false, "endless"))
+		if got := r.state(r.prefill[0]); (got == "up") != busy {
+			t.Errorf("it is %s, want up: %t", got, busy)
+		}
 	}
 }
 
@@ -168,56 +140,39 @@ func TestBlame_APrefillEngineThatAnswersNoLeg(t *testing.T) {
 func TestBlame_ServedLegsCloseTheCircuit(t *testing.T) {
 	clock := &clock{}
 	r := newRig(t, setup{fleet: func(c *fleet.Config) { c.Now = clock.now }})
-	opens := func(act behaviour) {
+	r.decode[0].always(breaks(firstEvents(3), ""))
+	for n := 0; n < 9 && r.state(r.decode[0]) == "up"; n++ {
+		r.turn("", 1, true)
+	}
+	want := func(want string) {
 		t.Helper()
-		r.decode[0].always(act)
-		for n := 0; n < 9 && r.state(r.decode[0]) == "up"; n++ {
-			r.turn("", 1, true)
-		}
-		if got := r.state(r.decode[0]); got != "open" {
-			t.Fatalf("it is %s, want open", got)
-		}
-		clock.advance(r, 40*time.Second)
-		if got := r.state(r.decode[0]); got != "half_open" {
-			t.Fatalf("it is %s, want half_open", got)
+		if got := r.state(r.decode[0]); got != want {
+			t.Errorf("it is %s, want %s", got, want)
 		}
 	}
-	opens(breaks(func(l leg) []string { return chatEvents(l)[:3] }, ""))
+	want("open")
+	clock.advance(r, 40*time.Second)
+	want("half_open")
 	gate := make(chan struct{})
-	r.decode[0].always(func(w http.ResponseWriter, q *http.Request, l leg) {
-		say(w, chatEvents(l)[:3]...)
-		waits(gate, func(w http.ResponseWriter, _ *http.Request, l leg) { say(w, chatEvents(l)[3:]...) })(w, q, l)
-	})
-	resp, err := r.open(context.Background(), http.MethodPost, chatPath, strings.NewReader(ask("", true, "q")))
-	if err != nil {
-		t.Fatal(err)
-	}
+	r.decode[0].always(pausing(chatEvents, 3, gate))
+	resp := r.opens(t.Context(), chatPath, ask("", true, "q"))
 	_, _ = io.ReadFull(resp.Body, make([]byte, 10))
-	if got := r.state(r.decode[0]); got != "half_open" || r.deps.Fleet.Up(upstream.RoleDecode) != 1 {
-		t.Errorf("with a stream under way it is %s, want half_open, and ready for another turn", got)
+	want("half_open")
+	if r.deps.Fleet.Up(upstream.RoleDecode) != 1 {
+		t.Error("with a stream under way it is not ready for another turn")
 	}
 	close(gate)
 	r.wantOK(r.rest(resp), "miss;")
-	if got := r.state(r.decode[0]); got != "up" {
-		t.Errorf("after a whole stream it is %s, want up", got)
-	}
+	want("up") // after a whole stream
 }
 
 // A client that leaves says nothing of an engine.
 func TestBlame_NotForClientsThatLeave(t *testing.T) {
 	r := newRig(t, setup{fleet: frozen})
-	r.decode[0].always(func(w http.ResponseWriter, q *http.Request, l leg) {
-		say(w, chatEvents(l)[:3]...)
-		silent(w, q, l)
-	})
+	r.decode[0].always(pausing(chatEvents, 3, nil))
 	for n := 1; n <= 6; n++ {
-		ctx, leave := context.WithCancel(t.Context())
-		resp, err := r.open(ctx, http.MethodPost, chatPath, strings.NewReader(ask("", true, "q")))
-		if err != nil {
-			t.Fatal(err)
-		}
+		resp := r.opens(t.Context(), chatPath, ask("", true, "q"))
 		_, _ = resp.Body.Read(make([]byte, 10))
-		leave()
 		_ = resp.Body.Close()
 		r.until(func() bool { return r.lines() == n })
 	}
@@ -237,13 +192,8 @@ func TestBlame_NotForTickets(t *testing.T) {
 	for range 2 {
 		r.wantError(r.turn("", 1, true), 502, "prefill_failed")
 	}
-	r.prefill[0].always(func(w http.ResponseWriter, q *http.Request, l leg) {
-		if l.ticket() != "" {
-			status(500, "KV load failed")(w, q, l)
-			return
-		}
-		status(400, "x")(w, q, l) // which neither adds a failure nor forgets those before
-	})
+	r.prefill[0].always(where(func(l leg) bool { return l.ticket() != "" }, status(500, "KV load failed"),
+		status(400, "x"))) // which neither adds a failure nor forgets those before
 	for _, c := range conversations {
 		r.wantError(r.turn(c, 2, true), 400, "invalid_request")
 	}
@@ -258,44 +208,39 @@ func TestBlame_NotForTickets(t *testing.T) {
 	r.until(func() bool { return r.state(r.prefill[0]) == "open" }) // the two failures before were not forgotten
 }
 
-// Legs that run together end together: only the one that failed is blamed.
+// Legs that run together end together: only the one that failed is blamed. If decode's stream has begun, the client gets nothing of it.
 func TestBlame_NotForTheOtherLeg(t *testing.T) {
 	t.Parallel()
-	for name, fails := range map[string]behaviour{"breaks": hangUp, "silent": silent, "500": status(500, "x")} {
+	begun := make(chan struct{}, 1)
+	for name, row := range map[string]struct {
+		fails  behaviour
+		status int
+		code   string
+	}{
+		"breaks": {hangUp, 502, "prefill_failed"}, "500": {status(500, "x"), 502, "prefill_failed"}, "silent": {silent, 504, "prefill_timeout"},
+		"breaks under a stream": {waits(begun, hangUp), 502, "prefill_failed"},
+	} {
 		t.Run(name, func(t *testing.T) {
 			r := togetherRig(t, setup{fleet: frozen, cfg: func(c *server.Config) {
-				c.PrefillFailure = turn.PrefillError
-				if name == "silent" {
+				if c.PrefillFailure = turn.PrefillError; name == "silent" {
 					c.PrefillTimeout = soonOver
 				}
 			}})
-			r.decode[0].always(silent)
-			r.prefill[0].always(fails)
+			r.decode[0].always(func(w http.ResponseWriter, q *http.Request, l leg) {
+				if name == "breaks under a stream" {
+					say(w, textEvents(l)[:1]...)
+					begun <- struct{}{}
+				}
+				silent(w, q, l)
+			})
+			r.prefill[0].always(row.fails)
 			for len(r.prefill[0].seen()) < 5 {
-				r.sendTo(textPath, asking(true))
+				r.wantError(r.sendTo(textPath, asking(true)), row.status, row.code)
 			}
 			r.until(func() bool { return r.state(r.prefill[0]) == "open" })
 			if d := r.state(r.decode[0]); d != "up" {
 				t.Errorf("decode is %s, want up", d)
 			}
 		})
-	}
-}
-
-// A prefill leg that fails when decode's stream has begun ends the stream, of which the client gets nothing.
-func TestBlame_NotForAStreamThatTheOtherLegEnds(t *testing.T) {
-	r := togetherRig(t, setup{fleet: frozen, cfg: func(c *server.Config) { c.PrefillFailure = turn.PrefillError }})
-	begun := make(chan struct{}, 1)
-	r.decode[0].always(func(w http.ResponseWriter, q *http.Request, l leg) {
-		say(w, textEvents(l)[:1]...)
-		begun <- struct{}{}
-		silent(w, q, l)
-	})
-	r.prefill[0].always(waits(begun, hangUp))
-	for range 5 {
-		r.wantError(r.sendTo(textPath, asking(true)), 502, "prefill_failed")
-	}
-	if p, d := r.state(r.prefill[0]), r.state(r.decode[0]); p != "open" || d != "up" {
-		t.Errorf("prefill is %s, decode %s, want open and up", p, d)
 	}
 }

@@ -13,23 +13,15 @@ import (
 // An engine that lets requests wait and runs none has no room for the first of them, and those that have their blocks wait behind
 // it. Then tickets that are within their share go, too.
 func TestBudget_GivesUpMoreWhereAnEngineStands(t *testing.T) {
-	for name, row := range map[string]struct {
-		between string // what the engine tells between the first and the last reading
-		left    int
-	}{
-		"stands":   {"vllm:num_requests_running 0\nvllm:num_requests_waiting 2\nvllm:kv_cache_usage_perc 0.9\n", 1},
-		"moves on": {"vllm:num_requests_running 1\nvllm:num_requests_waiting 2\n", 2},
-		"stands for want of room": {
-			"vllm:num_requests_running 0\nvllm:num_requests_waiting 2\n" + byReason(1, 1), 1,
-		},
-		"waits for KV alone": {
-			"vllm:num_requests_running 0\nvllm:num_requests_waiting 2\n" + byReason(0, 2), 2,
-		},
-		"has half of its cache free, and tells no reasons": {
-			"vllm:num_requests_running 0\nvllm:num_requests_waiting 2\nvllm:kv_cache_usage_perc 0.4\n", 2,
-		},
+	const waits = "vllm:num_requests_running 0\nvllm:num_requests_waiting 2\n"
+	for between, left := range map[string]int{ // what the engine tells between the first and the last reading, and what is kept
+		waits + "vllm:kv_cache_usage_perc 0.9\n":                     1,
+		"vllm:num_requests_running 1\nvllm:num_requests_waiting 2\n": 2, // it moves on
+		waits + byReason(1, 1):                                       1,
+		waits + byReason(0, 2):                                       2, // for KV alone
+		waits + "vllm:kv_cache_usage_perc 0.4\n":                     2, // and tells no reasons
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(between, func(t *testing.T) {
 			clock := &clock{}
 			r := newRig(t, setup{
 				cfg: func(c *server.Config) { releasing(c); c.PinnedShare = 0.5 }, fleet: func(c *fleet.Config) { c.Now = clock.now }, probeless: true,
@@ -47,12 +39,12 @@ func TestBudget_GivesUpMoreWhereAnEngineStands(t *testing.T) {
 			r.wantOK(r.turn("a", 1, true), "miss;")
 			r.wantOK(r.turn("b", 1, true), "miss;")
 			r.wantStored(2, "yes")
-			reads(row.between)
-			reads(row.between)
-			if n := r.store.Len(); n != row.left {
-				t.Errorf("%d tickets are in the store, want %d", n, row.left)
+			reads(between)
+			reads(between)
+			if n := r.store.Len(); n != left {
+				t.Errorf("%d tickets are in the store, want %d", n, left)
 			}
-			if row.left == 1 {
+			if left == 1 {
 				r.prefill[0].await(3) // the third leg releases what was given up
 				r.prefill[0].awaitEnd(3)
 				r.wantOK(r.turn("a", 2, true), "miss;reason=released_over_budget") // of equal tickets the first is the oldest

@@ -10,7 +10,6 @@ import (
 	"carryover/server"
 	"carryover/upstream"
 	"carryover/upstream/body"
-	"carryover/upstream/fleet"
 )
 
 // Scripted engines read prompts so: a message of the user has askedIDs tokens, any other saidIDs, tools have as many, and a text a token for
@@ -144,19 +143,15 @@ func (e *engine) refusesProbe(w http.ResponseWriter, body string) bool {
 // learnShapes has the server know of each prefill instance that /tokenize gives what it renders, for the requests of these tests.
 func learnShapes(ctx context.Context, deps server.Deps) {
 	for _, engine := range deps.Fleet.Engines(upstream.RolePrefill) {
-		learnShapesOf(engine.Current(ctx))
-	}
-}
-
-func learnShapesOf(incarnation *fleet.Incarnation) {
-	for _, raw := range []string{ask("c", true, "q"), ask("c", true, history(2)...), afterCall} {
-		req, err := body.ParseRequest(body.Chat, []byte(raw))
-		if err != nil {
-			continue
-		}
-		shape, _ := req.FeatureSet()
-		for _, model := range []string{"m", "other", "n"} {
-			incarnation.Parity.Learn("", model, shape, true)
+		for _, raw := range []string{ask("c", true, "q"), ask("c", true, history(2)...), afterCall} {
+			req, err := body.ParseRequest(body.Chat, []byte(raw))
+			if err != nil {
+				continue
+			}
+			shape, _ := req.FeatureSet()
+			for _, model := range []string{"m", "other", "n"} {
+				engine.Current(ctx).Parity.Learn("", model, shape, true)
+			}
 		}
 	}
 }

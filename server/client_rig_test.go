@@ -93,6 +93,18 @@ func (r *rig) open(ctx context.Context, method, path string, body io.Reader, hea
 	return r.client.Do(req)
 }
 
+// opens posts a request whose answer the test reads by itself, as soon as it must.
+func (r *rig) opens(ctx context.Context, path, body string) *http.Response {
+	r.t.Helper()
+	ctx, cancel := context.WithTimeout(ctx, 2*patience)
+	r.t.Cleanup(cancel)
+	resp, err := r.open(ctx, http.MethodPost, path, strings.NewReader(body))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return resp
+}
+
 // turn sends the n-th turn of a conversation that is told faithfully, n from 1.
 func (r *rig) turn(conversation string, n int, stream bool, header ...string) reply {
 	r.t.Helper()

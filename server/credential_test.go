@@ -3,6 +3,7 @@ package server_test
 import (
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -31,9 +32,10 @@ func TestCredential_OfModelsIsThatOfTurns(t *testing.T) {
 			t.Errorf("%q: status %d, the engine saw %q, want %q", row.header, p.status, seen, row.want)
 		}
 		r.wantOK(r.send(ask("", false, "q"), row.header...), "miss;")
-		legs := r.decode[0].seen()
-		if got := legs[len(legs)-1].header.Get("Authorization"); got != row.want {
-			t.Errorf("%q: the decode leg brings %q, want %q", row.header, got, row.want)
+		for _, legs := range [][]leg{r.prefill[0].seen(), r.decode[0].seen()} {
+			if got := legs[len(legs)-1].header.Get("Authorization"); got != row.want {
+				t.Errorf("%q: a leg brings %q, want %q", row.header, got, row.want)
+			}
 		}
 	}
 }
@@ -45,29 +47,32 @@ func TestCredential_RepeatedIsRefused(t *testing.T) {
 		"as tenant": func(*server.Config) {}, "forwarded": forwards,
 		"beside a tenant header": byTenant,
 	} {
-		t.Run(name, func(t *testing.T) {
-			r := newRig(t, setup{cfg: change})
-			for _, header := range []string{"Authorization", "X-Api-Key"} {
-				twice := []string{header, "Bearer a", strings.ToLower(header), "Bearer b"}
-				said := func(p reply) {
-					t.Helper()
-					if p.status != http.StatusBadRequest || !strings.Contains(p.body, header) || strings.Contains(p.body, "Bearer") {
-						t.Errorf("%s twice: got %d %s, want 400 with the header's name", header, p.status, p.body)
-					}
+		r := newRig(t, setup{cfg: change})
+		headers := []string{"Authorization", "X-Api-Key", "X-Tenant"}
+		if name != "beside a tenant header" {
+			headers = headers[:2]
+		}
+		for _, header := range headers {
+			twice := []string{header, "Bearer a", strings.ToLower(header), "Bearer b"}
+			for path, request := range map[string]string{
+				"POST " + chatPath: ask("c", true, "q"), "POST /v1/messages": `{"model":"m","max_tokens":1,"messages":[]}`,
+				"POST /v1/messages/count_tokens": `{"model":"m","messages":[]}`, "GET /v1/models": "",
+			} {
+				if header == "X-Tenant" && request == "" {
+					continue // which is of no tenant
 				}
-				said(r.turn("c", 1, true, twice...))
-				said(r.sendTo("/v1/messages", `{"model":"m","max_tokens":1,"messages":[]}`, twice...))
-				said(r.sendTo("/v1/messages/count_tokens", `{"model":"m","messages":[]}`, twice...))
-				said(r.do(t.Context(), http.MethodGet, "/v1/models", nil, twice...))
-				r.wantError(r.turn("c", 1, true, header, "", header, "Bearer b"), http.StatusBadRequest, "invalid_credential")
+				method, path, _ := strings.Cut(path, " ")
+				p := r.do(t.Context(), method, path, strings.NewReader(request), twice...)
+				if p.status != http.StatusBadRequest || !strings.Contains(p.body, header) || strings.Contains(p.body, "Bearer") {
+					t.Errorf("%s, %s: %s twice: got %d %s, want 400 with the header's name", name, path, header, p.status, p.body)
+				}
 			}
 			conn := r.dial() // refused by its headers alone
-			_, _ = io.WriteString(conn, wire("POST "+chatPath, "", "Content-Length: 1000000", "Authorization: a", "Authorization: b"))
-			answer := make([]byte, 12)
-			if _, err := io.ReadFull(conn, answer); err != nil || string(answer) != "HTTP/1.1 400" {
-				t.Errorf("got %q, %v before the body has come; want 400", answer, err)
+			_, _ = io.WriteString(conn, wire("POST "+chatPath, "", "Content-Length: 1000000", header+": a", header+": b"))
+			if got := r.answers(conn, http.MethodPost, 1); !slices.Equal(got, []int{400}) {
+				t.Errorf("%s, %s: got %v before the body has come; want 400", name, header, got)
 			}
-			r.wantUntouched()
-		})
+		}
+		r.wantUntouched()
 	}
 }

@@ -1,7 +1,6 @@
 package server_test
 
 import (
-	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -35,26 +34,6 @@ func lastError(t *testing.T, body, code string) (rest string) {
 		t.Errorf("got error event %s, want code %s", event, code)
 	}
 	return body[:at]
-}
-
-func TestDecode_HandOverIsNeverOfferedToASecondInstance(t *testing.T) {
-	r := newRig(t, setup{decodes: 2})
-	r.decode[0].always(hangUp)
-	r.wantOK(r.turn("c", 1, true), "miss;") // with a hand-over of its own: checkLegs counts where each went
-	if n := len(r.prefill[0].ofClients()); n != 2 {
-		t.Errorf("prefill got %d legs, want one for each decode instance", n)
-	}
-}
-
-func TestRetry_AfterDecodeFailedHasNoTicket(t *testing.T) {
-	r := newRig(t, setup{})
-	r.wantOK(r.turn("c", 1, true), "miss;")
-	r.decode[0].next(status(502, "x"))
-	r.wantOK(r.turn("c", 2, true), "miss;reason=retried_without_ticket")
-	if legs := r.prefill[0].seen(); len(legs) != 3 || legs[1].ticket() == "" || legs[2].ticket() != "" {
-		t.Errorf("got %d prefill legs, want the first of the turn with a ticket and the second without", len(legs))
-	}
-	r.wantOK(r.turn("c", 3, true), "hit;")
 }
 
 // Decode alone is bounded by itself and needs none.
@@ -94,17 +73,6 @@ func kvFails(w http.ResponseWriter, _ *http.Request, l leg) {
 	say(w, append(roleOnly(l), `{"error":{"message":"Internal server error","type":"InternalServerError","param":null,"code":500}}`, "[DONE]")...)
 }
 
-// A connection that dies when it is used again must not make the transport repeat a leg that was sent.
-func TestLegs_TransportRepeatsNothing(t *testing.T) {
-	r := newRig(t, setup{})
-	r.wantOK(r.send(ask("", false, "q"), "Idempotency-Key", "k", "X-Idempotency-Key", "k"), "miss;")
-	r.prefill[0].next(hangUp, hangUp)
-	r.wantPath(r.send(ask("", false, "q"), "Idempotency-Key", "k", "X-Idempotency-Key", "k"), "decode_only;reason=prefill_failed;tokens=0")
-	if n := len(r.prefill[0].seen()); n != 3 { // one, then one and its one retry
-		t.Errorf("got %d prefill legs, want 3", n)
-	}
-}
-
 func TestModels_OfTheFirstEngineThatAnswers(t *testing.T) {
 	r := newRig(t, setup{deadPrefills: 1, deadDecodes: 1})
 	if p := r.get("/v1/models"); p.status != 200 || !strings.Contains(p.body, "max_model_len") {
@@ -117,7 +85,4 @@ func TestModels_OfTheFirstEngineThatAnswers(t *testing.T) {
 	judged.wantError(judged.get("/v1/models"), 502, "upstream_auth")
 	dead := newRig(t, setup{deadPrefills: -1, deadDecodes: -1})
 	dead.wantError(dead.get("/v1/models"), 503, "prefill_unavailable")
-	if p := dead.do(context.Background(), http.MethodGet, "/readyz", nil); p.status != 503 && p.status != 200 {
-		t.Errorf("got %d", p.status)
-	}
 }

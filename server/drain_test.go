@@ -6,7 +6,6 @@ import (
 	"net"
 	"net/http"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,7 +15,6 @@ import (
 // running is a server under Run on a listener of its own.
 type running struct {
 	*rig
-	url    string
 	stop   context.CancelFunc
 	result chan error
 }
@@ -29,8 +27,7 @@ func run(t *testing.T, s setup) *running {
 		t.Fatal(err)
 	}
 	r.front.Close()
-	r.url = "http://" + listener.Addr().String()
-	r.front.URL = r.url
+	r.front.URL = "http://" + listener.Addr().String()
 	var ctx context.Context
 	ctx, r.stop = context.WithCancel(context.Background())
 	go func() { r.result <- r.server.Run(ctx, listener) }()
@@ -57,44 +54,22 @@ func (r *running) end() {
 	r.result = nil
 }
 
-// openStreams opens n streams and returns them when each has its first event.
-func (r *running) openStreams(n int) []*http.Response {
+// openStreams opens 200 streams that wait at the gate behind two events.
+func (r *running) openStreams(gate <-chan struct{}) (streams []*http.Response) {
 	r.t.Helper()
-	streams := make([]*http.Response, n)
-	errs := make(chan error, n)
-	for i := range streams {
-		go func() {
-			resp, err := r.open(context.Background(), http.MethodPost, chatPath, strings.NewReader(ask(fmt.Sprint("c", i), true, "question 1")))
-			streams[i] = resp
-			errs <- err
-		}()
-	}
-	for range streams {
-		if err := <-errs; err != nil {
-			r.t.Fatal(err)
-		}
+	r.decode[0].always(where(leg.rescues, decodes, pausing(chatEvents, 2, gate))) // a rescue takes ten seconds otherwise
+	for i := range 200 {
+		streams = append(streams, r.opens(context.Background(), chatPath, ask(fmt.Sprint("c", i), true, "question 1")))
 	}
 	return streams
 }
 
-// half streams until the gate, then the rest if it is opened.
-func half(gate <-chan struct{}, started *atomic.Int64) behaviour {
-	return func(w http.ResponseWriter, r *http.Request, l leg) {
-		say(w, chatEvents(l)[:2]...)
-		started.Add(1)
-		waits(gate, func(w http.ResponseWriter, _ *http.Request, l leg) { say(w, chatEvents(l)[2:]...) })(w, r, l)
-	}
-}
-
 func TestDrain_StreamsFinishWithinTheGrace(t *testing.T) {
-	const n = 200
-	r := run(t, setup{})
-	gate, started := make(chan struct{}), atomic.Int64{}
-	r.decode[0].always(half(gate, &started))
+	r, gate := run(t, setup{}), make(chan struct{})
 	if p := r.get("/readyz"); p.status != 200 {
 		t.Errorf("got /readyz %d before the drain", p.status)
 	}
-	streams := r.openStreams(n)
+	streams := r.openStreams(gate)
 	r.stop()
 	r.until(func() bool { return r.log.count(`"msg":"draining"`) == 1 })
 	p := r.get("/readyz")
@@ -102,43 +77,28 @@ func TestDrain_StreamsFinishWithinTheGrace(t *testing.T) {
 		t.Errorf("got /readyz %d %q, want 503 at once", p.status, p.body)
 	}
 	close(gate)
-	whole := 0
-	byID := map[string]leg{}
-	for _, l := range r.decode[0].seen() {
-		byID[l.id()] = l
-	}
-	for _, resp := range streams {
-		p := r.rest(resp)
-		if p.err == nil && p.body == chatBytes(byID[p.header.Get("X-Request-Id")]) {
-			whole++
-		} else {
-			t.Logf("got %q, %v", p.body, p.err)
+	for i, l := range r.decode[0].seen() {
+		if p := r.rest(streams[i]); p.err != nil || p.body != chatBytes(l) {
+			t.Errorf("got %q, %v; log ends with:\n%s", p.body, p.err, r.log.end())
 		}
 	}
-	if whole != n {
-		t.Errorf("got %d byte-exact streams of %d; log ends with:\n%s", whole, n, r.log.end())
-	}
 	r.end()
-	if got := r.store.Len(); got != n {
-		t.Errorf("got %d tickets, want %d: puts go on while draining", got, n)
+	if got := r.store.Len(); got != len(streams) {
+		t.Errorf("got %d tickets, want %d: puts go on while draining", got, len(streams))
 	}
 }
 
 func TestDrain_WhatOutlastsTheGraceIsCut(t *testing.T) {
-	t.Parallel() // it is over after three seconds
-	const n = 200
-	r := run(t, setup{decodes: 1, cfg: func(c *server.Config) { c.ShutdownGrace = 600 * time.Millisecond }})
-	gate, started := make(chan struct{}), atomic.Int64{}
-	r.decode[0].always(half(gate, &started))
-	streams := r.openStreams(n)
+	t.Parallel()
+	r := run(t, setup{cfg: func(c *server.Config) { c.ShutdownGrace = 600 * time.Millisecond }})
+	streams := r.openStreams(nil)
 	// Two turns that have nothing yet: one waits for prefill, one for decode's first byte.
 	waiting := make(chan reply, 2)
-	r.decode[0].next(silent)
-	go func() { waiting <- r.turn("decode", 1, true) }()
-	r.decode[0].await(n + 1)
-	r.prefill[0].next(silent)
-	go func() { waiting <- r.turn("prefill", 1, true) }()
-	r.prefill[0].await(n + 2)
+	for i, e := range []*engine{r.decode[0], r.prefill[0]} {
+		e.next(silent)
+		go func() { waiting <- r.turn(e.name, 1, true) }()
+		e.await(len(streams) + i + 1)
+	}
 	began := time.Now()
 	r.stop()
 	for _, resp := range streams {
@@ -197,12 +157,7 @@ func TestRun_EndsWithItsListener(t *testing.T) {
 
 func TestClientLimits_SlowHeadersEndTheConnection(t *testing.T) {
 	r := run(t, setup{cfg: func(c *server.Config) { c.ClientHeaderTimeout = 100 * time.Millisecond }})
-	conn, err := net.Dial("tcp", strings.TrimPrefix(r.url, "http://"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(patience))
+	conn := r.dial()
 	_, _ = conn.Write([]byte("POST / HTTP/1.1\r\nHost:"))
 	if n, err := conn.Read(make([]byte, 100)); err == nil && n > 0 || isTimeout(err) {
 		t.Errorf("got %d bytes, %v; want the connection closed", n, err)

@@ -14,41 +14,29 @@ import (
 
 // A second try goes to another instance of the role, however attractive the one is that has failed: here it is always the first.
 func TestElsewhere_ASecondTryGoesToAnotherInstance(t *testing.T) {
-	noRetry := func(c *server.Config) { c.PrefillFailure = turn.PrefillError }
 	alone := func(c *server.Config) { c.DisaggThreshold = 1 << 20 }
-	prefill, decode := upstream.RolePrefill, upstream.RoleDecode
 	for name, row := range map[string]struct {
-		role upstream.Role
-		act  behaviour
-		cfg  func(*server.Config)
+		act behaviour
+		cfg func(*server.Config)
 	}{
-		"decode 500 to hand-overs":           {decode, status(500, "x"), nil},
-		"decode 500 and prefill no other":    {decode, status(500, "x"), noRetry},
-		"decode 500 alone":                   {decode, status(500, "x"), alone},
-		"decode 503":                         {decode, status(503, "x"), nil},
-		"decode breaks":                      {decode, hangUp, nil},
-		"decode breaks behind its headers":   {decode, breaks(func(leg) []string { return nil }, ""), alone},
-		"prefill 500":                        {prefill, status(500, "x"), nil},
-		"prefill 503":                        {prefill, status(503, "x"), nil},
-		"prefill breaks":                     {prefill, hangUp, nil},
-		"prefill 500 to tickets, no other":   {prefill, refusesTickets(status(500, "x")), noRetry},
-		"prefill breaks under a ticket only": {prefill, refusesTickets(hangUp), nil},
+		"500 to hand-overs":         {status(500, "x"), nil},
+		"500, and prefill no other": {status(500, "x"), onPrefillFailure(turn.PrefillError)},
+		"500 alone":                 {status(500, "x"), alone},
+		"503":                       {status(503, "x"), nil},
+		"breaks":                    {hangUp, nil},
+		"breaks behind its headers": {breaks(nothing, ""), alone},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t, setup{prefills: 2, decodes: 2, fleet: frozen, cfg: row.cfg})
-			failing := r.prefill[0]
-			if row.role == decode {
-				failing = r.decode[0]
-			}
 			for n := range 4 {
 				r.wantOK(r.turn(fmt.Sprint(n), 1, true), "")
 			}
-			failing.always(row.act)
+			r.decode[0].always(row.act)
 			for n := range 12 {
-				before := len(failing.ofClients())
+				before := len(r.decode[0].ofClients())
 				r.wantOK(r.turn(fmt.Sprint(n), 2, n%2 == 0), "")
-				if legs := len(failing.ofClients()) - before; legs > 1 {
+				if legs := len(r.decode[0].ofClients()) - before; legs > 1 {
 					t.Errorf("turn %d: the instance that fails got %d legs", n, legs)
 				}
 			}
@@ -90,14 +78,13 @@ func TestElsewhere_AFailureIsALoad(t *testing.T) {
 		"it refuses":         {[2]behaviour{decodes, status(400, "x")}, 12, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			policy, gate, done := &seen{}, make(chan struct{}), make(chan reply, 2)
+			policy := &seen{}
 			r := newRig(t, setup{decodes: 2, fleet: func(c *fleet.Config) { frozen(c); c.Decode = policy }, cfg: func(c *server.Config) { c.DisaggThreshold = 1 << 20 }})
-			r.decode[0].always(waits(gate, decodes))
+			r.decode[0].always(pausing(chatEvents, 2, nil))
 			r.engine(r.decode[1]).Health.SetDrain(true)
-			for n := range 2 {
-				go func() { done <- r.turn(fmt.Sprint("stream ", n), 1, true) }()
+			for range 2 {
+				r.opens(t.Context(), chatPath, ask("", true, "a stream"))
 			}
-			r.decode[0].await(2)
 			r.engine(r.decode[1]).Health.SetDrain(false)
 			for i, act := range row.acts {
 				r.decode[i].always(act)
@@ -112,10 +99,6 @@ func TestElsewhere_AFailureIsALoad(t *testing.T) {
 			}
 			if (policy.others > 0) != row.load {
 				t.Errorf("policies saw a load of %d, want one: %t", policy.others, row.load)
-			}
-			close(gate)
-			for range 2 {
-				r.wantOK(<-done, "")
 			}
 		})
 	}

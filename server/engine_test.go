@@ -26,11 +26,11 @@ const patience = 20 * time.Second
 
 // leg is one request as an engine saw it.
 type leg struct {
-	method, uri string
-	header      http.Header
-	body        string
-	length      int64
-	framing     []string // Transfer-Encoding
+	uri     string
+	header  http.Header
+	body    string
+	length  int64
+	framing []string // Transfer-Encoding
 }
 
 // id is the leg's X-Request-Id.
@@ -91,7 +91,6 @@ type engine struct {
 	metrics   behaviour
 	health    behaviour    // nil for 200
 	checked   atomic.Int64 // how often its health was asked for
-	requests  atomic.Int64 // of any kind
 	mu        sync.Mutex   // guards what follows
 	legs      []leg
 	ended     int // legs whose handler has returned
@@ -124,7 +123,6 @@ func newEngine(t *testing.T, role upstream.Role, name string) *engine {
 }
 
 func (e *engine) serve(w http.ResponseWriter, r *http.Request) {
-	e.requests.Add(1)
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
 		return
@@ -145,7 +143,11 @@ func (e *engine) serve(w http.ResponseWriter, r *http.Request) {
 		e.models(w, r, leg{})
 		return
 	case "/tokenize":
-		e.answerTokenize(w, r, string(body))
+		if e.tokenize == nil {
+			http.NotFound(w, r) // an engine that can't be asked
+			return
+		}
+		answerJSON(w, e.tokenize(string(body)))
 		return
 	case "/metrics":
 		e.mu.Lock()
@@ -153,11 +155,8 @@ func (e *engine) serve(w http.ResponseWriter, r *http.Request) {
 		e.mu.Unlock()
 		metrics(w, r, leg{})
 		return
-	case "/version":
-		http.NotFound(w, r) // one that does not say
-		return
-	case "/v1/chat/completions/render", "/v1/messages/render", "/v1/responses/render":
-		http.NotFound(w, r) // an engine that renders for nobody
+	case "/version", "/v1/chat/completions/render", "/v1/messages/render", "/v1/responses/render":
+		http.NotFound(w, r) // an engine that does not say, and renders for nobody
 		return
 	case "/v1/chat/completions", "/v1/completions", "/v1/messages", "/v1/responses":
 	case "/v1/messages/count_tokens":
@@ -172,7 +171,7 @@ func (e *engine) serve(w http.ResponseWriter, r *http.Request) {
 	if e.refusesProbe(w, string(body)) {
 		return
 	}
-	l := leg{method: r.Method, uri: r.RequestURI, header: r.Header.Clone(), body: string(body), length: r.ContentLength, framing: r.TransferEncoding}
+	l := leg{uri: r.RequestURI, header: r.Header.Clone(), body: string(body), length: r.ContentLength, framing: r.TransferEncoding}
 	e.mu.Lock()
 	act := e.fallback
 	if strings.Contains(l.body, `"prompt":"Hello"`) { // a question, whether it serves at all
@@ -195,14 +194,6 @@ func (e *engine) serve(w http.ResponseWriter, r *http.Request) {
 		e.mu.Unlock()
 	}()
 	act(&legWriter{ResponseWriter: w, leg: l, role: e.role}, r, l)
-}
-
-func (e *engine) answerTokenize(w http.ResponseWriter, r *http.Request, body string) {
-	if e.tokenize == nil {
-		http.NotFound(w, r) // an engine that can't be asked
-		return
-	}
-	answerJSON(w, e.tokenize(body))
 }
 
 // signal needs e.mu.
@@ -244,6 +235,14 @@ func (e *engine) seen() []leg {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return slices.Clone(e.legs)
+}
+
+// wantLegs checks how many legs there were so far.
+func (e *engine) wantLegs(n int) {
+	e.t.Helper()
+	if got := len(e.seen()); got != n {
+		e.t.Errorf("%s saw %d legs, want %d", e.name, got, n)
+	}
 }
 
 // ofClients returns the legs so far without rescues.

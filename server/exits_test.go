@@ -6,31 +6,30 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"carryover/server"
 )
 
 // What becomes of blocks that decode has named when an answer does not reach its end.
 
-// readUntil reads events until one contains the text, and returns the rest unread.
+// readUntil reads lines until one has the text, and leaves the rest unread.
 func readUntil(t *testing.T, body io.Reader, text string) {
 	t.Helper()
-	lines := bufio.NewReader(body)
-	for {
-		line, err := lines.ReadString('\n')
-		if strings.Contains(line, text) {
-			return
-		}
-		if err != nil {
-			t.Fatalf("stream ends (%v) before %q", err, text)
-		}
-	}
+	readUntilTimes(t, body, text, 1)
 }
 
-// toFinish is an engine that streams its answer up to the finish, with the params, and then waits.
-func toFinish(gate <-chan struct{}, end func(w http.ResponseWriter)) behaviour {
-	return func(w http.ResponseWriter, r *http.Request, l leg) {
-		events := chatEvents(l)
-		say(w, events[:len(events)-1]...)
-		waits(gate, func(w http.ResponseWriter, _ *http.Request, _ leg) { end(w) })(w, r, l)
+// readUntilTimes reads lines until so many have the text, and leaves the rest unread.
+func readUntilTimes(t *testing.T, body io.Reader, text string, n int) {
+	t.Helper()
+	lines := bufio.NewReader(body)
+	for seen := 0; seen < n; {
+		line, err := lines.ReadString('\n')
+		if strings.Contains(line, text) {
+			seen++
+		}
+		if err != nil {
+			t.Fatalf("stream ends (%v) before %q came %d times", err, text, n)
+		}
 	}
 }
 
@@ -53,59 +52,50 @@ func TestExit_ClientClosesAfterDone_IsACompleteTurn(t *testing.T) {
 		decodes(w, req, lg)
 		<-req.Context().Done() // the connection stays open behind [DONE]
 	})
-	resp, err := r.open(l.ctx, http.MethodPost, chatPath, strings.NewReader(ask("c", true, history(1)...)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	resp := r.opens(l.ctx, chatPath, ask("c", true, history(1)...))
 	readUntil(t, resp.Body, "[DONE]")
 	l.leave()
 	_ = resp.Body.Close()
 	l.noticed(t)
 	r.wantStored(1, "yes")
-	if n := r.log.count(`"msg":"turn"`) - r.log.count(`"msg":"turn"`, `"error":""`); n != 0 {
+	if r.log.count(`"msg":"turn"`, `"error":""`) != 1 {
 		t.Errorf("a complete turn is logged with an error: %s", r.log.end())
 	}
 }
 
 // Engines and gateways print JSON as they like.
 func TestAnswer_SpacesInJSONAreJSON(t *testing.T) {
-	spaced := func(s string) string {
-		return strings.NewReplacer(`":`, `" : `, `,"`, ` , "`, `{"`, `{ "`).Replace(s)
-	}
-	t.Run("a ticket comes of it", func(t *testing.T) {
-		r := newRig(t, setup{cfg: byTokens})
-		r.prefill[0].always(prefillsIDs)
-		r.decode[0].always(func(w http.ResponseWriter, _ *http.Request, l leg) {
-			events := answerOf(l).events()
-			for i, e := range events {
-				events[i] = spaced(e)
-			}
-			say(w, events...)
-		})
-		r.wantOK(r.sendIDs("c", true, count(100, 200)...), "miss;")
-		r.wantStored(1, "yes")
-	})
-	t.Run("an error is seen", func(t *testing.T) {
-		r := newRig(t, setup{})
-		r.decode[0].next(func(w http.ResponseWriter, _ *http.Request, l leg) {
-			say(w, chatEvents(l)[0], `{ "error" : { "message" : "KV load failed", "type" : "x", "code" : 500 } }`, "[DONE]")
-		})
-		r.wantOK(r.turn("c", 1, true), "miss;") // retried
-		if n := len(r.decode[0].ofClients()); n != 2 {
-			t.Errorf("got %d decode legs, want 2", n)
+	spaced := func(events ...string) []string {
+		for i, e := range events {
+			events[i] = strings.NewReplacer(`":`, `" : `, `,"`, ` , "`, `{"`, `{ "`).Replace(e)
 		}
-	})
+		return events
+	}
+	r := newRig(t, setup{prefills: 2, cfg: byTokens}) // another hand-over may be loaded
+	r.inIDs(nil)
+	for _, events := range []func(l leg) []string{
+		func(leg) []string {
+			return spaced(`{"error":{"message":"KV load failed","type":"x","code":500}}`, "[DONE]")
+		},
+		func(l leg) []string { return spaced(answerOf(l).events()...) },
+	} {
+		r.decode[0].next(func(w http.ResponseWriter, _ *http.Request, l leg) { say(w, events(l)...) })
+	}
+	r.wantOK(r.sendIDs("c", true, count(100, 200)...), "miss;")
+	r.wantStored(1, "yes")
+	if n := len(r.decode[0].ofClients()); n != 2 {
+		t.Errorf("got %d decode legs, want 2: the error is seen", n)
+	}
 }
 
 // One silent decode instance says nothing of another.
 func TestSilence_IsOfOneIncarnation(t *testing.T) {
 	r := newRig(t, setup{decodes: 2})
-	unresponsive := func(w http.ResponseWriter, _ *http.Request, l leg) {
+	r.decode[0].always(func(w http.ResponseWriter, _ *http.Request, l leg) {
 		events := chatEvents(l)
 		events[3] = chunk(l, `{}`, `"stop"`)
 		say(w, events...)
-	}
-	r.decode[0].always(unresponsive)
+	})
 	for n := 1; n <= 4; n++ {
 		r.turn("c", n, true)
 	}
@@ -113,4 +103,25 @@ func TestSilence_IsOfOneIncarnation(t *testing.T) {
 	r.decode[0].server.Close()
 	r.wantOK(r.turn("found out", 1, true), "miss;")
 	r.wantOK(r.turn("d", 2, true), "miss;reason=nothing_stored")
+}
+
+// piggyback gives a waiting release the chance to ride on a leg: two that name the same blocks are an error of every rig.
+func (r *rig) piggyback() {
+	r.t.Helper()
+	r.wantOK(r.sendTo(textPath, `{"model":"m","prompt":"x"}`), "miss;reason=no_conversation")
+}
+
+// Whatever goes wrong elsewhere, the blocks of one answer are named by one ticket.
+func TestTickets_OfTheSameBlocksDropOneAnother(t *testing.T) {
+	r := newRig(t, setup{cfg: func(c *server.Config) { byTokens(c); releasing(c) }})
+	r.inIDs(func(a *idAnswer) { a.params["remote_request_id"] = "the-same" })
+	r.wantOK(r.sendIDs("c", true, count(100, 200)...), "miss;")
+	r.wantStored(1, "yes")
+	r.wantOK(r.sendIDs("d", true, count(300, 200)...), "miss;")
+	r.wantStored(2, "duplicate")
+	r.wantOK(r.sendIDs("c", true, continued(count(100, 200))...), "hit;")
+	r.wantOK(r.sendIDs("d", true, continued(count(300, 200))...), "miss;")
+	if r.log.count("name the same blocks", `"level":"ERROR"`) == 0 {
+		t.Errorf("nothing is said of it; log ends with\n%s", r.log.end())
+	}
 }

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"net/http"
+	"runtime"
 	"time"
 
 	"carryover/convcache"
@@ -89,4 +90,15 @@ func (s *Server) Unused() (n int) {
 		n += waiting
 	}
 	return n
+}
+
+// Caught puts a start of prefill under quarantine, as a wrong answer to a leg of now does, and tells no other replica.
+func (s *Server) Caught(prefill *fleet.Incarnation) { s.epoch.Caught(prefill, s.epoch.Now(), "test") }
+
+// Sweep is one round of what runs beside the turns, with the tickets that it gives up.
+func (s *Server) Sweep(ctx context.Context) {
+	s.quarantines.Compare(ctx)
+	for s.quarantines.Sweeping() {
+		runtime.Gosched()
+	}
 }

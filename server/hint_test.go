@@ -1,8 +1,9 @@
 package server_test
 
 import (
+	"context"
 	"net/http"
-	"strconv"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -43,23 +44,19 @@ func TestHit_ReadsTheIncarnationOfEachEngineOnce(t *testing.T) {
 	clock := &clock{}
 	r := newRig(t, setup{fleet: func(c *fleet.Config) { c.Now = clock.now }, probeless: true})
 	learnShapes(t.Context(), r.deps)
-	var reads [2]atomic.Int32
-	for i, e := range []*engine{r.prefill[0], r.decode[0]} {
-		tells := metricsOf(rigIncarnation, rigBlock)
+	var reads atomic.Int32
+	for _, e := range []*engine{r.prefill[0], r.decode[0]} {
 		e.tells(func(w http.ResponseWriter, q *http.Request, l leg) {
-			reads[i].Add(1)
-			tells(w, q, l)
+			reads.Add(1)
+			metricsOf(rigIncarnation, rigBlock)(w, q, l)
 		})
 	}
 	r.wantOK(r.turn("c", 1, true), "miss;reason=first_turn")
 	for turn := 2; turn <= 4; turn++ {
 		clock.ahead.Add(int64(6 * time.Second)) // what was read does not count any more
-		before := [2]int32{reads[0].Load(), reads[1].Load()}
-		r.wantOK(r.turn("c", turn, true), "hit;")
-		for i, role := range []upstream.Role{upstream.RolePrefill, upstream.RoleDecode} {
-			if n := reads[i].Load() - before[i]; n != 1 {
-				t.Errorf("turn %d read the start of %s %d times, want once", turn, role, n)
-			}
+		reads.Store(0)
+		if r.wantOK(r.turn("c", turn, true), "hit;"); reads.Load() != 2 {
+			t.Errorf("turn %d read the starts of both engines %d times, want twice", turn, reads.Load())
 		}
 	}
 }
@@ -102,32 +99,40 @@ func TestHit_NeedsAHolderThatIsStillAlive(t *testing.T) {
 func TestPick_APromptGoesWhereItsBeginningIs(t *testing.T) {
 	told := &asked{}
 	r := newRig(t, setup{prefills: 3, fleet: func(c *fleet.Config) { c.Prefill = told }})
-	body := func(rules, question string) string {
-		return `{"model":"m","max_tokens":8,"messages":[{"role":"system","content":"` + strings.Repeat(rules, 3000) + `"},{"role":"user","content":"` + question + `"}]}`
-	}
-	for i := range 3 {
-		if p := r.send(body("rules ", strconv.Itoa(i))); p.status != http.StatusOK {
-			t.Fatalf("status %d", p.status)
+	for _, row := range []struct {
+		begins string
+		known  bool
+	}{{"rules ", false}, {"rules ", true}, {"rules ", true}, {"other ", false}} {
+		r.wantOK(r.send(ask("", false, strings.Repeat(row.begins, 3000), "yes", row.begins)), "")
+		if told.known != row.known {
+			t.Errorf("%q: the policy was told of a beginning: %t", row.begins, told.known)
 		}
-		if (told.last != "") != (i > 0) {
-			t.Errorf("request %d: the policy was told of a beginning at %q", i, told.last)
-		}
-	}
-	if p := r.send(body("other ", "0")); p.status != http.StatusOK || told.last != "" {
-		t.Errorf("another beginning: status %d, the policy was told of one at %q", p.status, told.last)
 	}
 }
 
-// asked is a policy that picks the last, and keeps which candidate has the longest beginning of the prompt, "" for none.
-type asked struct{ last string }
+// asked is a policy that picks the last, and keeps whether a candidate has a beginning of the prompt.
+type asked struct{ known bool }
 
 func (a *asked) Pick(candidates []upstream.Candidate, _ string) int {
-	a.last = ""
-	longest := 0
-	for _, c := range candidates {
-		if c.Prefix > longest {
-			a.last, longest = c.Name, c.Prefix
-		}
-	}
+	a.known = slices.ContainsFunc(candidates, func(c upstream.Candidate) bool { return c.Prefix > 0 })
 	return len(candidates) - 1
+}
+
+func TestIncarnation_UnknownLeavesNoTicket(t *testing.T) {
+	r := newRig(t, setup{})
+	for n, e := range []*engine{r.prefill[0], r.decode[0]} {
+		r.tell(e, metricsOf("", rigBlock))
+		r.wantOK(r.turn("c", n+1, true), "miss;reason=ineligible_unproven;why=incarnation")
+		r.wantStored(n+1, "ineligible_unproven;why=incarnation")
+		r.tell(e, metricsOf(rigIncarnation, rigBlock))
+	}
+}
+
+// Between the pick of an instance and the take of a ticket its engine may be asked for seconds.
+func TestIncarnation_EndsWhileTheTicketIsLookedFor(t *testing.T) {
+	seam := &storeSeam{}
+	r := newRig(t, setup{deps: func(d *server.Deps) { seam.Store, d.Store = d.Store, seam }})
+	r.wantOK(r.turn("c", 1, true), "miss;")
+	seam.peek = func(context.Context) { r.tell(r.decode[0], metricsOf("1.6e+09", rigBlock)) }
+	r.wantOK(r.turn("c", 2, true), "miss;reason=instance_gone")
 }

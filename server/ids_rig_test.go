@@ -31,8 +31,7 @@ func count(first, n int) []int {
 type idAnswer struct {
 	leg    leg
 	prompt []int
-	output []int  // what was sampled
-	told   []int  // what the answer says of it
+	told   []int  // what the answer says of what was sampled
 	usage  string // what it counts, where it was asked for
 	params map[string]any
 }
@@ -43,12 +42,12 @@ func outputIDs() []int { return count(900, 10) }
 func answerOf(l leg) *idAnswer {
 	var request struct{ Prompt []int }
 	_ = json.Unmarshal([]byte(l.body), &request) // a leg that is no JSON fails elsewhere
-	a := &idAnswer{leg: l, prompt: request.Prompt, output: outputIDs(), told: outputIDs()}
+	a := &idAnswer{leg: l, prompt: request.Prompt, told: outputIDs()}
 	a.params = map[string]any{
 		"do_remote_prefill": false, "do_remote_decode": true, "remote_engine_id": engineID, "remote_request_id": "cmpl-" + l.id(),
 		"remote_host": engineHost, "remote_port": 5601, "tp_size": 1, "remote_blocks_expiry_time": 12345.5,
 	}
-	a.holds(len(a.prompt) + len(a.output) - 1)
+	a.holds(len(a.prompt) + saidIDs - 1)
 	if !l.streams() || strings.Contains(l.body, `"include_usage":true`) {
 		a.usage = usageOf(a)
 	}
@@ -99,9 +98,10 @@ func jsonOf(v any) string {
 }
 
 // prefillsIDs is a prefill instance that says which ids it has computed.
-func prefillsIDs(w http.ResponseWriter, _ *http.Request, l leg) {
-	answerJSON(w, `{"id":"cmpl-`+l.id()+`","choices":[{"index":0,"text":"w","finish_reason":"length","prompt_token_ids":`+list(l.prompt())+
-		`}],"kv_transfer_params":`+handover(l)+`}`)
+func prefillsIDs(w http.ResponseWriter, _ *http.Request, l leg) { prefilledIDs(w, l, handover(l)) }
+
+func prefilledIDs(w http.ResponseWriter, l leg, params string) {
+	answerJSON(w, `{"id":"cmpl-`+l.id()+`","choices":[{"index":0,"text":"w","finish_reason":"length","prompt_token_ids":`+list(l.prompt())+`}],"kv_transfer_params":`+params+`}`)
 }
 
 // decodesIDs is a decode instance whose answers are spoilt; nil spoils nothing.

@@ -19,6 +19,11 @@ func learning(c *server.Config) {
 	c.HandBackAuto = true
 }
 
+// endsUntold is an engine that ends its streams without a finish_reason.
+func endsUntold(w http.ResponseWriter, _ *http.Request, l leg) {
+	say(w, append(firstEvents(3)(l), "[DONE]")...)
+}
+
 // What is never continued is released at once, and is never in the store; what is continued within seconds waits for its turn.
 func TestLearnt_DecidesWhatIsKept(t *testing.T) {
 	for name, row := range map[string]struct {
@@ -34,16 +39,12 @@ func TestLearnt_DecidesWhatIsKept(t *testing.T) {
 			r.inIDs(nil)
 			r.server.Learn(100, continuation.Kind{API: body.Text, Explicit: true}, row.continued)
 			r.wantOK(r.sendIDs("c", false, count(1, 40)...), "miss;reason=first_turn")
-			r.until(func() bool { return r.lines() > 0 })
-			_, values := r.line()
-			if values["stored"] != row.stored || values["keep"] != row.keep {
-				t.Errorf("stored %v, keep %v, want %s and %s", values["stored"], values["keep"], row.stored, row.keep)
+			r.wantStored(1, row.stored)
+			if _, values := r.line(); values["keep"] != row.keep {
+				t.Errorf("keep %v, want %s", values["keep"], row.keep)
 			}
-			if got := r.server.Tickets(); got != row.tickets || r.store.Len() != row.tickets {
-				t.Errorf("%d tickets are kept, %d conversations in the store, want %d", got, r.store.Len(), row.tickets)
-			}
-			if got := r.server.Unused(); got != row.releases {
-				t.Errorf("%d tickets wait for their release, want %d", got, row.releases)
+			if kept, due := r.server.Tickets(), r.server.Unused(); kept != row.tickets || r.store.Len() != row.tickets || due != row.releases {
+				t.Errorf("%d tickets are kept, %d conversations in the store, %d wait for their release, want %d, %d and %d", kept, r.store.Len(), due, row.tickets, row.tickets, row.releases)
 			}
 		})
 	}
@@ -74,7 +75,7 @@ func TestLearnt_ToldOnTheNextTurn(t *testing.T) {
 		r := newRig(t, setup{cfg: func(c *server.Config) { learning(c); c.HandBack = pins.HandBackOff }}) // so that how fast this machine is decides nothing
 		r.server.Learn(100, continuation.Kind{API: body.Chat, Explicit: true}, continued)
 		if !want {
-			r.decode[0].next(func(w http.ResponseWriter, _ *http.Request, l leg) { say(w, append(firstEvents(3)(l), "[DONE]")...) })
+			r.decode[0].next(endsUntold)
 		}
 		r.wantOK(r.turn("c", 1, true), "miss;reason=first_turn")
 		r.wantOK(r.turn("c", 2, true), "miss;reason=nothing_stored")
@@ -90,7 +91,7 @@ func TestLearnt_ToldOnTheNextTurn(t *testing.T) {
 func TestLearnt_NothingFromEndsThatAreNotTold(t *testing.T) {
 	for tools, known := range map[string]int{`"tools":[{"type":"function","function":{"name":"f"}}],`: 0, "": 3} {
 		r := newRig(t, setup{cfg: func(c *server.Config) { learning(c); byTokens(c); disagg(10_000)(c) }})
-		r.decode[0].always(func(w http.ResponseWriter, _ *http.Request, l leg) { say(w, append(firstEvents(3)(l), "[DONE]")...) })
+		r.decode[0].always(endsUntold)
 		for range 4 {
 			r.wantOK(r.send(strings.Replace(ask("c", true, "go"), "{", "{"+tools, 1)), "miss;reason=bypass")
 		}

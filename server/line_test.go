@@ -3,10 +3,12 @@ package server_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -42,79 +44,60 @@ func lineKeys() []string {
 		queue_ms lookup_ms prefill_ms saved_ms turn trace path model conversation id_source client tenant`)...)
 }
 
+// second sends the second turn of a conversation when the first has its line.
+func (r *rig) second() reply {
+	r.t.Helper()
+	r.turn("c", 1, true)
+	r.until(func() bool { return r.lines() == 1 })
+	return r.turn("c", 2, true)
+}
+
 func TestLine_HasTheSameKeysWhateverHappened(t *testing.T) {
 	for name, row := range map[string]struct {
-		send func(r *rig) reply
-		want map[string]any
+		prefill, decode behaviour
+		send            func(r *rig) reply // nil for a first turn as a stream
+		want            string
 	}{
-		"a first turn": {
-			func(r *rig) reply { return r.turn("c", 1, true) },
-			map[string]any{
-				"outcome": "miss", "reason": "first_turn", "status": 200.0, "code": "", "blame": "", "kind": "", "error": "", "prefill": "prefill-0",
-				"decode": "decode-0", "trace": "", "id_source": "conversation_id", "stored": "yes", "finish": "stop", "model": "other",
-				"client": "127.0.0.1", "tenant": "",
-			},
-		},
-		"a hit": {
-			func(r *rig) reply {
-				r.turn("c", 1, true)
-				r.until(func() bool { return r.lines() == 1 })
-				return r.turn("c", 2, true)
-			},
-			map[string]any{"outcome": "hit", "reason": "", "tokens_offered": 200.0, "proof": "tokens", "status": 200.0},
-		},
+		"a first turn": {want: "outcome=miss reason=first_turn status=200 code= blame= kind= error= prefill=prefill-0 decode=decode-0 trace= id_source=conversation_id stored=yes finish=stop model=other client=127.0.0.1 tenant="},
+		"a hit":        {send: (*rig).second, want: "outcome=hit reason= tokens_offered=200 proof=tokens status=200"},
 		"a rewritten history": {
-			func(r *rig) reply {
-				r.turn("c", 1, true)
-				r.until(func() bool { return r.lines() == 1 })
+			send: func(r *rig) reply {
+				r.second()
+				r.until(func() bool { return r.lines() == 2 })
 				return r.send(ask("c", true, "another", "Hello world", "next"))
 			},
-			map[string]any{"outcome": "miss", "reason": "history_rewritten", "differs": "messages[0]", "reuse": "miss;reason=history_rewritten;differs=messages[0]"},
+			want: "outcome=miss reason=history_rewritten differs=messages[0] reuse=miss;reason=history_rewritten;differs=messages[0]",
 		},
 		"no reuse wanted": {
-			func(r *rig) reply { return r.send(ask("c", true, history(1)...), "X-KV-Reuse", "off") },
-			map[string]any{"outcome": "off", "reason": "", "conversation": ""},
+			send: func(r *rig) reply { return r.turn("c", 1, true, "X-KV-Reuse", "off") },
+			want: "outcome=off reason= conversation=",
 		},
 		"a bad request": {
-			func(r *rig) reply { return r.send(`{`) },
-			map[string]any{"outcome": "miss", "reason": "bypass", "status": 400.0, "code": "invalid_json", "blame": "", "legs": 0.0, "tokens_confirmed": -1.0},
+			send: func(r *rig) reply { return r.send(`{`) },
+			want: "outcome=miss reason=bypass status=400 code=invalid_json blame= legs=0 tokens_confirmed=-1",
 		},
 		"prefill refuses": {
-			func(r *rig) reply {
-				r.prefill[0].next(status(http.StatusUnprocessableEntity, "no"))
-				return r.turn("c", 1, true)
-			},
-			map[string]any{"status": 422.0, "code": "invalid_request", "blame": "prefill-0", "kind": "status", "stored": "", "legs": 1.0},
+			prefill: status(http.StatusUnprocessableEntity, "no"),
+			want:    "status=422 code=invalid_request blame=prefill-0 kind=status stored= legs=1",
 		},
 		"an error of the engine's own": {
-			func(r *rig) reply {
-				r.decode[0].next(writes(func(l leg) []string {
-					return []string{frames(append(firstEvents(2)(l), `{"error":{"message":"no","code":500}}`, "[DONE]")...)}
-				}))
-				return r.turn("c", 1, true)
-			},
-			map[string]any{"status": 200.0, "code": "decode_failed", "blame": "decode-0", "kind": "status", "level": "WARN"},
+			decode: says(false, func(l leg) []string {
+				return []string{frames(append(firstEvents(2)(l), `{"error":{"message":"no","code":500}}`, "[DONE]")...)}
+			}),
+			want: "status=200 code=decode_failed blame=decode-0 kind=status level=WARN",
 		},
 		"an error in place of a whole answer": {
-			func(r *rig) reply {
-				r.decode[0].next(replyBody("application/json", `{"error":{"message":"no","code":400}}`))
-				return r.turn("c", 1, false)
-			},
-			map[string]any{"status": 200.0, "code": "invalid_request", "blame": "decode-0", "kind": "status", "level": "WARN"},
+			decode: replyBody("application/json", `{"error":{"message":"no","code":400}}`),
+			send:   func(r *rig) reply { return r.turn("c", 1, false) },
+			want:   "status=200 code=invalid_request blame=decode-0 kind=status level=WARN",
 		},
 		"it breaks off inside an event that is passing": {
-			func(r *rig) reply {
-				r.decode[0].next(breaks(firstEvents(2), "data: "+strings.Repeat("x", 2<<20)))
-				return r.turn("c", 1, true)
-			},
-			map[string]any{"status": 200.0, "code": "decode_failed", "blame": "decode-0", "kind": "broken", "level": "WARN"},
+			decode: breaks(firstEvents(2), "data: "+strings.Repeat("x", 2<<20)),
+			want:   "status=200 code=decode_failed blame=decode-0 kind=broken level=WARN",
 		},
 		"the client leaves in the stream": {
-			func(r *rig) reply {
-				r.decode[0].next(func(w http.ResponseWriter, q *http.Request, l leg) {
-					say(w, firstEvents(2)(l)...)
-					silent(w, q, l)
-				})
+			decode: stops(2),
+			send: func(r *rig) reply {
 				ctx, leave := context.WithCancel(r.t.Context())
 				defer leave()
 				resp, err := r.open(ctx, http.MethodPost, chatPath, strings.NewReader(ask("c", true, history(1)...)))
@@ -124,32 +107,37 @@ func TestLine_HasTheSameKeysWhateverHappened(t *testing.T) {
 				readUntil(r.t, resp.Body, "Hello")
 				return reply{resp.StatusCode, resp.Header, "", nil}
 			},
-			map[string]any{"status": 200.0, "code": "client_gone", "blame": "", "kind": "", "level": "INFO"},
+			want: "status=200 code=client_gone blame= kind= level=INFO",
 		},
 		"decode fails, twice": {
-			func(r *rig) reply {
-				r.decode[0].always(status(http.StatusInternalServerError, "no"))
-				return r.turn("c", 1, true)
-			},
-			map[string]any{"code": "decode_failed", "blame": "decode-0", "kind": "status", "decode": "decode-0", "level": "WARN"},
+			decode: status(http.StatusInternalServerError, "no"),
+			want:   "code=decode_failed blame=decode-0 kind=status decode=decode-0 level=WARN",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, setup{})
+			if row.prefill != nil {
+				r.prefill[0].always(row.prefill)
+			}
+			if row.decode != nil {
+				r.decode[0].always(row.decode)
+			}
+			if row.send == nil {
+				row.send = func(r *rig) reply { return r.turn("c", 1, true) }
+			}
 			p := row.send(r)
-			n := r.lines()
-			r.until(func() bool { n = r.lines(); return n > 0 })
+			r.until(func() bool {
+				_, values := r.line()
+				return values != nil && timeless(values["reuse"].(string)) == timeless(p.reuse()) // the client got the same
+			})
 			keys, values := r.line()
 			if !slices.Equal(keys, lineKeys()) {
 				t.Errorf("keys %q\nwant %q", keys, lineKeys())
 			}
-			for key, want := range row.want {
-				if values[key] != want {
-					t.Errorf("%s is %v, want %v", key, values[key], want)
+			for _, word := range strings.Fields(row.want) {
+				if key, want, _ := strings.Cut(word, "="); fmt.Sprint(values[key]) != want {
+					t.Errorf("%s is %v, want %q", key, values[key], want)
 				}
-			}
-			if got := timeless(values["reuse"].(string)); got != timeless(p.reuse()) {
-				t.Errorf("the line says %q, the client got %q", got, p.reuse())
 			}
 			r.wantHeaders(p)
 		})
@@ -191,61 +179,42 @@ func (forPeople) OmitsEmpty() bool { return true }
 
 // In a line for people, what they look for comes first, and what says nothing is not there.
 func TestLine_ForPeopleLeavesOutWhatSaysNothing(t *testing.T) {
-	for name, row := range map[string]struct {
+	for want, row := range map[string]struct { // keys behind msg
 		send func(r *rig) reply
-		want string // keys behind msg, up to the tokens and engines
-		not  []string
+		not  string
 	}{
-		"a miss": {
-			func(r *rig) reply { return r.turn("c", 1, true) },
-			`outcome reason prompt_tokens completion_tokens ttft_ms duration_ms prefill decode status`,
-			[]string{"code", "error", "tokens_offered", "tokens_read", "retries", "trace", "tenant"},
+		"outcome reason prompt_tokens completion_tokens ttft_ms duration_ms prefill decode status": {
+			func(r *rig) reply { return r.turn("c", 1, true) }, "code error tokens_offered tokens_read retries trace tenant",
 		},
-		"a hit": {
-			func(r *rig) reply {
-				r.turn("c", 1, true)
-				r.until(func() bool { return r.lines() == 1 })
-				return r.turn("c", 2, true)
-			},
-			`outcome tokens_offered tokens_read prompt_tokens completion_tokens ttft_ms duration_ms prefill decode status`,
-			[]string{"reason", "code", "differs"},
-		},
-		"a bad request": {
-			func(r *rig) reply { return r.send(`{`) },
-			`outcome reason`,
-			[]string{"prefill", "decode", "prompt_tokens", "tokens_confirmed", "ttft_ms", "legs", "conversation"},
-		},
+		"outcome tokens_offered tokens_read prompt_tokens completion_tokens ttft_ms duration_ms prefill decode status": {(*rig).second, "reason code differs"},
+		"outcome reason": {func(r *rig) reply { return r.send(`{`) }, "prefill decode prompt_tokens tokens_confirmed ttft_ms legs conversation"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			r := newRig(t, setup{cfg: func(c *server.Config) { c.Logger = slog.New(forPeople{c.Logger.Handler()}) }})
-			row.send(r)
-			want := strings.Fields(row.want)
-			var keys []string
-			r.until(func() bool {
-				keys, _ = r.line()
-				return len(keys) > 0 && (name != "a hit" || r.lines() == 2)
-			})
-			keys, _ = r.line()
-			if got := keys[3:min(len(keys), 3+len(want))]; !slices.Equal(got, want) {
-				t.Errorf("it begins with %q, want %q", got, want)
-			}
-			for _, key := range row.not {
-				if slices.Contains(keys, key) {
-					t.Errorf("it has %s: %q", key, keys)
-				}
-			}
+		r := newRig(t, setup{cfg: func(c *server.Config) { c.Logger = slog.New(forPeople{c.Logger.Handler()}) }})
+		p := row.send(r)
+		r.until(func() bool {
+			_, values := r.line()
+			return values["outcome"] != nil && strings.HasPrefix(p.reuse(), values["outcome"].(string))
 		})
+		keys, _ := r.line()
+		if got := strings.Join(keys, " "); !strings.HasPrefix(got, "time level msg "+want) {
+			t.Errorf("it begins with %q, want %q", got, want)
+		}
+		for _, key := range strings.Fields(row.not) {
+			if slices.Contains(keys, key) {
+				t.Errorf("it has %s: %q", key, keys)
+			}
+		}
 	}
 }
 
 // A client is named as the setting says, its tenant never in clear.
 func TestLine_NamesTheClientAsConfigured(t *testing.T) {
 	const key = "sk-of-nobody-else"
-	hash := regexp.MustCompile(`^[0-9a-f]{12}$`)
-	for mode, row := range map[request.ClientsMode]struct{ client, tenant *regexp.Regexp }{
-		request.ClientsClear: {regexp.MustCompile(`^127\.0\.0\.1$`), hash},
+	const hash = `^[0-9a-f]{12}$`
+	for mode, row := range map[request.ClientsMode]struct{ client, tenant string }{
+		request.ClientsClear: {`^127\.0\.0\.1$`, hash},
 		request.ClientsHash:  {hash, hash},
-		request.ClientsOff:   {regexp.MustCompile(`^$`), regexp.MustCompile(`^$`)},
+		request.ClientsOff:   {`^$`, `^$`},
 	} {
 		t.Run(string(mode), func(t *testing.T) {
 			r := newRig(t, setup{cfg: func(c *server.Config) { c.LogClients = mode }})
@@ -255,7 +224,7 @@ func TestLine_NamesTheClientAsConfigured(t *testing.T) {
 				r.until(func() bool { return r.lines() == n+1 })
 				_, values := r.line()
 				client, tenant := values["client"].(string), values["tenant"].(string)
-				if !row.client.MatchString(client) || !row.tenant.MatchString(tenant) {
+				if !regexp.MustCompile(row.client).MatchString(client) || !regexp.MustCompile(row.tenant).MatchString(tenant) {
 					t.Errorf("client is %q, tenant %q", client, tenant)
 				}
 				seen[tenant]++
@@ -272,46 +241,30 @@ func TestLine_NamesTheClientAsConfigured(t *testing.T) {
 
 // What is no turn has a line at debug, with nothing in it that a client has made up.
 func TestRequestLine_OfWhatIsNoTurn(t *testing.T) {
-	for name, row := range map[string]struct {
-		method, path string
-		status       float64
-		shown        string
+	for _, row := range []struct {
+		method, path, shown string
+		status              int
 	}{
-		"an unknown path":    {"GET", "/v1/embeddings?key=secret", 404, "/v1/embeddings"},
-		"a method":           {"DELETE", "/v1/models", 405, "/v1/models"},
-		"a stored response":  {"GET", "/v1/responses/resp_1", 400, "/v1/responses/…"},
-		"models":             {"GET", "/v1/models", 200, "/v1/models"},
-		"health":             {"GET", "/healthz", 200, "/healthz"},
-		"a doubled prefix":   {"POST", "/v1/v1/chat/completions", 404, "/v1/v1/chat/completions"},
-		"made up":            {"GET", "/secret/v1/%73ecret//models/", 404, "/…/v1/…//models/"},
-		"a path without end": {"GET", strings.Repeat("/v1", 3000), 404, strings.Repeat("/v1", 8) + "/…"},
-		"a made-up method":   {"SECRET", "/v1/models", 405, "/v1/models"},
+		{"GET", "/v1/embeddings?key=secret", "GET /v1/embeddings", 404},
+		{"DELETE", "/v1/models", "DELETE /v1/models", 405},
+		{"GET", "/v1/responses/resp_1", "GET /v1/responses/…", 400},
+		{"GET", "/v1/models", "GET /v1/models", 200},
+		{"GET", "/healthz", "GET /healthz", 200},
+		{"POST", "/v1/v1/chat/completions", "POST /v1/v1/chat/completions", 404},
+		{"GET", "/secret/v1/%73ecret//models/", "GET /…/v1/…//models/", 404},
+		{"GET", strings.Repeat("/v1", 3000), "GET " + strings.Repeat("/v1", 8) + "/…", 404},
+		{"SECRET", "/v1/models", "other /v1/models", 405},
 	} {
-		t.Run(name, func(t *testing.T) {
-			r := newRig(t, setup{})
-			req, err := http.NewRequestWithContext(t.Context(), row.method, r.front.URL+row.path, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			resp, err := http.DefaultClient.Do(req)
-			if err != nil {
-				t.Fatal(err)
-			}
-			_ = resp.Body.Close()
-			r.until(func() bool { return r.log.count(`"msg":"request"`) == 1 })
-			for line := range strings.Lines(r.log.String()) {
-				var values map[string]any
-				if json.Unmarshal([]byte(line), &values) != nil || values["msg"] != "request" {
-					continue
-				}
-				if values["level"] != "DEBUG" || values["status"] != row.status || values["method"] != map[bool]string{true: "other", false: row.method}[row.method == "SECRET"] || values["path"] != row.shown || values["client"] != "127.0.0.1" {
-					t.Errorf("got %s", line)
-				}
-			}
-			if strings.Contains(strings.ToLower(r.log.String()), "secret") {
-				t.Error("the log has what the client made up")
-			}
-		})
+		r := newRig(t, setup{})
+		r.do(t.Context(), row.method, row.path, nil)
+		r.until(func() bool { return r.log.count(`"msg":"request"`) == 1 })
+		method, shown, _ := strings.Cut(row.shown, " ")
+		if r.log.count(`"msg":"request","status":`+strconv.Itoa(row.status)+`,"method":"`+method+`","path":"`+shown+`","client":"127.0.0.1"`, `"level":"DEBUG"`) != 1 {
+			t.Errorf("%s %.80s: got %s", row.method, row.path, r.log.end())
+		}
+		if strings.Contains(strings.ToLower(r.log.String()), "secret") {
+			t.Error("the log has what the client made up")
+		}
 	}
 }
 

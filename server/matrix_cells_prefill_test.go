@@ -1,99 +1,58 @@
 package server_test
 
 import (
+	"fmt"
 	"net/http"
 	"strings"
 
-	"carryover/server/turn"
+	"carryover/upstream"
 )
 
 // Prefill legs that fail.
 
-// reuseOf is X-KV-Reuse of a turn with a ticket, and of one that is its conversation's first.
-func reuseOf(v variant, withTicket string) string {
-	if v.ticket {
-		return withTicket
-	}
-	return "miss;reason=first_turn"
-}
+// What is expected of turns, see expects.
+const (
+	// All is as if nothing had happened.
+	served = "path=prefill_decode;tokens= reuse=miss;reason=first_turn ticket:reuse=hit;tokens=200; prefill=first decode=handed stored=yes kept"
+	// A fresh prefill leg without the ticket has saved it.
+	retried = served + " ticket:reuse=miss;reason=retried_without_ticket prefill=first,plain"
+	// Its question for the ids of its prompt has met the fault, in place of a leg.
+	unasked = served + " ticket:reuse=miss;reason=tokenize_failed prefill=plain unused"
+	// Decode served it by itself.
+	alone = "path=" + pathFailed + " reuse=miss;reason=bypass decode=alone stored=no_handover unused"
+	// Decode did so after a prefill leg had failed.
+	thenAlone = alone + " prefill=first"
+	// Decode did so because the prefill leg reached no engine.
+	notSent   = alone + " path=" + pathUnavailable + " ticket:kept"
+	noPrefill = "status=503 code=prefill_unavailable retry=1 ticket:kept"
 
-// served is a turn with a hand-over to decode, as if nothing had happened.
-func served(v variant) want {
-	return want{path: pathBoth, reuse: reuseOf(v, "hit;tokens=200;"), prefill: "first", decode: "handed", stored: "yes", kept: true}
-}
-
-// retried is a turn that a fresh prefill leg without the ticket has saved.
-func retried(v variant) want {
-	return want{path: pathBoth, reuse: reuseOf(v, "miss;reason=retried_without_ticket"), prefill: "first plain", decode: "handed", stored: "yes", kept: true}
-}
+	notBidirectional = "miss;reason=prefill_not_bidirectional"
+)
 
 // The beginnings of X-KV-Path.
 const (
 	pathBoth        = "prefill_decode;tokens="
 	pathFailed      = "decode_only;reason=prefill_failed;tokens="
 	pathUnavailable = "decode_only;reason=prefill_unavailable;tokens="
-	pathConnector   = "decode_only;reason=connector;tokens="
 )
-
-// alone is a turn that decode served by itself after these prefill legs had failed.
-func alone(legs string) want {
-	return want{path: pathFailed, reuse: "miss;reason=bypass", prefill: legs, decode: "alone", stored: "no_handover", unused: true}
-}
-
-// failed is an error that the client gets after these prefill legs; the ticket is spent.
-func failed(status int, code, legs string) want {
-	return want{status: status, code: code, prefill: legs}
-}
-
-// notSent is a turn whose prefill leg reached no engine: the ticket is where it was.
-func notSent(v variant) want {
-	w := alone("")
-	w.path, w.kept = pathUnavailable, v.ticket
-	return w
-}
 
 // prefillDialFaults are those of connections to prefill instances.
 func prefillDialFaults() []fault {
-	const phase = "prefill is dialled"
-	none := func(v variant) want {
-		if v.mode != turn.PrefillError {
-			return notSent(v)
-		}
-		w := failed(http.StatusServiceUnavailable, "prefill_unavailable", "")
-		w.retryAfter, w.kept = "1", v.ticket
-		return w
-	}
-	other := func(v variant) want {
-		if !v.retries() {
-			return none(v)
-		}
-		w := served(v)
-		w.prefill = "first@1"
-		return w
-	}
+	const other = served + " prefill=first@1"
 	first := func(do func(d *door)) func(*cell) {
 		return func(c *cell) {
 			c.deps.Legs.Close()
 			do(c.prefill[0].door)
 		}
 	}
-	short := shortDials
-	return []fault{
-		{row: "B-01", phase: phase, name: "all refuse", modes: true, needs: withDoors, begin: first((*door).shut), want: none},
-		{row: "B-01", phase: phase, name: "black hole", modes: true, needs: both(withDoors, short), begin: first((*door).hole), want: none},
-		{row: "B-01", phase: phase, name: "one of two refuses", modes: true, needs: both(withDoors, twoPrefills), begin: first((*door).shut), want: other},
-		{row: "B-01", phase: phase, name: "one of two is a black hole", modes: true, needs: both(withDoors, twoPrefills, short), begin: first((*door).hole), want: other},
-		{
-			row: "B-01", phase: phase, name: "all refuse, and sixteen turns are alone at decode", needs: withDoors, begin: first((*door).shut),
-			ask: (*cell).beyondSixteen,
-			want: func(v variant) want {
-				w := failed(http.StatusServiceUnavailable, "prefill_unavailable", "")
-				w.retryAfter, w.kept, w.unused = "1", v.ticket, true
-				w.decode = strings.TrimSpace(strings.Repeat("alone ", 17))
-				return w
-			},
-		},
-	}
+	return during("prefill is dialled",
+		row("B-01", "all refuse", first((*door).shut), notSent, inModes(notSent, noPrefill), withDoors),
+		row("B-01", "black hole", first((*door).hole), notSent, inModes(notSent, noPrefill), withDoors, shortDials),
+		row("B-01", "one of two refuses", first((*door).shut), other, inModes(notSent, noPrefill), withDoors, twoPrefills),
+		row("B-01", "one of two is a black hole", first((*door).hole), other, inModes(notSent, noPrefill), withDoors, twoPrefills, shortDials),
+		row("B-01", "all refuse, and sixteen turns are alone at decode", first((*door).shut), noPrefill+" unused decode=alone"+strings.Repeat(",alone", 16),
+			withDoors, asks((*cell).beyondSixteen)),
+	)
 }
 
 // beyondSixteen sends the turn while decode serves sixteen alone, and another turn when it has done so.
@@ -119,237 +78,134 @@ func (c *cell) beyondSixteen() reply {
 }
 
 // prefillRefusals are answers that a second try can't mend.
-func prefillRefusals() []fault {
-	const phase = "prefill answers"
-	row := func(id, name string, act behaviour, w want) fault {
-		w.prefill = "first"
-		return fault{row: id, phase: phase, name: name, begin: next(ofPrefill, act), want: func(variant) want { return w }}
+func prefillRefusals() (faults []fault) {
+	refused := func(id, name string, act behaviour, want string, options ...option) {
+		faults = append(faults, row(id, name, next(ofPrefill, act), "prefill=first "+want, options...))
 	}
-	inModes := func(f fault) fault {
-		f.modes = true
-		return f
+	refused("B-05", "400", status(400, "bad"), "status=400 code=invalid_request", inModes())
+	for _, code := range []int{404, 413, 422} {
+		refused("B-05", fmt.Sprint(code), status(code, "bad"), fmt.Sprintf("status=%d code=invalid_request", code))
 	}
-	faults := []fault{
-		inModes(row("B-05", "400", status(400, "bad"), failed(400, "invalid_request", ""))),
-		row("B-05", "404", status(404, "bad"), failed(404, "invalid_request", "")),
-		row("B-05", "413", status(413, "bad"), failed(413, "invalid_request", "")),
-		row("B-05", "422", status(422, "bad"), failed(422, "invalid_request", "")),
-		row("B-06", "401", status(401, "key sk-123 at "+engineHost), failed(502, "upstream_auth", "")),
-		row("B-06", "403", status(403, "key sk-123 at "+engineHost), failed(502, "upstream_auth", "")),
-		inModes(row("B-07", "429 with Retry-After", status(429, "busy", "Retry-After", "9"), want{status: 429, code: "rate_limited", retryAfter: "9"})),
-		row("B-07", "429 without", status(429, "busy"), want{status: 429, code: "rate_limited", retryAfter: "1"}),
+	for _, code := range []int{401, 403} {
+		refused("B-06", fmt.Sprint(code), status(code, "key sk-123 at "+engineHost), "status=502 code=upstream_auth")
 	}
+	refused("B-07", "429 with Retry-After", status(429, "busy", "Retry-After", "9"), "status=429 code=rate_limited retry=9", inModes())
+	refused("B-07", "429 without", status(429, "busy"), "status=429 code=rate_limited retry=1")
 	for _, code := range []int{301, 302, 307, 308} {
-		faults = append(faults, row("B-11", "redirect "+http.StatusText(code), redirects(code), failed(502, "prefill_failed", "")))
+		refused("B-11", "redirect "+http.StatusText(code), redirects(code), "status=502 code=prefill_failed")
 	}
-	return faults
+	return during("prefill answers", faults...)
 }
 
-// failing is a way in which a prefill leg fails that another leg may mend.
-type failing struct {
-	row, name  string
-	act        behaviour
-	status     int    // as the client is told
-	retryAfter string // and when to come back
-	broken     bool   // nothing was answered, which says nothing of a ticket
-	lastWord   bool   // the same engine would say it again
-}
-
-// prefillFailures are faults of the engine: once, with every leg, and of one instance of two.
+// prefillFailures are faults of the engine that another leg may mend: once, with every leg, and of one instance of two.
 func prefillFailures() (faults []fault) {
-	const phase = "prefill answers"
-	for _, f := range []failing{
-		{row: "B-03", name: "500", act: status(500, "KV load failed"), status: 502, lastWord: true},
-		{row: "B-03", name: "502", act: status(502, "x"), status: 502},
-		{row: "B-03", name: "503", act: status(503, "x", "Retry-After", "7"), status: 503, retryAfter: "7"},
-		{row: "B-03", name: "504", act: status(504, "x"), status: 502},
-		{row: "B-09", name: "200 with an error", act: replyBody("application/json", `{"error":{"message":"boom at `+engineHost+`","code":500}}`), status: 502, lastWord: true},
-		{row: "B-04", name: "reset", act: resets, status: 502, broken: true},
-		{row: "B-04", name: "end of the connection", act: hangUp, status: 502, broken: true},
-		{row: "B-17", name: "no HTTP", act: raw("hello\r\n\r\n"), status: 502, broken: true},
-		{row: "B-17", name: "bad length", act: raw("HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n"), status: 502, broken: true},
-		{row: "B-17", name: "bad chunk", act: raw(okJSON + "Transfer-Encoding: chunked\r\n\r\nzz\r\n"), status: 502, broken: true},
-		{row: "B-17", name: "short of its length", act: raw(okJSON + "Content-Length: 500\r\n\r\n{\"id\":"), status: 502, broken: true},
+	for _, f := range []struct {
+		row, name string
+		act       behaviour
+		broken    bool   // nothing was answered, which says nothing of a ticket
+		lastWord  bool   // the same engine would say it again
+		status    string // as the client is told, if it is not 502
+	}{
+		{"B-03", "500", status(500, "KV load failed"), false, true, ""},
+		{"B-03", "502", status(502, "x"), false, false, ""},
+		{"B-03", "503", status(503, "x", "Retry-After", "7"), false, false, " status=503 retry=7"},
+		{"B-03", "504", status(504, "x"), false, false, ""},
+		{"B-09", "200 with an error", replyBody("application/json", `{"error":{"message":"boom at `+engineHost+`","code":500}}`), false, true, ""},
+		{"B-04", "reset", resets, true, false, ""},
+		{"B-04", "end of the connection", hangUp, true, false, ""},
+		{"B-17", "no HTTP", raw("hello\r\n\r\n"), true, false, ""},
+		{"B-17", "bad length", raw("HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n"), true, false, ""},
+		{"B-17", "bad chunk", raw(okJSON + "Transfer-Encoding: chunked\r\n\r\nzz\r\n"), true, false, ""},
+		{"B-17", "short of its length", raw(okJSON + "Content-Length: 500\r\n\r\n{\"id\":"), true, false, ""},
 	} {
-		framing := f.row == "B-17" // differs in nothing behind the leg from a reset
-		faults = append(faults,
-			fault{row: f.row, phase: phase, name: f.name + ", once", modes: !framing, begin: next(ofPrefill, f.act), want: f.once},
-			fault{row: "B-04", phase: phase, name: f.name + ", always", modes: !framing, begin: always(ofPrefill, f.act), want: f.always},
-		)
-		if !framing {
-			faults = append(faults, fault{
-				row: "B-04", phase: phase, name: f.name + ", of one instance of two", modes: true, needs: twoPrefills,
-				begin: func(c *cell) { c.prefill[0].always(f.act) }, want: f.ofOne,
-			})
+		failed := "status=502 code=prefill_failed" + f.status + " prefill=first"
+		// A fresh leg without the ticket is run whatever the mode is, if the ticket may have been at fault: it was ours.
+		fails := func(id, times string, begin func(*cell), retry, saved, told string, options ...option) {
+			saved, told = saved+"|"+thenAlone, told+"|"+failed
+			if f.broken {
+				saved, told = thenAlone, failed
+			}
+			if f.row != "B-17" { // which differs in nothing behind the leg from a reset
+				options = append(options, inModes(saved, told))
+			}
+			faults = append(faults, row(id, f.name+", "+times, begin, retry, options...))
+		}
+		const twice, elsewhere = thenAlone + ",plain", retried + "@1"
+		mended, still := retried, twice
+		if f.lastWord {
+			mended, still = retried+"|"+thenAlone, twice+"|"+thenAlone
+		}
+		fails(f.row, "once", next(ofPrefill, f.act), mended, retried, retried)
+		fails("B-04", "always", always(ofPrefill, f.act), still, twice, failed+",plain")
+		if f.row != "B-17" {
+			fails("B-04", "of one instance of two", func(c *cell) { c.prefill[0].always(f.act) }, elsewhere, elsewhere, elsewhere, twoPrefills)
 		}
 	}
-	return faults
-}
-
-// mended reports whether the fresh leg without the ticket is run whatever the mode is: the fault was ours.
-func (f *failing) mended(v variant) bool { return v.ticket && !f.broken }
-
-func (f *failing) once(v variant) want {
-	switch {
-	case f.mended(v), v.retries() && (v.ticket || !f.lastWord):
-		return retried(v)
-	case v.mode == turn.PrefillError:
-		return f.error("first")
-	}
-	return alone("first")
-}
-
-func (f *failing) always(v variant) want {
-	legs := "first"
-	if f.mended(v) || v.retries() && !f.lastWord {
-		legs = "first plain"
-	}
-	if v.mode == turn.PrefillError {
-		return f.error(legs)
-	}
-	return alone(legs)
-}
-
-func (f *failing) ofOne(v variant) want {
-	if v.retries() || f.mended(v) {
-		w := retried(v)
-		w.prefill = "first plain@1"
-		return w
-	}
-	return f.always(v)
-}
-
-// error is what the client is told.
-func (f *failing) error(legs string) want {
-	w := failed(f.status, "prefill_failed", legs)
-	w.retryAfter = f.retryAfter
-	return w
+	return during("prefill answers", faults...)
 }
 
 // prefillAnswers are answers with status 200 that are of no use to decode, or look as if.
 func prefillAnswers() (faults []fault) {
-	const phase = "prefill answers"
-	unread := func(v variant) want {
-		if v.mode == turn.PrefillError {
-			return failed(502, "bad_prefill_answer", "first")
-		}
-		w := alone("first")
-		w.reuse = reuseOf(v, "hit;") // prefill may have read its blocks
-		return w
+	const unread = thenAlone + " reuse=miss;reason=first_turn ticket:reuse=hit;" // prefill may have read its blocks
+	add := func(id, name string, act behaviour, want string, options ...option) {
+		faults = append(faults, row(id, name, next(ofPrefill, act), want, options...))
 	}
-	for _, f := range []struct {
-		name  string
-		act   behaviour
-		modes bool
-	}{
-		{"garbage", replyBody("application/json", "<html>"), true},
-		{"truncated JSON", replyBody("application/json", `{"id":`), false},
-		{"an array", replyBody("application/json", `[]`), false},
-		{"nothing", replyBody("application/json", ""), false},
-		{"another content type", replyBody("text/html", `{"id":"x"}`), true},
-		{"an event stream", replyBody("text/event-stream", "data: {}\n\n"), false},
-		{"gzip", replyBody("application/json", zipped(`{"id":"x"}`), "Content-Encoding", "gzip"), false},
-		{"a ticket for a hand-over", answers(func(l leg) string { return `,"kv_transfer_params":` + ticket(l) }), true},
-		{"a hand-over without an address", answers(func(l leg) string {
-			return `,"kv_transfer_params":` + strings.Replace(handover(l), "remote_host", "host", 1)
-		}), false},
-		{"empty params", answers(func(leg) string { return `,"kv_transfer_params":{}` }), false},
-	} {
-		faults = append(faults, fault{row: "B-08", phase: phase, name: f.name, modes: f.modes, begin: next(ofPrefill, f.act), want: unread})
+	useless := func(name string, act behaviour, options ...option) { add("B-08", name, act, unread, options...) }
+	inAll := inModes(unread, "status=502 code=bad_prefill_answer prefill=first")
+	json := func(body string, header ...string) behaviour { return replyBody("application/json", body, header...) }
+	useless("garbage", json("<html>"), inAll)
+	useless("truncated JSON", json(`{"id":`))
+	useless("an array", json(`[]`))
+	useless("nothing", json(""))
+	useless("another content type", replyBody("text/html", `{"id":"x"}`), inAll)
+	useless("an event stream", replyBody("text/event-stream", "data: {}\n\n"))
+	useless("gzip", json(zipped(`{"id":"x"}`), "Content-Encoding", "gzip"))
+	useless("a ticket for a hand-over", answers(func(l leg) string { return `,"kv_transfer_params":` + ticket(l) }), inAll)
+	useless("a hand-over without an address", answers(func(l leg) string {
+		return `,"kv_transfer_params":` + strings.Replace(handover(l), "remote_host", "host", 1)
+	}))
+	useless("empty params", answers(same(`,"kv_transfer_params":{}`)))
+	useless("17 MiB", json(`{"x":"`+strings.Repeat("y", 17<<20)+`"}`), heavy, once)
+	for name, members := range map[string]string{"no params": `,"choices":[]`, "null params": `,"kv_transfer_params":null`} {
+		add("B-10", name, answers(same(members)), unread+" path=decode_only;reason=connector;tokens=")
 	}
-	for _, f := range []struct {
-		name    string
-		members func(l leg) string
-	}{
-		{"no params", func(leg) string { return `,"choices":[]` }},
-		{"null params", func(leg) string { return `,"kv_transfer_params":null` }},
-	} {
-		faults = append(faults, fault{row: "B-10", phase: phase, name: f.name, begin: next(ofPrefill, answers(f.members)), want: func(v variant) want {
-			w := alone("first")
-			w.path, w.reuse = pathConnector, reuseOf(v, "hit;") // prefill has read its blocks
-			return w
-		}})
-	}
-	return append(faults,
-		fault{row: "B-08", phase: phase, name: "17 MiB", heavy: true, except: once, begin: next(ofPrefill, func(w http.ResponseWriter, _ *http.Request, _ leg) {
-			answerJSON(w, `{"x":"`+strings.Repeat("y", 17<<20)+`"}`)
-		}), want: unread},
-		fault{row: "B-11", phase: phase, name: "100, 103 and a trailer around 200", begin: next(ofPrefill, prefaced(prefills)), want: served},
-		fault{row: "B-02", phase: phase, name: "slowly but in time", begin: next(ofPrefill, func(w http.ResponseWriter, r *http.Request, l leg) {
-			drips(okJSON+whole(withIDs(l, `{"id":"chatcmpl-`+l.id()+`","kv_transfer_params":`+handover(l)+`}`)), stays)(w, r, l)
-		}), want: served},
-	)
+	add("B-11", "100, 103 and a trailer around 200", prefaced(prefills), served)
+	add("B-02", "slowly but in time", drips(prefilled, stays), served)
+	return during("prefill answers", faults...)
 }
 
-// unasked is a turn whose question for the ids of its prompt has met the fault, in place of a leg.
-func unasked(prefill string) want {
-	return want{path: pathBoth, reuse: "miss;reason=tokenize_failed", prefill: prefill, decode: "handed", stored: "yes", kept: true, unused: true}
+// prefilled is a good answer of prefill as it goes over the wire.
+func prefilled(l leg) string {
+	return okJSON + whole(withIDs(l, `{"id":"chatcmpl-`+l.id()+`","kv_transfer_params":`+handover(l)+`}`))
 }
 
-// outwaited is a turn that prefill has not answered within its limit: decode may serve it alone.
-func outwaited(v variant, legs string) want {
-	if v.mode == turn.PrefillError {
-		return failed(http.StatusGatewayTimeout, "prefill_timeout", legs)
-	}
-	return alone(legs)
-}
-
-// prefillTimeouts are legs that prefill does not answer.
+// prefillTimeouts are legs that prefill does not answer: decode may serve the turn alone.
 func prefillTimeouts() (faults []fault) {
-	const phase = "prefill is waited for"
-	for _, f := range []struct {
-		row, name string
-		begin     func(*cell)
-		unseen    bool // by the engine
-	}{
-		{"B-02", "silent", next(ofPrefill, silent), false},
-		{"B-02", "headers that never end", next(ofPrefill, drips("HTTP/1.1 200 OK\r\nX-A: ", forEver)), false},
-		{"B-02", "accepts and reads nothing", atLeg(ofPrefill, (*door).silence), true},
-		{"B-51", "its machine is gone", func(c *cell) { c.prefill[0].door.freeze() }, true},
-	} {
-		first := "first "
-		if f.unseen {
-			first = ""
-		}
-		over := "nothing_stored"
-		faults = append(faults,
-			fault{row: f.row, phase: phase, name: f.name, modes: f.name == "silent", needs: both(withDoors, limited(shortPrefill())), begin: f.begin, want: func(v variant) want {
-				if v.ticket && f.name == "its machine is gone" {
-					return unasked("plain")
-				}
-				w := outwaited(v, strings.TrimSpace(first))
-				if w.next = "miss;reason=" + over; v.ticket { // the engine did not answer a ticket
-					w.pair = "miss;reason=prefill_not_bidirectional"
-				}
-				return w
-			}},
-		)
-		if strings.HasPrefix(f.name, "accepts") {
-			continue // the fresh leg is not read either
-		}
-		faults = append(faults,
-			fault{row: f.row, phase: phase, name: f.name + " to a ticket", needs: both(withDoors, limited(shortTrial())), begin: f.begin, except: onlyTickets, want: func(variant) want {
-				const off = "miss;reason=prefill_not_bidirectional"
-				if f.name == "its machine is gone" {
-					return unasked("plain")
-				}
-				return want{path: pathBoth, reuse: off, prefill: first + "plain", decode: "handed", stored: "yes", kept: true, next: off, pair: off}
-			}},
-		)
+	pair := " ticket:pair=" + notBidirectional // the engine did not answer a ticket
+	add := func(id, name string, begin func(*cell), want string, options ...option) {
+		options = append(options, withDoors, limited(shortLimits{prefill: upstream.ErrPrefillTimeout}))
+		faults = append(faults, row(id, name, begin, want+pair, options...))
 	}
-	return faults
+	toATicket := func(id, name string, begin func(*cell), want string) {
+		faults = append(faults, row(id, name+" to a ticket", begin, want, withDoors, limited(shortLimits{prefill: upstream.ErrReuseTimeout}), onlyTickets))
+	}
+	const off = served + " reuse=" + notBidirectional + " next=" + notBidirectional + " pair=" + notBidirectional + " prefill=first,plain"
+	silence, endless := next(ofPrefill, silent), next(ofPrefill, drips(same("HTTP/1.1 200 OK\r\nX-A: "), forEver))
+	add("B-02", "silent", silence, thenAlone, inModes(thenAlone+pair, "status=504 code=prefill_timeout prefill=first"+pair))
+	add("B-02", "headers that never end", endless, thenAlone)
+	add("B-02", "accepts and reads nothing", atLeg(ofPrefill, (*door).silence), alone) // and neither is the fresh leg read
+	add("B-51", "its machine is gone", machineGone(ofPrefill), unasked+"|"+alone)
+	toATicket("B-02", "silent", silence, off)
+	toATicket("B-02", "headers that never end", endless, off)
+	toATicket("B-51", "its machine is gone", machineGone(ofPrefill), unasked)
+	return during("prefill is waited for", faults...)
 }
 
 // slowFaults are those of prefill that take seconds: its answer has ten once it has begun.
 func slowFaults() []fault {
-	const phase = "prefill's answer is read"
-	unfinished := func(v variant) want {
-		w := outwaited(v, "first")
-		w.pair = "miss;reason=prefill_not_bidirectional"
-		return w
-	}
-	return []fault{
-		{row: "B-02", phase: phase, name: "a body that stops", begin: next(ofPrefill, holds(func(leg) string { return okJSON + "Content-Length: 500\r\n\r\n{" })), except: once, want: unfinished},
-		{row: "B-02", phase: phase, name: "a body that never ends", begin: next(ofPrefill, drips(okJSON+"Content-Length: 50000\r\n\r\n{", forEver)), except: once, want: unfinished},
-	}
+	const unfinished = thenAlone + " pair=" + notBidirectional
+	return during("prefill's answer is read",
+		row("B-02", "a body that stops", next(ofPrefill, holds(same(okJSON+"Content-Length: 500\r\n\r\n{"))), unfinished, once),
+		row("B-02", "a body that never ends", next(ofPrefill, drips(same(okJSON+"Content-Length: 50000\r\n\r\n{"), forEver)), unfinished, once),
+	)
 }

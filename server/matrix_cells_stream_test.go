@@ -25,73 +25,41 @@ func firstEvents(n int) func(l leg) []string {
 	}
 }
 
-// broken is a stream that breaks off when the client has the first n events.
-func broken(v variant, n int, code string) want {
-	w := served(v)
-	w.cut, w.code, w.body, w.stored, w.kept = true, code, shown(n), "incomplete", false
-	return w
-}
+// broken is a stream that breaks off when the client has some of it.
+const broken = served + " cut stored=incomplete kept="
 
 // streamFaults break a stream.
 func streamFaults() (faults []fault) {
-	const phase = "decode streams"
-	row := func(id, name string, act behaviour, need func(*cell, *setup), w func(variant) want) {
-		faults = append(faults, fault{row: id, phase: phase, name: name, needs: need, begin: next(ofDecode, act), except: onlyStreams, want: w})
+	const failed, idle = broken + " code=decode_failed", broken + " code=stream_idle_timeout"
+	add := func(id, name string, begin func(*cell), want string, options ...option) {
+		faults = append(faults, row(id, name, begin, want, append([]option{onlyStreams}, options...)...))
 	}
-	cutAt := func(n int) func(variant) want { return func(v variant) want { return broken(v, n, "decode_failed") } }
-	named := func(code string) func(variant) want {
-		return func(v variant) want {
-			w := broken(v, 4, code)
-			w.unused = true
-			return w
-		}
+	dies := func(id, name string, events func(leg) []string, rest, want string, options ...option) {
+		add(id, "dies "+name, next(ofDecode, breaks(events, rest)), want, options...)
 	}
-	row("B-14", "dies inside its first event", breaks(nothing, `data: {"id":"chatcmpl-`), nil, restarted)
-	row("B-14", "dies behind the role", breaks(roleOnly, ""), nil, restarted)
-	row("B-14", "dies behind the role, mid-UTF-8", breaks(roleOnly, "data: {\"choices\":[\xf0\x9f"), nil, restarted)
-	row("B-47", "KV load fails", kvFails, nil, leftAlone)
-	for _, at := range []struct{ name, rest string }{
-		{"between events", ""}, {"mid-line", `data: {"id":"chatcm`}, {"mid-UTF-8", "data: \xf0\x9f\x98"}, {"behind a line", "data: {}\n"},
-		{"behind CRLF", "data: {}\r\n"},
+	dies("B-14", "inside its first event", nothing, `data: {"id":"chatcmpl-`, restarted)
+	dies("B-14", "behind the role", roleOnly, "", restarted)
+	dies("B-14", "behind the role, mid-UTF-8", roleOnly, "data: {\"choices\":[\xf0\x9f", restarted)
+	for at, rest := range map[string]string{
+		"between events": "", "mid-line": `data: {"id":"chatcm`, "mid-UTF-8": "data: \xf0\x9f\x98", "behind a line": "data: {}\n", "behind CRLF": "data: {}\r\n",
 	} {
-		row("B-15", "dies "+at.name, breaks(firstEvents(2), at.rest), nil, cutAt(2))
+		dies("B-15", at, firstEvents(2), rest, failed, showing(shown(2)))
 	}
-	row("B-17", "bad chunk", wireOf(func(l leg) string { return okEvents + chunked(frames(firstEvents(2)(l)...)) + "zz\r\n" }), nil, cutAt(2))
-	row("B-17", "short of its length", wireOf(func(l leg) string { return okEvents + "Content-Length: 99999\r\n\r\n" + frames(firstEvents(2)(l)...) }), nil, cutAt(2))
-	row("B-18", "silent", func(w http.ResponseWriter, r *http.Request, l leg) {
-		say(w, firstEvents(2)(l)...)
-		silent(w, r, l)
-	}, limited(shortIdle()), func(v variant) want { return broken(v, 2, "stream_idle_timeout") })
-	row("B-24", "dies behind its params", breaks(firstEvents(4), ""), nil, named("decode_failed"))
-	row("B-24", "silent behind its params", func(w http.ResponseWriter, r *http.Request, l leg) {
-		say(w, firstEvents(4)(l)...)
-		silent(w, r, l)
-	}, limited(shortIdle()), named("stream_idle_timeout"))
-	row("B-21", "dies inside an event of 2 MiB", breaks(firstEvents(2), "data: "+strings.Repeat("x", 2<<20)), nil, func(v variant) want {
-		w := broken(v, 2, "")
-		w.body = func(l leg) string { return shown(2)(l) + "data: " + strings.Repeat("x", 2<<20) }
-		return w
-	})
-	return append(faults,
-		fault{
-			row: "B-19", phase: phase, name: "comments without end", heavy: true, begin: next(ofDecode, babbles), ask: (*cell).readsTheEnd, except: once,
-			want: func(v variant) want {
-				w := broken(v, 0, "stream_limit")
-				w.body = nil // of which only the end is looked at
-				return w
-			},
-		},
-		fault{
-			row: "B-15", phase: phase, name: "reset", needs: withDoors, begin: pauses,
-			ask:    func(c *cell) reply { return c.between(func() { c.decode[0].door.each(reset) }) },
-			except: onlyStreams, want: cutAt(2),
-		},
-		fault{
-			row: "B-51", phase: phase, name: "its machine is gone", needs: both(withDoors, limited(shortIdle())), begin: pauses,
-			ask:    func(c *cell) reply { return c.between(c.decode[0].door.freeze) },
-			except: onlyStreams, want: func(v variant) want { return broken(v, 2, "stream_idle_timeout") },
-		},
-	)
+	dies("B-24", "behind its params", firstEvents(4), "", failed+" unused", showing(shown(4)))
+	large := "data: " + strings.Repeat("x", 2<<20)
+	dies("B-21", "inside an event of 2 MiB", firstEvents(2), large, broken, showing(func(l leg) string { return shown(2)(l) + large }))
+	add("B-47", "KV load fails", next(ofDecode, kvFails), leftAlone)
+	two := func(l leg) string { return frames(firstEvents(2)(l)...) }
+	add("B-17", "bad chunk", next(ofDecode, wireOf(func(l leg) string { return okEvents + chunked(two(l)) + "zz\r\n" })), failed, showing(shown(2)))
+	add("B-17", "short of its length", next(ofDecode, wireOf(func(l leg) string { return okEvents + "Content-Length: 99999\r\n\r\n" + two(l) })), failed, showing(shown(2)))
+	add("B-18", "silent", next(ofDecode, stops(2)), idle, showing(shown(2)), shortIdle)
+	add("B-24", "silent behind its params", next(ofDecode, stops(4)), idle+" unused", showing(shown(4)), shortIdle)
+	add("B-19", "comments without end", next(ofDecode, babbles), broken+" code=stream_limit", heavy, asks((*cell).readsTheEnd), once)
+	add("B-15", "reset", pauses, failed, showing(shown(2)), withDoors, asks(func(c *cell) reply {
+		return c.between(func() { c.decode[0].door.each(reset) })
+	}))
+	add("B-51", "its machine is gone", pauses, idle, showing(shown(2)), withDoors, shortIdle, asks(func(c *cell) reply { return c.between(c.decode[0].door.freeze) }))
+	return during("decode streams", faults...)
 }
 
 // babbles keeps a stream alive for ever.
@@ -103,16 +71,24 @@ func babbles(w http.ResponseWriter, r *http.Request, l leg) {
 	}
 }
 
-// readsTheEnd sends the turn and keeps the last of its answer.
-func (c *cell) readsTheEnd() reply {
+// opens sends the turn as a stream, and returns when its headers are there.
+func (c *cell) opens() *http.Response {
 	c.t.Helper()
 	resp, err := c.open(c.leaver.ctx, http.MethodPost, chatPath, strings.NewReader(ask(conversation, true, history(c.turns)...)))
 	if err != nil {
 		c.t.Fatal(err)
 	}
+	return resp
+}
+
+// readsTheEnd sends the turn and keeps the last of its answer.
+func (c *cell) readsTheEnd() reply {
+	c.t.Helper()
+	resp := c.opens()
 	defer resp.Body.Close()
 	const most = 1 << 10
 	var end []byte
+	var err error
 	buf := make([]byte, 64<<10)
 	for err == nil {
 		var n int
@@ -137,10 +113,7 @@ func pauses(c *cell) {
 // between sends the turn, and does something when the client has the events before the pause.
 func (c *cell) between(do func()) reply {
 	c.t.Helper()
-	resp, err := c.open(c.leaver.ctx, http.MethodPost, chatPath, strings.NewReader(ask(conversation, true, history(c.turns)...)))
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	resp := c.opens()
 	var head strings.Builder
 	readUntil(c.t, io.TeeReader(oneByte{resp.Body}, &head), `"Hello"`)
 	do()
@@ -157,80 +130,50 @@ func (r oneByte) Read(p []byte) (int, error) { return r.Reader.Read(p[:min(1, le
 
 // streamEnds are streams that end in order, and are odd.
 func streamEnds() (faults []fault) {
-	const phase = "decode streams to its end"
-	row := func(id, name string, say func(l leg) []string, shows func(l leg) string, stored string) {
-		faults = append(faults, fault{
-			row: id, phase: phase, name: name, except: onlyStreams,
-			begin: next(ofDecode, func(w http.ResponseWriter, _ *http.Request, l leg) {
-				sayHeaders(w)
-				for _, piece := range say(l) {
-					_, _ = io.WriteString(w, piece)
-					_ = http.NewResponseController(w).Flush()
-				}
-			}),
-			want: func(v variant) want {
-				w := served(v)
-				w.body, w.stored, w.kept = shows, stored, stored == "yes"
-				w.unused = !w.kept && stored != "ineligible_bad_params" && strings.Contains(strings.Join(say(leg{header: http.Header{}}), ""), `"remote_blocks_expiry_time"`)
-				return w
-			},
-		})
+	const unknown = served + " kept= stored=" // why no ticket is kept
+	add := func(id, name string, parts func(l leg) []string, shows func(l leg) string, want string) {
+		faults = append(faults, row(id, name, next(ofDecode, says(false, parts)), want, onlyStreams, showing(shows)))
 	}
 	upTo := func(n int) func(l leg) []string {
 		return func(l leg) []string { return []string{frames(firstEvents(n)(l)...)} }
 	}
-	early := func(n int) func(variant) want { // before the finish
-		return func(v variant) want { return broken(v, n, "decode_failed") }
+	const early = broken + " code=decode_failed"          // before the finish
+	add("B-16", "with no event", upTo(0), nil, restarted) // nothing has reached the client
+	add("B-16", "with the role only", upTo(1), nil, restarted)
+	add("B-16", "with half of its text", upTo(2), shown(2), early)
+	add("B-16", "with all of its text", upTo(3), shown(3), early)
+	add("B-16", "with all but [DONE]", upTo(4), shown(4), unknown+"incomplete unused")
+	add("B-16", "mid-event", func(l leg) []string { return append(upTo(2)(l), "data: {") }, shown(2), early)
+	// put has something between the first n events and the rest.
+	put := func(id, name string, n int, between func(leg) string, want string) {
+		add(id, name, func(l leg) []string {
+			return []string{frames(firstEvents(n)(l)...), between(l), frames(chatEvents(l)[n:]...)}
+		},
+			func(l leg) string { return shown(n)(l) + between(l) + strings.TrimPrefix(chatBytes(l), shown(n)(l)) }, want)
 	}
-	for n, name := range []string{"no event", "the role only", "half of its text", "all of its text", "all but [DONE]"} {
-		row("B-16", "with "+name, upTo(n), shown(n), "incomplete")
-		end := &faults[len(faults)-1]
-		switch {
-		case n < 2: // nothing has reached the client
-			end.want = restarted
-		case n < 4:
-			end.want = early(n)
-		}
-	}
-	row("B-16", "mid-event", func(l leg) []string { return append(upTo(2)(l), "data: {") }, nil, "")
-	faults[len(faults)-1].want = early(2)
-	const comments = ": comment\n\nretry: 3\n\nevent: x\nid: 7\n\nfoo: bar\n\n"
-	row("B-20", "with comments and unknown fields", func(l leg) []string { return []string{comments, frames(chatEvents(l)...)} },
-		func(l leg) string { return comments + chatBytes(l) }, "yes")
-	const garbage = "data: not json\n\n"
-	row("B-20", "with an event of garbage", func(l leg) []string {
-		return []string{frames(firstEvents(1)(l)...), garbage, frames(chatEvents(l)[1:]...)}
-	},
-		func(l leg) string { return shown(1)(l) + garbage + strings.TrimPrefix(chatBytes(l), shown(1)(l)) }, "yes") // the ids of all of it are there
-	row("B-20", "byte by byte", func(l leg) []string { return strings.Split(frames(chatEvents(l)...), "") }, chatBytes, "yes")
-	big := func(l leg) string { return frames(chunk(l, `{"content":"`+strings.Repeat("x", 2<<20)+`"}`, "null")) }
-	row("B-21", "with an event of 2 MiB", func(l leg) []string {
-		return []string{frames(firstEvents(2)(l)...), big(l), frames(chatEvents(l)[2:]...)}
-	},
-		func(l leg) string { return shown(2)(l) + big(l) + strings.TrimPrefix(chatBytes(l), shown(2)(l)) }, "") // what it says is not known
-	silentEnd := func(l leg) []string {
+	put("B-20", "with comments and unknown fields", 0, same(": comment\n\nretry: 3\n\nevent: x\nid: 7\n\nfoo: bar\n\n"), served)
+	put("B-20", "with an event of garbage", 1, same("data: not json\n\n"), served) // the ids of all of it are there
+	put("B-21", "with an event of 2 MiB", 2, func(l leg) string { return frames(chunk(l, `{"content":"`+strings.Repeat("x", 2<<20)+`"}`, "null")) }, unknown+" unused")
+	add("B-20", "byte by byte", func(l leg) []string { return strings.Split(frames(chatEvents(l)...), "") }, chatBytes, served)
+	add("B-22", "without params", func(l leg) []string {
 		events := chatEvents(l)
 		events[3] = chunk(l, `{}`, `"stop"`)
 		return []string{frames(events...)}
+	}, chatBytes, unknown+"engine_sends_no_params")
+	// ends has the last event tell params, behind those of e.
+	ends := func(l leg, e []string, params string) []string {
+		return []string{frames(append(e[:len(e)-1], `{"id":"chatcmpl-`+l.id()+`","choices":[],"kv_transfer_params":`+params+`}`, "[DONE]")...)}
 	}
-	row("B-22", "without params", silentEnd, chatBytes, "engine_sends_no_params")
-	with := func(event, params string) string {
-		return strings.TrimSuffix(event, "}") + `,"kv_transfer_params":` + params + "}"
-	}
-	row("B-23", "with params in several events", func(l leg) []string {
+	add("B-23", "with params in several events", func(l leg) []string {
 		e := chatEvents(l)
-		early := strings.ReplaceAll(ticket(l), "chatcmpl-", "early-")
-		e[1] = with(e[1], early)
-		return []string{frames(append(e[:len(e)-1], with(`{"id":"chatcmpl-`+l.id()+`","choices":[]}`, "null"), "[DONE]")...)}
-	}, chatBytes, "yes")
-	// Nothing is kept then, and what the params before named is not known to be alone any more.
-	row("B-23", "with unusable params last", func(l leg) []string {
-		e := chatEvents(l)
-		return []string{frames(append(e[:len(e)-1], with(`{"id":"chatcmpl-`+l.id()+`","choices":[]}`, `{"remote_host":1}`), "[DONE]")...)}
-	}, chatBytes, "ineligible_bad_params")
+		e[1] = strings.TrimSuffix(e[1], "}") + `,"kv_transfer_params":` + strings.ReplaceAll(ticket(l), "chatcmpl-", "early-") + "}"
+		return ends(l, e, "null")
+	}, chatBytes, served)
+	// What the params before named is not known to be alone any more.
+	add("B-23", "with unusable params last", func(l leg) []string { return ends(l, chatEvents(l), `{"remote_host":1}`) }, chatBytes, unknown+"ineligible_bad_params")
 	later := func(l leg) string {
 		return frames(append(firstEvents(2)(l), `{"error":{"message":"later"}}`, "[DONE]")...)
 	}
-	row("B-47", "with an error in between", func(l leg) []string { return []string{later(l)} }, later, "incomplete")
-	return faults
+	add("B-47", "with an error in between", func(l leg) []string { return []string{later(l)} }, later, unknown+"incomplete")
+	return during("decode streams to its end", faults...)
 }

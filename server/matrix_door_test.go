@@ -16,6 +16,9 @@ import (
 	"carryover/upstream/dnstest"
 )
 
+// names is what names resolve to in these tests.
+var names = dnstest.Install()
+
 // door is a network between the proxy and an engine: it refuses connections, swallows them, or breaks those that it has let
 // through. Its address stays the same.
 type door struct {
@@ -34,9 +37,7 @@ type door struct {
 
 // passage is a connection that a door has let through.
 type passage struct {
-	door        *door
-	proxy, side net.Conn // to the proxy and to the engine
-	mu          sync.Mutex
+	proxy, side net.Conn       // to the proxy and to the engine
 	outcome     func(*passage) // of the next bytes of the proxy, nil lets them through
 	frozen      bool           // nothing gets through any more, and neither side is told
 }
@@ -94,17 +95,15 @@ func (d *door) open() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.address, d.listener, d.unresponsive = listener.Addr().String(), listener.(*net.TCPListener), false
-	d.handler.Go(func() { d.accept(listener) })
-}
-
-func (d *door) accept(listener net.Listener) {
-	for {
-		conn, err := listener.Accept()
-		if err != nil {
-			return
+	d.handler.Go(func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			d.admit(conn)
 		}
-		d.admit(conn)
-	}
+	})
 }
 
 func (d *door) admit(conn net.Conn) {
@@ -123,39 +122,35 @@ func (d *door) admit(conn net.Conn) {
 		_ = conn.Close()
 		return
 	}
-	p := &passage{door: d, proxy: conn, side: side}
+	p := &passage{proxy: conn, side: side}
 	d.passages[p] = struct{}{}
-	d.handler.Go(func() { p.pump(side, conn, true) })
-	d.handler.Go(func() { p.pump(conn, side, false) })
+	d.handler.Go(func() { d.pump(p, side, conn) })
+	d.handler.Go(func() { d.pump(p, conn, side) })
 }
 
 // pump copies in one direction until one side ends.
-func (p *passage) pump(to, from net.Conn, ofProxy bool) {
-	defer p.end()
+func (d *door) pump(p *passage, to, from net.Conn) {
 	buf := make([]byte, 16<<10)
 	for {
 		n, err := from.Read(buf)
-		p.mu.Lock()
+		d.mu.Lock()
 		outcome, frozen := p.outcome, p.frozen
-		p.mu.Unlock()
-		if n > 0 && outcome != nil && ofProxy {
+		d.mu.Unlock()
+		switch {
+		case n > 0 && outcome != nil && from == p.proxy:
 			outcome(p)
-			return
-		}
-		if n > 0 && !frozen {
+			err = net.ErrClosed
+		case n > 0 && !frozen:
 			_, _ = to.Write(buf[:n]) // a side that has gone ends the other pump
 		}
 		if err != nil {
-			return
+			break
 		}
 	}
-}
-
-func (p *passage) end() {
 	_, _ = p.proxy.Close(), p.side.Close()
-	p.door.mu.Lock()
-	defer p.door.mu.Unlock()
-	delete(p.door.passages, p)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.passages, p)
 }
 
 // fin closes the connection in order, reset breaks it.
@@ -235,11 +230,6 @@ func (d *door) freeze() {
 	d.each(func(p *passage) { p.frozen = true })
 }
 
-// meets has something happen when the proxy uses a connection again that it has kept.
-func (d *door) meets(outcome func(*passage)) {
-	d.each(func(p *passage) { p.outcome = outcome })
-}
-
 // empty reports whether no connection is open.
 func (d *door) empty() bool {
 	d.mu.Lock()
@@ -251,9 +241,7 @@ func (d *door) each(do func(*passage)) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for p := range d.passages {
-		p.mu.Lock()
 		do(p)
-		p.mu.Unlock()
 	}
 }
 

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"carryover/server"
-	"carryover/upstream"
 )
 
 // How engines fail.
@@ -22,35 +21,39 @@ import (
 // 35 more than a half.
 const soonOver = time.Second
 
-// resets breaks the connection with a TCP reset.
-func resets(w http.ResponseWriter, _ *http.Request, _ leg) {
-	conn, _, err := http.NewResponseController(w).Hijack()
-	if err != nil {
-		return
-	}
-	_ = conn.(*net.TCPConn).SetLinger(0)
-	_ = conn.Close()
-}
-
-// drips sends bytes in some twenty pieces, which takes longer than soonOver, then does what follows.
-func drips(bytes string, then func(conn net.Conn)) behaviour {
-	return func(w http.ResponseWriter, _ *http.Request, _ leg) {
+// takesOver does something with the connection of a leg in place of an answer, and closes it.
+func takesOver(do func(conn net.Conn, l leg)) behaviour {
+	return func(w http.ResponseWriter, _ *http.Request, l leg) {
 		conn, _, err := http.NewResponseController(w).Hijack()
 		if err != nil {
 			return
 		}
 		defer conn.Close()
-		tick := time.NewTicker(soonOver / 15)
+		do(conn, l)
+	}
+}
+
+// resets breaks the connection with a TCP reset.
+var resets = takesOver(func(conn net.Conn, _ leg) { _ = conn.(*net.TCPConn).SetLinger(0) })
+
+// drips sends bytes in some twenty pieces, which takes longer than four times soonOver, then does what follows.
+func drips(bytes func(l leg) string, then func(conn net.Conn)) behaviour {
+	return takesOver(func(conn net.Conn, l leg) {
+		tick := time.NewTicker(soonOver / 4)
 		defer tick.Stop()
-		for piece := range slices.Chunk([]byte(bytes), len(bytes)/20+1) {
+		all := bytes(l)
+		for piece := range slices.Chunk([]byte(all), len(all)/20+1) {
 			<-tick.C
 			if _, err := conn.Write(piece); err != nil {
 				return
 			}
 		}
 		then(conn)
-	}
+	})
 }
+
+// same is a text that does not depend on the leg.
+func same(text string) func(leg) string { return func(leg) string { return text } }
 
 // forEver goes on with one byte, more slowly than any limit, until the other side has had enough.
 func forEver(conn net.Conn) {
@@ -66,17 +69,12 @@ func forEver(conn net.Conn) {
 // stays keeps the connection open until the other side closes it.
 func stays(conn net.Conn) { _, _ = io.Copy(io.Discard, conn) }
 
-// holds takes over the connection, writes bytes as they are, and keeps it open.
+// holds writes bytes as they are, and keeps the connection open.
 func holds(bytes func(l leg) string) behaviour {
-	return func(w http.ResponseWriter, _ *http.Request, l leg) {
-		conn, _, err := http.NewResponseController(w).Hijack()
-		if err != nil {
-			return
-		}
-		defer conn.Close()
+	return takesOver(func(conn net.Conn, l leg) {
 		_, _ = io.WriteString(conn, bytes(l))
 		stays(conn)
-	}
+	})
 }
 
 const (
@@ -102,14 +100,19 @@ func wireOf(bytes func(l leg) string) behaviour {
 	return func(w http.ResponseWriter, r *http.Request, l leg) { raw(bytes(l))(w, r, l) }
 }
 
-// zipped is a body that no engine was asked for.
-func zipped(body string) string {
-	var b bytes.Buffer
-	z := gzip.NewWriter(&b)
-	_, _ = io.WriteString(z, body)
-	_ = z.Close()
-	return b.String()
+// packs returns a function that compresses.
+func packs[W io.WriteCloser](into func(io.Writer) W) func(string) string {
+	return func(text string) string {
+		var b bytes.Buffer
+		w := into(&b)
+		_, _ = io.WriteString(w, text)
+		_ = w.Close()
+		return b.String()
+	}
 }
+
+// zipped is a body that no engine was asked for.
+var zipped = packs(gzip.NewWriter)
 
 // redirects answers with a redirect to where the answer would be a good one.
 func redirects(code int) behaviour {
@@ -135,6 +138,15 @@ func prefaced(act behaviour) behaviour {
 func answers(members func(l leg) string) behaviour {
 	return func(w http.ResponseWriter, _ *http.Request, l leg) {
 		answerJSON(w, `{"id":"chatcmpl-`+l.id()+`"`+members(l)+`}`)
+	}
+}
+
+// stops streams the first n events, and then nothing more.
+func stops(n int) behaviour {
+	return func(w http.ResponseWriter, r *http.Request, l leg) {
+		sayHeaders(w)
+		say(w, firstEvents(n)(l)...)
+		silent(w, r, l)
 	}
 }
 
@@ -164,41 +176,31 @@ func atLeg(engines func(c *cell) []*engine, do func(d *door)) func(*cell) {
 	}
 }
 
+// machineGone takes the first engine of a role off the network.
+func machineGone(engines func(c *cell) []*engine) func(*cell) {
+	return func(c *cell) { engines(c)[0].door.freeze() }
+}
+
 func ofPrefill(c *cell) []*engine { return c.prefill }
 func ofDecode(c *cell) []*engine  { return c.decode }
 
-// Rigs.
+// Options.
 
-func twoPrefills(_ *cell, s *setup) { s.prefills = 2 }
-func twoDecodes(_ *cell, s *setup)  { s.decodes = 2 }
-func withDoors(_ *cell, s *setup)   { s.doors = true }
+func heavy(f *fault)       { f.heavy = true }
+func watched(f *fault)     { f.watched = true }
+func twoPrefills(f *fault) { f.setup.prefills = 2 }
+func twoDecodes(f *fault)  { f.setup.decodes = 2 }
+func withDoors(f *fault)   { f.setup.doors = true }
+func shortDials(f *fault)  { f.setup.dial = soonOver }
 
-// both joins what two rigs need.
-func both(needs ...func(*cell, *setup)) func(*cell, *setup) {
-	return func(c *cell, s *setup) {
-		for _, need := range needs {
-			need(c, s)
-		}
-	}
-}
+func asks(ask func(c *cell) reply) option        { return func(f *fault) { f.ask = ask } }
+func healed(heal func(*cell)) option             { return func(f *fault) { f.heal = heal } }
+func showing(shows func(leg) string) option      { return func(f *fault) { f.shows = shows } }
+func configured(cfg func(*server.Config)) option { return func(f *fault) { f.setup.cfg = cfg } }
 
 // limited scales the time limit of dialling down, and limits of the leg that meets the fault.
-func limited(short shortLimits) func(*cell, *setup) {
-	return func(c *cell, s *setup) {
-		c.short = &short
-		s.dial = soonOver
-	}
+func limited(short shortLimits) option {
+	return func(f *fault) { f.short, f.setup.dial = &short, soonOver }
 }
 
-func shortPrefill() shortLimits { return shortLimits{prefill: upstream.ErrPrefillTimeout} }
-func shortTrial() shortLimits   { return shortLimits{prefill: upstream.ErrReuseTimeout} }
-func shortFirst() shortLimits   { return shortLimits{firstByte: soonOver} }
-func shortIdle() shortLimits    { return shortLimits{idle: soonOver} }
-
-// shortDials scales the time limit of dialling down.
-func shortDials(_ *cell, s *setup) { s.dial = soonOver }
-
-// shortWrite scales the time limit down within which a client has to take what it is sent.
-func shortWrite(_ *cell, s *setup) {
-	s.cfg = func(cfg *server.Config) { cfg.ClientWriteTimeout = soonOver }
-}
+var shortIdle = limited(shortLimits{idle: soonOver})

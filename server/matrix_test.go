@@ -21,18 +21,102 @@ import (
 
 // fault is one way in which something fails in one phase of a turn.
 type fault struct {
-	row   string // of the failure model, B-01 to B-54
-	phase string
-	name  string
-	modes bool // it matters what becomes of turns whose prefill leg failed
-	heavy bool // it moves so many bytes that no time limit can be short meanwhile: its cells run by themselves, one by one
+	row, phase, name string           // row is that of the failure model, B-01 to B-54
+	begin            func(c *cell)    // brings the fault about, when the ticket is there
+	want             [3]string        // what cells assert, see expects, for each of the modes
+	shows            func(leg) string // what the client gets of the last decode leg, before an error event; nil is all that decodes says
 
-	needs  func(c *cell, s *setup) // beyond one engine of each role; nil for nothing
-	begin  func(c *cell)           // brings the fault about, when the ticket is there
-	ask    func(c *cell) reply     // nil sends the turn
-	heal   func(c *cell)           // ends the fault, besides what every cell does; nil for nothing
-	want   func(v variant) want
-	except func(v variant) (why string) // why a variant means nothing, "" if it does; nil if all do
+	modes   bool // it matters what becomes of turns whose prefill leg failed
+	heavy   bool // it moves so many bytes that no time limit can be short meanwhile: its cells run by themselves, one by one
+	watched bool // the rig tells when the proxy has noticed that the client has left
+	setup   setup
+	short   *shortLimits                 // of the leg that meets the fault, nil for none
+	ask     func(c *cell) reply          // nil sends the turn
+	heal    func(c *cell)                // ends the fault, besides what every cell does; nil for nothing
+	except  func(v variant) (why string) // why a variant means nothing, "" if it does; nil if all do
+}
+
+// option is what a fault has that others have not.
+type option func(f *fault)
+
+// row is a fault of a row of the failure model.
+func row(id, name string, begin func(*cell), want string, options ...option) fault {
+	f := fault{row: id, name: name, begin: begin, want: [3]string{want, want, want}}
+	for _, change := range options {
+		change(&f)
+	}
+	return f
+}
+
+// during says in which phase faults happen.
+func during(phase string, faults ...fault) []fault {
+	for i := range faults {
+		faults[i].phase = phase
+	}
+	return faults
+}
+
+// modes are the answers to failures of prefill; the first is the default.
+var modes = []turn.PrefillFailure{turn.PrefillRetryOther, turn.PrefillDecodeOnly, turn.PrefillError}
+
+// inModes has a fault met in all modes. What differs from the default is told of the others.
+func inModes(others ...string) option {
+	return func(f *fault) {
+		f.modes = true
+		copy(f.want[1:], others)
+	}
+}
+
+// asserted are the names of what a cell asserts.
+var asserted = strings.Fields(`
+	gone unheard status code retry reuse path cut
+	prefill decode rescued
+	stored kept unused next pair`)
+
+// expects is what a cell asserts: words, where later ones replace earlier ones. "name" means yes, and "ticket:" and "whole:" say of which turns. What stands
+// behind "|" is expected without one. Of the client's side:
+//
+//	gone     it has left; the log says how its turn ended
+//	unheard  it has left before there was a turn
+//	status   200 if it is not named
+//	code     of the error body; of a stream that has begun, of its last event
+//	retry    Retry-After
+//	reuse    X-KV-Reuse begins with it
+//	path     X-KV-Path begins with it
+//	cut      the answer breaks off
+//
+// Of the engines': prefill and decode are the kinds of the turn's legs, in order, see cell.saw; "first" is the leg that a ticket goes with. rescued
+// means that a leg of our own has taken, or has tried to take, a hand-over that decode has not taken. Of what is left:
+//
+//	stored   of the log line
+//	kept     the store has a ticket of the conversation
+//	unused   decode has named blocks that no ticket in the store names; they wait for their release
+//	next     X-KV-Reuse of the conversation's next turn, if it does not follow from kept
+//	pair     X-KV-Reuse of the first ticket of another conversation, if it is no hit
+func (f *fault) expects(t *testing.T, v variant) map[string]string {
+	t.Helper()
+	text, without, found := strings.Cut(f.want[max(0, slices.Index(modes, v.mode))], "|")
+	if found && !v.ticket {
+		text = without
+	}
+	want := map[string]string{"status": "200"}
+	for _, word := range strings.Fields(text) {
+		name, value, given := strings.Cut(word, "=")
+		when, meant, conditional := strings.Cut(name, ":")
+		if conditional {
+			name = meant
+		}
+		if !slices.Contains(asserted, name) {
+			t.Fatalf("%s is no word", name)
+		}
+		if !given {
+			value = "yes"
+		}
+		if !conditional || when == "ticket" && v.ticket || when == "whole" && !v.stream {
+			want[name] = strings.ReplaceAll(value, ",", " ")
+		}
+	}
+	return want
 }
 
 // variant is how a client asks, with what the conversation holds, and how the proxy is set.
@@ -42,31 +126,22 @@ type variant struct {
 }
 
 func (v variant) String() string {
-	words := []string{"whole", "without ticket"}
-	if v.stream {
-		words[0] = "stream"
-	}
-	if v.ticket {
-		words[1] = "with ticket"
-	}
+	name := map[bool]string{true: "stream, ", false: "whole, "}[v.stream] + map[bool]string{true: "with ticket", false: "without ticket"}[v.ticket]
 	if v.mode != "" {
-		words = append(words, string(v.mode))
+		name += ", " + string(v.mode)
 	}
-	return strings.Join(words, ", ")
+	return name
 }
-
-// retries reports whether another prefill leg follows one that failed.
-func (v variant) retries() bool { return v.mode == "" || v.mode == turn.PrefillRetryOther }
 
 // variants are all that there may be of a fault.
 func (f *fault) variants() (all []variant) {
-	modes := []turn.PrefillFailure{""} // the default
+	of := []turn.PrefillFailure{""} // the default
 	if f.modes {
-		modes = []turn.PrefillFailure{turn.PrefillRetryOther, turn.PrefillDecodeOnly, turn.PrefillError}
+		of = modes
 	}
 	for _, stream := range []bool{true, false} {
 		for _, ticket := range []bool{true, false} {
-			for _, mode := range modes {
+			for _, mode := range of {
 				all = append(all, variant{stream, ticket, mode})
 			}
 		}
@@ -74,37 +149,27 @@ func (f *fault) variants() (all []variant) {
 	return all
 }
 
-// Why a variant of a fault means nothing.
-func onlyStreams(v variant) string {
-	if v.stream {
-		return ""
+// without leaves out the variants of a fault that mean nothing.
+func without(mean func(v variant) bool, why string) option {
+	return func(f *fault) {
+		f.except = func(v variant) string {
+			if mean(v) {
+				return ""
+			}
+			return why
+		}
 	}
-	return "a whole answer has no events"
-}
-
-func onlyWhole(v variant) string {
-	if v.stream {
-		return "a stream is not one JSON object"
-	}
-	return ""
-}
-
-func onlyTickets(v variant) string {
-	if v.ticket {
-		return ""
-	}
-	return "there is no ticket to lose"
 }
 
 // takesSeconds is why a slow fault has one cell: what the others would show, faster faults do.
 const takesSeconds = "it takes seconds, and shows nothing that a faster fault does not"
 
-func once(v variant) string {
-	if v.stream && v.ticket {
-		return ""
-	}
-	return takesSeconds
-}
+var (
+	onlyStreams = without(func(v variant) bool { return v.stream }, "a whole answer has no events")
+	onlyWhole   = without(func(v variant) bool { return !v.stream }, "a stream is not one JSON object")
+	onlyTickets = without(func(v variant) bool { return v.ticket }, "there is no ticket to lose")
+	once        = without(func(v variant) bool { return v.stream && v.ticket }, takesSeconds)
+)
 
 // matrixWorkers is how many cells run at once: many of them wait for a time limit.
 const matrixWorkers = 8
@@ -124,7 +189,7 @@ func matrixFaults() []fault {
 		slowFaults(), // first, because they take longest
 		prefillDialFaults(), prefillRefusals(), prefillFailures(), prefillAnswers(), prefillTimeouts(),
 		decodeDialFaults(), decodeFailures(), decodeTimeouts(), wholeAnswerFaults(),
-		streamFaults(), streamEnds(), goneFaults(), restartFaults(), connectionFaults(), nameFaults(),
+		streamFaults(), streamEnds(), sendingFaults(), leavingFaults(), restartFaults(), connectionFaults(), nameFaults(),
 	)
 }
 
@@ -156,7 +221,7 @@ func TestMatrix(t *testing.T) {
 
 	cells := map[string]int{}
 	for _, j := range slices.Concat(light, heavy) {
-		cells[j.fault.row]++
+		cells[j.row]++
 	}
 	t.Logf("%d cells: %d faults in a phase, in %d rows", len(light)+len(heavy), len(faults), len(cells))
 	for _, row := range matrixRows() {
@@ -172,12 +237,12 @@ func TestMatrix(t *testing.T) {
 
 // job is a cell that is to be run.
 type job struct {
-	fault   *fault
-	variant variant
+	*fault
+	variant
 }
 
 func (j job) run(t *testing.T) {
-	t.Run(j.fault.phase+"/"+j.fault.name+"/"+j.variant.String(), func(t *testing.T) { j.fault.run(t, j.variant) })
+	t.Run(j.phase+"/"+j.name+"/"+j.String(), func(t *testing.T) { j.fault.run(t, j.variant) })
 }
 
 // cellsOf returns the cells of faults, and how many variants mean nothing, by the reason.

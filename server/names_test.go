@@ -19,38 +19,6 @@ func talk(name string, n int) []string {
 	return texts
 }
 
-// An id that is new with each request finds nothing. The conversation is found by its content then, whether the id changes, comes or goes.
-func TestNames_ThatNeverRepeatHideNothing(t *testing.T) {
-	ways(t, func(t *testing.T, stream bool) {
-		r := newRig(t, setup{cfg: byContent})
-		r.wantOK(r.turn("id-1", 1, stream), "miss;reason=first_turn")
-		for n, id := range []string{2: "id-2", 3: "id-3", 4: "", 5: "id-3", 6: "id-3"} {
-			if n > 1 {
-				r.wantOK(r.turn(id, n, stream), "hit;")
-			}
-		}
-		if n, stored := r.server.Tickets(), r.store.Len(); n != 1 || stored != 1 {
-			t.Errorf("%d tickets of %d conversations are kept, want that of the last turn", n, stored)
-		}
-	})
-}
-
-// Conversations that share an id take and displace nothing of each other's.
-func TestNames_ThatManyShareHideNothing(t *testing.T) {
-	ways(t, func(t *testing.T, stream bool) {
-		r := newRig(t, setup{cfg: byContent})
-		for n := 1; n <= 4; n++ {
-			for i := range 8 {
-				want := "hit;"
-				if n == 1 {
-					want = "miss;reason=first_turn"
-				}
-				r.wantOK(r.send(ask("app", stream, talk(fmt.Sprint("chat ", i), n)...)), want)
-			}
-		}
-	})
-}
-
 // Where the conversations of an id have begun with the same words, they part by content from their second question on.
 func TestNames_ThatManyShareWhoBeginAlike(t *testing.T) {
 	r := newRig(t, setup{cfg: func(c *server.Config) {
@@ -80,59 +48,13 @@ func TestNames_ThatManyShareWhoBeginAlike(t *testing.T) {
 	}
 }
 
-// Who names a conversation finds it by its name though others have begun with the same words, and what of it is edited.
-func TestNames_ThatAreGoodComeFirst(t *testing.T) {
-	r := newRig(t, setup{cfg: byContent})
-	for n := 1; n <= 3; n++ {
-		for i := range 8 {
-			p := r.turn(fmt.Sprint("c", i), n, true)
-			if n > 1 {
-				r.wantOK(p, "hit;")
-			}
-		}
-	}
-	edited := history(3)
-	edited[4] = "another question"
-	r.wantOK(r.send(ask("c3", true, edited...)), "hit;tokens=")
-}
-
-// Content crosses no scope: neither that of a tenant nor that of a salt or a model.
-func TestNames_ContentStaysInItsScope(t *testing.T) {
-	r := newRig(t, setup{cfg: byContent})
-	r.turn("a", 1, true, "Authorization", "Bearer alice")
-	r.wantOK(r.turn("b", 2, true, "Authorization", "Bearer mallory"), "miss;reason=nothing_stored")
-	r.wantOK(r.turn("b", 2, true), "miss;reason=nothing_stored")
-	r.wantOK(r.send(plus(ask("b", true, history(2)...), `,"cache_salt":"s"`), "Authorization", "Bearer alice"), "miss;reason=nothing_stored")
-	r.wantOK(r.turn("b", 2, true, "Authorization", "Bearer alice"), "hit;")
-	off := newRig(t, setup{})
-	off.turn("a", 1, true)
-	off.wantOK(off.turn("b", 2, true), "miss;reason=nothing_stored")
-}
-
-// A ticket has a single use, whatever finds it.
+// A ticket has a single use, whatever finds it: see checkLegs.
 func TestNames_TicketHasASingleUse(t *testing.T) {
 	r := newRig(t, setup{cfg: byContent})
 	r.turn("a", 1, true)
 	r.wantOK(r.turn("b", 2, true), "hit;")
 	r.wantOK(r.turn("a", 2, true), "miss;") // what the turn under b has left is left to the turn behind it
 	r.wantOK(r.turn("b", 3, true), "hit;")
-	for i, l := range r.prefill[0].seen() {
-		for _, other := range r.prefill[0].seen()[:i] {
-			if l.ticket() != "" && l.ticket() == other.ticket() {
-				t.Errorf("ticket %s was sent twice", l.ticket())
-			}
-		}
-	}
-}
-
-// The end of one conversation is not that of others which share its id.
-func TestNames_FinalTurnEndsItsOwnConversation(t *testing.T) {
-	r := newRig(t, setup{cfg: byContent})
-	for _, name := range []string{"x", "y"} {
-		r.send(ask("app", false, talk(name, 1)...))
-	}
-	r.wantOK(r.send(ask("app", false, talk("x", 2)...), "X-Conversation-Final", "true"), "hit;")
-	r.wantOK(r.send(ask("app", false, talk("y", 2)...)), "hit;")
 }
 
 // looks counts the look-ups of turns.

@@ -32,25 +32,22 @@ func TestPanic_BeforeCommitIsAnError(t *testing.T) {
 			panic("boom at " + engineHost)
 		}
 	}
-	for _, row := range []struct {
-		name string
+	stored := func(ctx context.Context) (convcache.Outcome, bool) { boom(ctx); return 0, false }
+	const kept, spent = "hit;", "miss;reason=nothing_stored" // what the same turn comes to afterwards
+	for name, row := range map[string]struct {
 		set  func(*seams)
-		next string // what the same turn comes to afterwards
+		next string
 	}{
-		{"peek", func(s *seams) { s.store.peek = boom }, "hit;"},
-		{"take", func(s *seams) {
-			s.store.take = func(ctx context.Context) (convcache.Outcome, bool) { boom(ctx); return 0, false }
-		}, "hit;"},
-		{"prefill params", func(s *seams) { s.connector.prefillParams = func([]byte) error { boom(nil); return nil } }, "hit;"},
-		{"prefill", func(s *seams) { s.legs.beforePrefill = boom }, "miss;reason=nothing_stored"},
-		{"decode params", func(s *seams) { s.connector.decodeParams = func() { boom(nil) } }, "miss;reason=nothing_stored"},
-		{"decode", func(s *seams) { s.legs.beforeDecode = boom }, "miss;reason=nothing_stored"},
-		{"keep", func(s *seams) { s.connector.keep = func() error { boom(nil); return nil } }, "miss;reason=nothing_stored"},
-		{"put", func(s *seams) {
-			s.store.put = func(ctx context.Context) (convcache.Outcome, bool) { boom(ctx); return 0, false }
-		}, "miss;reason=nothing_stored"},
+		"peek":           {func(s *seams) { s.store.peek = boom }, kept},
+		"take":           {func(s *seams) { s.store.take = stored }, kept},
+		"prefill params": {func(s *seams) { s.connector.prefillParams = func([]byte) error { boom(nil); return nil } }, kept},
+		"prefill":        {func(s *seams) { s.legs.beforePrefill = boom }, spent},
+		"decode params":  {func(s *seams) { s.connector.decodeParams = func() { boom(nil) } }, spent},
+		"decode":         {func(s *seams) { s.legs.beforeDecode = boom }, spent},
+		"keep":           {func(s *seams) { s.connector.keep = func() error { boom(nil); return nil } }, spent},
+		"put":            {func(s *seams) { s.store.put = stored }, spent},
 	} {
-		t.Run(row.name, func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
 			all := &seams{}
 			row.set(all)
 			r := newRig(t, setup{deps: all.in})

@@ -11,31 +11,19 @@ import (
 	"carryover/upstream/fleet"
 )
 
-// reviving lets the time pass after which an engine that refused a connection is tried again.
-func (o *occupied) reviving(c *clock) {
-	o.t.Helper()
-	c.ahead.Add(int64(3 * time.Second))
-	if got := o.deps.Fleet.Engine(upstream.RoleDecode, "dead-0").Live().State; got != "up" {
-		o.t.Fatalf("it is %s, want up", got)
-	}
-}
-
-// An engine that has refused a turn's hand-over has the turn no more: it may be back long before the turn's stream ends.
+// An engine that has refused a turn's hand-over has the turn no more: it may be back long before the turn's stream ends. A hand-over that finds no room
+// elsewhere costs the turn a fresh attempt, which may wait, and is no error.
 func TestDecode_OneThatRefusedHasTheTurnNoMore(t *testing.T) {
 	clock := &clock{}
 	o := fill(newRig(t, setup{deadDecodes: 1, cfg: roomy, fleet: func(c *fleet.Config) { c.Now = clock.now }}))
-	dead, alive := o.deps.Fleet.Engine(upstream.RoleDecode, "dead-0").Live(), o.engine(o.decode[0]).Live()
-	if dead.InFlight != 0 || alive.InFlight != 1 {
-		t.Errorf("%d attempts on the engine that refused and %d on the other, want 0 and 1", dead.InFlight, alive.InFlight)
+	dead := o.deps.Fleet.Engine(upstream.RoleDecode, "dead-0")
+	if refused, alive := dead.Live().InFlight, o.engine(o.decode[0]).Live().InFlight; refused != 0 || alive != 1 {
+		t.Errorf("%d attempts on the engine that refused and %d on the other, want 0 and 1", refused, alive)
 	}
-	o.free()
-}
-
-// A hand-over that finds no room elsewhere costs the turn a fresh attempt, which may wait, and is no error.
-func TestDecode_RefusedWhereTheOthersAreFull(t *testing.T) {
-	clock := &clock{}
-	o := fill(newRig(t, setup{deadDecodes: 1, cfg: roomy, fleet: func(c *fleet.Config) { c.Now = clock.now }}))
-	o.reviving(clock)
+	clock.ahead.Add(int64(3 * time.Second)) // when it is tried again
+	if got := dead.Live().State; got != "up" {
+		t.Fatalf("it is %s, want up", got)
+	}
 	second := o.waits(1)
 	o.free()
 	o.wantOK(<-second, "miss;")

@@ -1,12 +1,12 @@
 package server_test
 
 import (
-	"context"
-	"fmt"
 	"io"
 	"net/http"
 	"strings"
 	"testing"
+
+	"github.com/tidwall/gjson"
 )
 
 // hostilePaths are spellings of what an engine must never be asked for, and of our own endpoints.
@@ -45,7 +45,13 @@ func TestPaths_OnlyExactPathsAreServed(t *testing.T) {
 			for _, path := range batch {
 				b.WriteString(wire(method+" "+path, "{}", "Content-Length: 2"))
 			}
-			for i, status := range r.statuses(b.String(), method, len(batch)) {
+			conn := r.dial()
+			go func() { _, _ = io.WriteString(conn, b.String()) }()
+			statuses := r.answers(conn, method, len(batch))
+			if len(statuses) != len(batch) {
+				t.Errorf("%s: got %d answers, want %d", method, len(statuses), len(batch))
+			}
+			for i, status := range statuses {
 				if path := batch[i]; status != 404 && !strings.Contains(path, `\`) || status == 200 {
 					t.Errorf("%s %s: got %d, want 404", method, path, status)
 				}
@@ -53,18 +59,6 @@ func TestPaths_OnlyExactPathsAreServed(t *testing.T) {
 		}
 	}
 	r.wantUntouched()
-}
-
-// statuses is exchange for many answers to one method.
-func (r *rig) statuses(raw, method string, n int) []int {
-	r.t.Helper()
-	conn := r.dial()
-	go func() { _, _ = io.WriteString(conn, raw) }()
-	answers := r.answers(conn, method, n)
-	if len(answers) != n {
-		r.t.Errorf("%s: got %d answers, want %d", method, len(answers), n)
-	}
-	return answers
 }
 
 func TestPaths_MethodsAndQueries(t *testing.T) {
@@ -77,7 +71,7 @@ func TestPaths_MethodsAndQueries(t *testing.T) {
 			if strings.Contains(method, wrong) {
 				continue
 			}
-			p := r.do(context.Background(), wrong, path, strings.NewReader("{}"))
+			p := r.do(t.Context(), wrong, path, strings.NewReader("{}"))
 			if wrong != "HEAD" {
 				r.wantError(p, 405, "method_not_allowed")
 			}
@@ -118,20 +112,50 @@ func TestEndpoints_AnswerAsDocumented(t *testing.T) {
 	}
 	bad := newRig(t, setup{})
 	for _, e := range append(bad.prefill, bad.decode...) {
-		e.models = status(500, "boom at "+engineHost)
-	}
-	bad.wantError(bad.get("/v1/models"), 502, "prefill_failed")
-	for _, e := range append(bad.prefill, bad.decode...) {
 		e.models = raw("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nx")
 	}
 	bad.wantError(bad.get("/v1/models"), 502, "prefill_failed")
-	forwarded := newRig(t, setup{cfg: forwards})
-	seen := ""
-	forwarded.decode[0].models = func(w http.ResponseWriter, q *http.Request, _ leg) {
-		seen = q.Header.Get("Authorization")
-		answerJSON(w, "{}")
+}
+
+// What stands below /v1/responses is asked of stored responses, of which there are none: 400, and nothing reaches an engine. HEAD / says that
+// there is something.
+func TestPaths_OfAgents(t *testing.T) {
+	r := newRig(t, setup{})
+	for _, row := range []struct{ method, path string }{
+		{"GET", "/v1/responses/resp_1"}, {"DELETE", "/v1/responses/resp_1"}, {"POST", "/v1/responses/resp_1/cancel"}, {"GET", "/v1/responses/resp_1/input_items"},
+		{"POST", "/v1/responses/compact"}, {"POST", "/v1/responses/render"}, {"POST", "/v1/responses/"},
+	} {
+		p := r.do(t.Context(), row.method, row.path, strings.NewReader("{}"), "Content-Type", "application/json")
+		if r.wantError(p, http.StatusBadRequest, "unsupported"); !strings.Contains(p.body, "not stored") {
+			t.Errorf("%s %s: %s", row.method, row.path, p.body)
+		}
 	}
-	if p := forwarded.do(context.Background(), http.MethodGet, "/v1/models", nil, "Authorization", "Bearer k"); p.status != 200 || seen != "Bearer k" {
-		t.Errorf("got %s, engine saw %q", fmt.Sprint(p), seen)
+	if p := r.do(t.Context(), http.MethodHead, "/", nil); p.status != http.StatusOK {
+		t.Errorf("HEAD /: %d", p.status)
 	}
+	r.wantUntouched()
+}
+
+// Errors under /v1/messages have the shape of its clients.
+func TestPaths_ErrorsOfMessages(t *testing.T) {
+	r := newRig(t, setup{})
+	for _, row := range []struct {
+		method, path, contentType string
+		status                    int
+		kind                      string
+	}{
+		{"GET", "/v1/messages", "", 405, "invalid_request_error"},
+		{"POST", "/v1/messages/batches", "application/json", 404, "not_found_error"},
+		{"POST", "/v1/messages", "application/json", 400, "invalid_request_error"},
+		{"POST", "/v1/messages/count_tokens?beta=true", "application/json", 400, "invalid_request_error"},
+	} {
+		p := r.do(t.Context(), row.method, row.path, strings.NewReader("{"), "Content-Type", row.contentType)
+		if p.status != row.status || gjson.Get(p.body, "type").String() != "error" || gjson.Get(p.body, "error.type").String() != row.kind {
+			t.Errorf("%s %s: %d %s, want %d, %s", row.method, row.path, p.status, p.body, row.status, row.kind)
+		}
+		if p.header.Get("X-Request-Id") == "" {
+			t.Errorf("%s %s: no request id", row.method, row.path)
+		}
+	}
+	r.wantUntouched()
 }

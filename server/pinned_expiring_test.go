@@ -1,8 +1,6 @@
 package server_test
 
 import (
-	"fmt"
-	"strings"
 	"testing"
 	"time"
 
@@ -10,33 +8,6 @@ import (
 	"carryover/server/record"
 	"carryover/upstream/vllmsim"
 )
-
-// wantKnown waits until as many tokens are known to be pinned as decode pins, which must be so many answers'.
-func (p *pinning) wantKnown(what string, pins int) {
-	p.t.Helper()
-	var s vllmsim.Stats
-	known := 0
-	holds := func() bool {
-		s, known = p.decode.Stats(), p.server.Pinned(p.decoder())
-		return s.Running == 0 && s.Pins == pins && known == s.PinnedBlocks*16
-	}
-	deadline := time.Now().Add(patience)
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for ; !holds(); <-tick.C {
-		if time.Now().After(deadline) {
-			p.t.Fatalf("%s: %d tokens are known to be pinned; decode pins %d for %d answers, want %d answers", what, known, s.PinnedBlocks*16, s.Pins, pins)
-		}
-	}
-}
-
-// stray is a turn of no conversation.
-func (p *pinning) stray(n int) {
-	p.t.Helper()
-	body := with(fmt.Sprintf(`"max_tokens":100,"x":%d`, n))
-	body = strings.Replace(body, `"content":"q"`, fmt.Sprintf(`"content":"%d %s SAY no"`, n, strings.Repeat("The next one reads them. ", 5)), 1)
-	p.wantOK(p.send(body), "miss;reason=no_conversation")
-}
 
 // Without releases every answer pins its blocks until decode's TTL ends, whether there is a ticket for them or not.
 func TestPinned_WithoutReleasesAllAnswersCount(t *testing.T) {
@@ -57,20 +28,14 @@ func TestPinned_WithoutReleasesAllAnswersCount(t *testing.T) {
 // A ticket that nobody used in time is none any more, and its blocks are pinned all the same.
 func TestPinned_ExpiredTicketsCountUntilDecodeFreesThem(t *testing.T) {
 	p := newPinning(t, func(c *server.Config) { c.PinnedShare, c.TTL = 1, 50*time.Millisecond })
-	for i := range 3 {
-		p.turn(fmt.Sprint("c", i))
+	for pins, conversation := range []string{"c0", "c1", "c2", "c0"} {
+		p.turn(conversation)
+		p.until(func() bool {
+			p.server.MakeRoom(t.Context())
+			return p.server.Tickets() == 0
+		})
+		p.wantKnown("expired tickets, and a turn that found one", pins+1)
 	}
-	p.until(func() bool {
-		p.server.MakeRoom(t.Context())
-		return p.server.Tickets() == 0
-	})
-	p.wantKnown("expired tickets", 3)
-	p.turn("c0")
-	p.until(func() bool {
-		p.server.MakeRoom(t.Context())
-		return p.server.Tickets() == 0
-	})
-	p.wantKnown("a turn that found an expired ticket", 4)
 }
 
 // What a release that failed was to free lasts.

@@ -65,15 +65,21 @@ func (shouting) Body(body []byte) ([]byte, error) {
 	return bytes.ReplaceAll(body, []byte("world"), []byte("WORLD")), nil
 }
 
-func stagedRig(t *testing.T, c staged) *rig {
+func stagedRig(t *testing.T, c staged, cfg func(*server.Config)) *rig {
 	t.Helper()
-	return newRig(t, setup{deps: c.in})
+	return newRig(t, setup{cfg: cfg, deps: c.in})
 }
 
 func (c staged) in(d *server.Deps) {
 	c.Connector = d.Connector
 	d.Connector = c
 }
+
+// head is what comes before decode's events.
+var head = []byte(frames(`{"head":1}`))
+
+// arrived is KV that has arrived.
+func arrived(context.Context) error { return nil }
 
 // gated is KV that arrives when the gate opens.
 func gated(gate <-chan struct{}) func(context.Context) error {
@@ -89,16 +95,14 @@ func gated(gate <-chan struct{}) func(context.Context) error {
 
 func TestStaged_TheHeadComesBeforeDecodesEvents(t *testing.T) {
 	ready := make(chan struct{})
-	r := stagedRig(t, staged{head: []byte(frames(`{"head":1}`)), ready: gated(ready)})
+	r := stagedRig(t, staged{head: head, ready: gated(ready)}, nil)
 	done := make(chan reply, 1)
 	go func() { done <- r.turn("c", 1, true) }()
 	r.prefill[0].awaitEnd(1)
-	if n := len(r.decode[0].seen()); n != 0 {
-		t.Errorf("decode was asked %d times before the KV had arrived", n)
-	}
+	r.decode[0].wantLegs(0)
 	close(ready)
 	p := <-done
-	rest, found := strings.CutPrefix(p.body, frames(`{"head":1}`))
+	rest, found := strings.CutPrefix(p.body, string(head))
 	if !found || p.err != nil || !strings.Contains(rest, "WORLD") || strings.Contains(rest, "role") || !strings.HasSuffix(rest, "data: [DONE]\n\n") ||
 		!strings.Contains(rest, `"finish_reason":"stop"`) || strings.Contains(rest, "kv_transfer_params") {
 		t.Errorf("got %q (%v), want the head and decode's events as the connector has them", p.body, p.err)
@@ -107,15 +111,6 @@ func TestStaged_TheHeadComesBeforeDecodesEvents(t *testing.T) {
 		t.Errorf("got content type %q", got)
 	}
 	r.wantStored(1, "yes")
-}
-
-func TestStaged_AWholeAnswerIsRewritten(t *testing.T) {
-	r := stagedRig(t, staged{head: []byte("not for this client"), ready: func(context.Context) error { return nil }})
-	p := r.turn("c", 1, false)
-	r.wantOK(p, "miss;reason=first_turn")
-	if !strings.Contains(p.body, "WORLD") || strings.Contains(p.body, "not for") {
-		t.Errorf("got %s", p.body)
-	}
 }
 
 // KV that does not arrive is a failure of prefill, which decode makes good by itself unless the operator wants the error.
@@ -132,8 +127,7 @@ func TestStaged_KVThatDoesNotArrive(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, policy := range []turn.PrefillFailure{turn.PrefillError, turn.PrefillRetryOther} {
-				c := staged{ready: row.ready, head: []byte(frames(`{"head":1}`))}
-				r := newRig(t, setup{deps: c.in, cfg: func(c *server.Config) { c.HandoverBudget, c.PrefillFailure = 50*time.Millisecond, policy }})
+				r := stagedRig(t, staged{ready: row.ready, head: head}, func(c *server.Config) { c.HandoverBudget, c.PrefillFailure = 50*time.Millisecond, policy })
 				for _, stream := range []bool{true, false} {
 					if p := r.turn("c", 1, stream); policy == turn.PrefillError {
 						r.wantError(p, row.status, row.code)
@@ -151,26 +145,29 @@ func TestStaged_KVThatDoesNotArrive(t *testing.T) {
 	}
 }
 
-// A client that leaves while the KV is on its way strands nothing, and decode does not look for it before it has arrived.
+// A client that leaves while the KV is on its way strands nothing: decode does not look for it before it has arrived, and what the plan has reserved is
+// given back when nothing waits with it any more.
 func TestStaged_AClientThatLeavesWhileTheKVIsOnItsWay(t *testing.T) {
 	const budget = time.Hour
-	l, ready, waited := newLeaver(t), make(chan struct{}), make(chan struct{}, 2)
-	c := staged{ready: func(ctx context.Context) error {
-		if ends, ok := ctx.Deadline(); !ok || time.Until(ends) < budget/2 {
-			t.Errorf("it is waited for until %v, want as long as the hand-over budget lasts", ends)
-		}
-		waited <- struct{}{}
-		return gated(ready)(ctx)
-	}}
-	r := newRig(t, setup{deps: c.in, cfg: func(c *server.Config) { c.HandoverBudget = budget }})
+	l, ready, waited, c := newLeaver(t), make(chan struct{}), make(chan struct{}, 2), newReserving()
+	r := newRig(t, setup{cfg: func(c *server.Config) { c.HandoverBudget = budget }, deps: func(d *server.Deps) {
+		c.Connector = staged{Connector: d.Connector, ready: func(ctx context.Context) error {
+			if ends, ok := ctx.Deadline(); !ok || time.Until(ends) < budget/2 {
+				t.Errorf("it is waited for until %v, want as long as the hand-over budget lasts", ends)
+			}
+			waited <- struct{}{}
+			return gated(ready)(ctx)
+		}}
+		d.Connector = c
+	}})
 	go func() {
 		<-waited
 		l.leave()
 	}()
 	_ = r.do(l.ctx, http.MethodPost, chatPath, strings.NewReader(ask("c", true, "q")))
 	<-waited // once more, without the client
-	if n := len(r.decode[0].seen()); n != 0 {
-		t.Errorf("decode was asked %d times before the KV had arrived", n)
+	if asked, closed := len(r.decode[0].seen()), c.closed.Load(); asked != 0 || closed != 0 {
+		t.Errorf("before the KV had arrived decode was asked %d times, and %d plans were closed", asked, closed)
 	}
 	close(ready)
 	d := r.decode[0].await(1)[0]
@@ -178,28 +175,25 @@ func TestStaged_AClientThatLeavesWhileTheKVIsOnItsWay(t *testing.T) {
 		t.Errorf("decode is asked for %s, want one token", d.body)
 	}
 	r.decode[0].awaitEnd(1)
+	c.wantClosed(t)
 }
 
 // With a head, what decode tells of the prompt's ids is compared as without.
 func TestStaged_AHeadLosesNoTicket(t *testing.T) {
-	ready := func(context.Context) error { return nil }
-	for _, head := range [][]byte{nil, []byte(frames(`{"head":1}`))} {
-		c := staged{ready: ready, head: head}
-		r := newRig(t, setup{cfg: byTokens, deps: c.in})
-		r.inIDs(nil)
-		r.sendIDs("c", true, count(100, 200)...)
-		r.wantStored(1, "yes")
-	}
+	r := stagedRig(t, staged{ready: arrived, head: head}, byTokens)
+	r.inIDs(nil)
+	r.sendIDs("c", true, count(100, 200)...)
+	r.wantStored(1, "yes")
 }
 
-// What a plan has reserved is given back on every exit, also by what goes on without the client.
+// What a plan has reserved is given back on every exit.
 func TestStaged_PlansAreClosed(t *testing.T) {
 	for name, row := range map[string]struct {
 		ready func(context.Context) error
 		fails behaviour
 	}{
-		"served":          {func(context.Context) error { return nil }, nil},
-		"no KV":           {func(context.Context) error { return upstream.ErrNotReady }, nil},
+		"served":          {arrived, prefills},
+		"no KV":           {func(context.Context) error { return upstream.ErrNotReady }, prefills},
 		"prefill fails":   {nil, status(400, "x")},
 		"prefill is gone": {nil, hangUp},
 	} {
@@ -209,58 +203,31 @@ func TestStaged_PlansAreClosed(t *testing.T) {
 				c.Connector = staged{Connector: d.Connector, ready: row.ready}
 				d.Connector = c
 			}})
-			if row.fails != nil {
-				r.prefill[0].always(row.fails)
-			}
+			r.prefill[0].always(row.fails)
 			_ = r.turn("c", 1, true)
 			c.wantClosed(t)
 		})
 	}
-	t.Run("the client leaves", func(t *testing.T) {
-		l, waited, c := newLeaver(t), make(chan struct{}, 2), newReserving()
-		ready := make(chan struct{})
-		r := newRig(t, setup{deps: func(d *server.Deps) {
-			c.Connector = staged{Connector: d.Connector, ready: func(ctx context.Context) error {
-				waited <- struct{}{}
-				return gated(ready)(ctx)
-			}}
-			d.Connector = c
-		}})
-		go func() {
-			<-waited
-			l.leave()
-		}()
-		_ = r.do(l.ctx, http.MethodPost, chatPath, strings.NewReader(ask("c", true, "q")))
-		<-waited
-		if n := c.closed.Load(); n != 0 {
-			t.Errorf("%d plans are closed that something still waits with", n)
-		}
-		close(ready)
-		c.wantClosed(t)
-	})
 }
 
-// What the client's leg leaves is rescued, beside it.
+// What the client's leg leaves is rescued, beside it. A whole answer is rewritten, and has no head.
 func TestStaged_DecodeTakesWhatTheClientsLegLeaves(t *testing.T) {
-	for _, stream := range []bool{true, false} {
-		r := stagedRig(t, staged{ready: func(context.Context) error { return nil }, left: true})
+	ways(t, func(t *testing.T, stream bool) {
+		r := stagedRig(t, staged{ready: arrived, left: true, head: head}, nil)
 		p := r.turn("c", 1, stream)
 		r.wantOK(p, "miss;reason=first_turn")
 		legs := r.decode[0].await(2)
-		if slices.IndexFunc(legs, leg.rescues) < 0 || !strings.Contains(p.body, "WORLD") {
-			t.Errorf("stream %t: decode saw %v, want a leg that takes the KV; the client %q", stream, legs, p.body)
+		if slices.IndexFunc(legs, leg.rescues) < 0 || !strings.Contains(p.body, "WORLD") || strings.Contains(p.body, "head") != stream {
+			t.Errorf("decode saw %v, want a leg that takes the KV; the client %q", legs, p.body)
 		}
 		r.decode[0].awaitEnd(2)
-	}
+	})
 }
 
 // Decode's first event says nothing of the KV. An engine that fails behind it may have left the KV unread.
 func TestStaged_DecodeThatFailsBehindItsFirstEventTakesTheKV(t *testing.T) {
-	r := stagedRig(t, staged{head: []byte(frames(`{"head":1}`)), ready: func(context.Context) error { return nil }})
-	r.decode[0].next(func(w http.ResponseWriter, _ *http.Request, l leg) {
-		say(w, `{"id":"chatcmpl-`+l.id()+`","choices":[{"index":0,"delta":{"role":"assistant","content":""},"finish_reason":null}]}`,
-			`{"error":{"message":"x","code":500}}`, "[DONE]")
-	})
+	r := stagedRig(t, staged{head: head, ready: arrived}, nil)
+	r.decode[0].next(kvFails)
 	_ = r.turn("c", 1, true)
 	r.until(func() bool { return slices.ContainsFunc(r.decode[0].seen(), leg.rescues) })
 }

@@ -18,8 +18,8 @@ import (
 // together is a connector that sends both legs at once, as Mooncake's does: both compute the same ids, name a transfer of their own, and
 // nothing is left for a next turn.
 type together struct {
-	check   func(upstream.PrefillAnswer) error // nil checks nothing
-	rescues bool
+	server.Connector                                    // which releases and hands back, of which there is nothing
+	check            func(upstream.PrefillAnswer) error // nil checks nothing
 }
 
 func (together) Traits() upstream.Traits { return upstream.Traits{IDs: true} }
@@ -34,9 +34,6 @@ func (c together) Plan(_ context.Context, t upstream.Transfer) (upstream.Plan, e
 		return upstream.LegPlan{API: api, Members: []body.Member{{Name: "kv_transfer_params", Value: append(params, '}')}, {Name: "stop_token_ids"}}}
 	}
 	handover := &upstream.Handover{Cached: -1, Bound: true, Leg: func([]byte) upstream.LegPlan { return leg(true) }}
-	if c.rescues {
-		handover.Rescue = func() []body.Member { return leg(true).Members }
-	}
 	return upstream.Plan{
 		Prefill: leg(false), Together: handover,
 		Handover: func(answer upstream.PrefillAnswer) (*upstream.Handover, error) {
@@ -50,14 +47,6 @@ func (c together) Plan(_ context.Context, t upstream.Transfer) (upstream.Plan, e
 
 func (together) ParseTicket([]byte, int) (upstream.TicketParams, error) {
 	return upstream.TicketParams{}, errors.New("nothing is kept")
-}
-
-func (together) Release(upstream.TicketOffer, string) (upstream.ReleaseLeg, error) {
-	return upstream.ReleaseLeg{}, errors.New("nothing to release")
-}
-
-func (together) HandBack(upstream.TicketOffer, string, string) (upstream.ReleaseLeg, error) {
-	return upstream.ReleaseLeg{}, errors.New("nothing to hand back")
 }
 
 // togetherRig is a rig whose legs go out at once.

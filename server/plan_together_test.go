@@ -19,22 +19,10 @@ import (
 func TestTogether_BothLegsAreOnTheirWayAtOnce(t *testing.T) {
 	ways(t, func(t *testing.T, stream bool) {
 		r := togetherRig(t, setup{})
-		arrived := make(chan struct{}, 2)
-		meet := func(next behaviour) behaviour {
-			return func(w http.ResponseWriter, q *http.Request, l leg) {
-				arrived <- struct{}{}
-				for len(arrived) < 2 { // prefill answers when decode has its leg, and decode when prefill has
-					select {
-					case <-q.Context().Done():
-						return
-					case <-time.After(time.Millisecond):
-					}
-				}
-				next(w, q, l)
-			}
-		}
-		r.prefill[0].next(meet(func(w http.ResponseWriter, _ *http.Request, l leg) { answerJSON(w, `{"choices":[]}`) }))
-		r.decode[0].next(meet(decodes))
+		r.prefill[0].next(func(w http.ResponseWriter, _ *http.Request, _ leg) {
+			r.decode[0].await(1) // which waits for prefill's leg, see togetherRig
+			answerJSON(w, `{"choices":[]}`)
+		})
 		r.wantOK(r.sendTo(textPath, asking(stream)), "miss;reason=ineligible_connector")
 		p, d := r.prefill[0].await(1)[0], r.decode[0].await(1)[0]
 		for _, l := range []leg{p, d} {
@@ -77,16 +65,10 @@ func TestTogether_TheRecordHasTheOutcomeOfTheHeader(t *testing.T) {
 	})
 }
 
+// Prefill that has failed, or left nothing for decode, ends decode's leg, which would wait for minutes.
 func TestTogether_AFailedPrefillEndsDecode(t *testing.T) {
-	unusable := func(w http.ResponseWriter, _ *http.Request, _ leg) {
-		answerJSON(w, `{"choices":[],"usage":{"prompt_tokens":13}}`)
-	}
-	check := func(answer upstream.PrefillAnswer) error {
-		if answer.PromptTokens == 13 {
-			return errors.New("its ids are others")
-		}
-		return nil
-	}
+	answer := func(body string) behaviour { return replyBody("application/json", body) }
+	unreadable, unusable := answer(`{`), answer(`{"choices":[],"usage":{"prompt_tokens":13}}`)
 	for name, row := range map[string]struct {
 		fails  behaviour
 		policy turn.PrefillFailure
@@ -97,14 +79,21 @@ func TestTogether_AFailedPrefillEndsDecode(t *testing.T) {
 		"engine error":          {status(500, "x"), turn.PrefillError, 502, 1},
 		"is decode's alone":     {status(500, "x"), turn.PrefillDecodeOnly, 200, 1},
 		"breaks twice":          {hangUp, "", 200, 2}, // a fresh pair of legs is tried once
-		"unreadable twice":      {func(w http.ResponseWriter, _ *http.Request, _ leg) { answerJSON(w, `{`) }, "", 200, 2},
-		"unreadable":            {func(w http.ResponseWriter, _ *http.Request, _ leg) { answerJSON(w, `{`) }, turn.PrefillError, 502, 1},
+		"unreadable twice":      {unreadable, "", 200, 2},
+		"unreadable":            {unreadable, turn.PrefillError, 502, 1},
 		"no hand-over":          {unusable, turn.PrefillError, 502, 1},
 		"no hand-over, twice":   {unusable, "", 200, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ways(t, func(t *testing.T, stream bool) {
-				r := togetherRig(t, setup{cfg: onPrefillFailure(row.policy), deps: func(d *server.Deps) { d.Connector = together{check: check} }})
+				c := newReserving()
+				c.rank, c.Connector = "3", together{check: func(answer upstream.PrefillAnswer) error {
+					if answer.PromptTokens == 13 {
+						return errors.New("its ids are others")
+					}
+					return nil
+				}}
+				r := togetherRig(t, setup{cfg: onPrefillFailure(row.policy), deps: func(d *server.Deps) { d.Connector = c }})
 				waiting := make(chan struct{}, 2)
 				r.decode[0].always(func(w http.ResponseWriter, q *http.Request, l leg) {
 					if l.params() == nil {
@@ -116,6 +105,9 @@ func TestTogether_AFailedPrefillEndsDecode(t *testing.T) {
 				})
 				r.prefill[0].always(func(w http.ResponseWriter, q *http.Request, l leg) {
 					<-waiting
+					if got := q.Header.Get("X-Data-Parallel-Rank"); got != "3" {
+						t.Errorf("the leg names rank %q, want that of the plan", got)
+					}
 					row.fails(w, q, l)
 				})
 				var p reply
@@ -124,9 +116,8 @@ func TestTogether_AFailedPrefillEndsDecode(t *testing.T) {
 					t.Errorf("got status %d (%s), want %d", p.status, p.body, row.status)
 				}
 				r.decode[0].awaitEnd(row.legs)
-				if n := len(r.prefill[0].seen()); n != row.legs {
-					t.Errorf("got %d prefill legs, want %d", n, row.legs)
-				}
+				r.prefill[0].wantLegs(row.legs)
+				c.wantClosed(t)
 			})
 		})
 	}
@@ -136,21 +127,16 @@ func TestTogether_AFailedPrefillEndsDecode(t *testing.T) {
 func TestTogether_AClientThatLeaves(t *testing.T) {
 	r := togetherRig(t, setup{})
 	l := newLeaver(t)
-	legs, answers := make(chan struct{}, 2), make(chan error, 1)
-	left := make(chan struct{})
+	left, answers := make(chan struct{}), make(chan error, 1)
 	r.prefill[0].always(func(w http.ResponseWriter, q *http.Request, _ leg) {
-		legs <- struct{}{}
 		<-left
 		answers <- q.Context().Err()
 		answerJSON(w, `{"choices":[]}`)
 	})
-	r.decode[0].always(func(w http.ResponseWriter, q *http.Request, l leg) {
-		legs <- struct{}{}
-		silent(w, q, l)
-	})
+	r.decode[0].always(silent)
 	go func() {
-		<-legs
-		<-legs
+		r.prefill[0].await(1)
+		r.decode[0].await(1)
 		l.leave()
 	}()
 	_ = r.do(l.ctx, http.MethodPost, textPath, strings.NewReader(asking(true)))
@@ -166,9 +152,7 @@ func TestTogether_APromptThatIsNotTokenised(t *testing.T) {
 	t.Run("engine gone", func(t *testing.T) {
 		r := togetherRig(t, setup{deadPrefills: 1})
 		r.wantOK(r.sendTo(textPath, asking(true)), "miss;")
-		if n := len(r.prefill[0].seen()); n != 1 {
-			t.Errorf("got %d legs on the other prefill instance, want one", n)
-		}
+		r.prefill[0].wantLegs(1)
 	})
 	t.Run("refused", func(t *testing.T) {
 		r := togetherRig(t, setup{})
@@ -178,9 +162,8 @@ func TestTogether_APromptThatIsNotTokenised(t *testing.T) {
 	t.Run("not comparable", func(t *testing.T) {
 		r := togetherRig(t, setup{})
 		r.wantOK(r.sendTo(textPath, strings.Replace(asking(true), "{", `{"new_member":1,`, 1)), "miss;")
-		if p, d := len(r.prefill[0].seen()), len(r.decode[0].seen()); p != 0 || d != 1 {
-			t.Errorf("got %d prefill and %d decode legs, want decode alone", p, d)
-		}
+		r.prefill[0].wantLegs(0)
+		r.decode[0].wantLegs(1)
 	})
 }
 
@@ -214,40 +197,6 @@ func (c *reserving) wantClosed(t *testing.T) {
 	if c.opened.Load() == 0 {
 		t.Error("no plan was made")
 	}
-}
-
-// Prefill that has answered, and left nothing for decode, ends decode's leg, which would wait for minutes.
-func TestTogether_APrefillThatLeavesNothing(t *testing.T) {
-	ways(t, func(t *testing.T, stream bool) {
-		c := newReserving()
-		c.rank, c.Connector = "3", together{check: func(answer upstream.PrefillAnswer) error {
-			if strings.Contains(string(answer.Body), `"stop"`) {
-				return errors.New("prefill has dropped the KV")
-			}
-			return nil
-		}}
-		r := togetherRig(t, setup{deps: func(d *server.Deps) { d.Connector = c }})
-		waiting := make(chan struct{}, 8)
-		r.decode[0].always(func(w http.ResponseWriter, q *http.Request, l leg) {
-			if l.params() == nil {
-				decodes(w, q, l)
-				return
-			}
-			waiting <- struct{}{}
-			silent(w, q, l)
-		})
-		r.prefill[0].always(func(w http.ResponseWriter, q *http.Request, l leg) {
-			<-waiting
-			if got := q.Header.Get("X-Data-Parallel-Rank"); got != "3" {
-				t.Errorf("the leg names rank %q, want that of the plan", got)
-			}
-			answerJSON(w, `{"choices":[{"finish_reason":"stop"}]}`)
-		})
-		soon(t, "decode waits for KV that prefill has dropped", func() {
-			r.wantOK(r.sendTo(textPath, asking(stream)), "miss;") // by decode alone
-		})
-		c.wantClosed(t)
-	})
 }
 
 // A hand-over that is bound goes to no other decode engine: the turn begins anew with one.

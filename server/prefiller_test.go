@@ -12,6 +12,13 @@ import (
 	"carryover/server/turn"
 )
 
+// onPrefillFailure says what becomes of a turn whose prefill leg failed.
+func onPrefillFailure(policy turn.PrefillFailure) func(*server.Config) {
+	return func(c *server.Config) { c.PrefillFailure = policy }
+}
+
+const failedAlone = "decode_only;reason=prefill_failed;tokens=2"
+
 // prefillers permits the prefill instances of a rig, and notes what it was asked.
 type prefillers struct {
 	mu    sync.Mutex // guards the rest
@@ -47,46 +54,27 @@ const schedulerHeader = "X-Prefiller-Host-Port"
 // As llm-d's sidecar does (pkg/sidecar/proxy/chat_completions.go): the first value counts, of lines and of a list, and none is decode
 // alone.
 func TestPrefiller_IsTheOneThatTheRequestNames(t *testing.T) {
-	for _, row := range []struct {
-		name   string
-		values []string
-		asked  string
-		legs   []int
-		path   string
-	}{
-		{"no header", nil, "", []int{0, 0}, "decode_only;reason=no_prefiller;tokens=2"},
-		{"cleared by the scheduler", []string{""}, "", []int{0, 0}, "decode_only;reason=no_prefiller;tokens=2"},
-		{"white space", []string{"  "}, "", []int{0, 0}, "decode_only;reason=no_prefiller;tokens=2"},
-		{"one", []string{"p1:1"}, "p1:1", []int{0, 1}, "prefill_decode;tokens=2"},
-		{"list", []string{"p1:1,p0:1"}, "p1:1", []int{0, 1}, "prefill_decode;tokens=2"},
-		{"list with spaces", []string{" p1:1 , p0:1"}, "p1:1", []int{0, 1}, "prefill_decode;tokens=2"},
-		{"lines", []string{"p1:1", "p0:1"}, "p1:1", []int{0, 1}, "prefill_decode;tokens=2"},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			r, p := named(t, setup{prefills: 2})
-			var header []string
-			for _, value := range row.values {
-				header = append(header, schedulerHeader, value)
+	for _, values := range [][]string{nil, {""}, {"  "}, {"p1:1"}, {"p1:1,p0:1"}, {" p1:1 , p0:1"}, {"p1:1", "p0:1"}} {
+		r, p := named(t, setup{prefills: 2})
+		var header []string
+		for _, value := range values {
+			header = append(header, schedulerHeader, value)
+		}
+		asked, legs, path := "", 0, "decode_only;reason=no_prefiller;tokens=2"
+		if strings.Contains(strings.Join(values, ""), "p1") {
+			asked, legs, path = "p1:1", 1, "prefill_decode;tokens=2"
+		}
+		r.wantPath(r.turn("c", 1, true, header...), path)
+		r.prefill[0].wantLegs(0)
+		r.prefill[1].wantLegs(legs)
+		if got := strings.Join(p.asked, " "); got != asked {
+			t.Errorf("%q: asked for %q, want %q", values, got, asked)
+		}
+		for _, l := range slices.Concat(r.prefill[1].seen(), r.decode[0].seen()) {
+			if len(l.header[schedulerHeader]) != 0 || (l.params() == nil) != (legs == 0) {
+				t.Errorf("%q: an engine got the header %q, or %s", values, l.header[schedulerHeader], l.body)
 			}
-			answer := r.turn("c", 1, true, header...)
-			r.wantPath(answer, row.path)
-			for i, want := range row.legs {
-				if got := len(r.prefill[i].seen()); got != want {
-					t.Errorf("got %d legs on prefill instance %d, want %d", got, i, want)
-				}
-			}
-			if got := strings.Join(p.asked, " "); got != row.asked {
-				t.Errorf("asked for %q, want %q", got, row.asked)
-			}
-			for _, l := range slices.Concat(r.prefill[1].seen(), r.decode[0].seen()) {
-				if len(l.header[schedulerHeader]) != 0 {
-					t.Errorf("an engine got the header: %q", l.header[schedulerHeader])
-				}
-			}
-			if l := r.decode[0].seen()[0]; (l.params() == nil) != (row.asked == "") {
-				t.Errorf("decode got %s", l.body)
-			}
-		})
+		}
 	}
 }
 
@@ -114,27 +102,17 @@ func TestPrefiller_HeaderMeansNothingWhereNoneIsNamed(t *testing.T) {
 }
 
 func TestPrefiller_ThatCannotServe(t *testing.T) {
-	for _, row := range []struct {
-		value  string
-		policy turn.PrefillFailure
-		path   string // "" for an error
-	}{
-		{"dead:1", "", "decode_only;reason=prefill_unavailable;tokens=2"},
-		{"dead:1", turn.PrefillDecodeOnly, "decode_only;reason=prefill_unavailable;tokens=2"},
-		{"dead:1", turn.PrefillError, ""},
-		{"gone:1", "", "decode_only;reason=prefill_unavailable;tokens=2"},
-		{"gone:1", turn.PrefillError, ""},
-	} {
-		r, _ := named(t, setup{deadPrefills: 1, cfg: onPrefillFailure(row.policy)})
-		p := r.turn("c", 1, true, schedulerHeader, row.value)
-		if row.path == "" {
-			r.wantError(p, http.StatusServiceUnavailable, "prefill_unavailable")
-			wantRetryAfter(t, p, "1")
-		} else {
-			r.wantPath(p, row.path)
-		}
-		if n := len(r.prefill[0].seen()); n != 0 {
-			t.Errorf("%s, %s: another instance got %d legs", row.value, row.policy, n)
+	for _, policy := range []turn.PrefillFailure{"", turn.PrefillDecodeOnly, turn.PrefillError} {
+		for _, value := range []string{"dead:1", "gone:1"} {
+			r, _ := named(t, setup{deadPrefills: 1, cfg: onPrefillFailure(policy)})
+			p := r.turn("c", 1, true, schedulerHeader, value)
+			if policy == turn.PrefillError {
+				r.wantError(p, http.StatusServiceUnavailable, "prefill_unavailable")
+				wantRetryAfter(t, p, "1")
+			} else {
+				r.wantPath(p, "decode_only;reason=prefill_unavailable;tokens=2")
+			}
+			r.prefill[0].wantLegs(0)
 		}
 	}
 	r, _ := named(t, setup{prefills: 2})
@@ -142,7 +120,9 @@ func TestPrefiller_ThatCannotServe(t *testing.T) {
 	r.wantPath(r.turn("c", 1, true, schedulerHeader, "p0:1"), failedAlone)
 	r.quarantine(r.prefill[1])
 	r.wantPath(r.turn("c", 1, true, schedulerHeader, "p1:1"), "decode_only;reason=prefill_quarantined;tokens=2")
-	r.wantLegs(2, 1, 0)
+	if p0, p1, legs := r.prefill[0].seen(), r.prefill[1].seen(), r.decode[0].seen(); len(p0) != 1 || len(p1) != 0 || len(legs) != 2 || legs[1].params() != nil {
+		t.Errorf("got %d and %d prefill legs, %d of decode alone, want 1, 0 and 2", len(p0), len(p1), len(legs))
+	}
 }
 
 // A conversation is carried over from turn to turn, whichever instance the scheduler names.

@@ -2,32 +2,44 @@ package server_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
-	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	"carryover/convcache"
 	"carryover/server"
+	"carryover/server/turn"
 	"carryover/upstream"
 )
 
 // quarantine quarantines the incarnation of a prefill engine of the rig.
 func (r *rig) quarantine(e *engine) { r.engine(e).Last().Quarantine() }
 
-// takesOtherIDs is a prefill engine that computes other ids than it is sent when it is sent any with a ticket.
-func takesOtherIDs(w http.ResponseWriter, r *http.Request, l leg) {
-	if l.ticket() == "" {
-		prefillsIDs(w, r, l)
-		return
+// computes is a prefill engine that says that it has computed other ids than it was sent.
+func computes(ids func(l leg) []int) behaviour {
+	return func(w http.ResponseWriter, _ *http.Request, l leg) {
+		answerJSON(w, `{"id":"cmpl-`+l.id()+`","choices":[{"index":0,"text":"w","finish_reason":"length","prompt_token_ids":`+list(ids(l))+`}],"kv_transfer_params":`+handover(l)+`}`)
 	}
+}
+
+// others are other ids than a leg names.
+func others(l leg) []int {
 	ids := answerOf(l).prompt
 	ids[0]++
-	answerJSON(w, `{"id":"cmpl-`+l.id()+`","choices":[{"index":0,"text":"w","finish_reason":"length","prompt_token_ids":`+list(ids)+`}],"kv_transfer_params":`+handover(l)+`}`)
+	return ids
 }
+
+// oneID is what an engine computes whatever it is sent.
+func oneID(leg) []int { return []int{1} }
+
+// takesOtherIDs is a prefill engine that computes other ids than it is sent when it is sent any with a ticket.
+var takesOtherIDs = computes(func(l leg) []int {
+	if l.ticket() == "" {
+		return l.prompt()
+	}
+	return others(l)
+})
 
 func TestQuarantine_NoLegOfAnyClientGoesThere(t *testing.T) {
 	told := make(chan string, 100)
@@ -44,17 +56,13 @@ func TestQuarantine_NoLegOfAnyClientGoesThere(t *testing.T) {
 		t.Errorf("operators are told %q, want %q once", got, want)
 	}
 	before := len(r.prefill[0].seen())
-	if n := len(r.prefill[1].seen()); n != 1 {
-		t.Errorf("got %d legs on the other instance, want the turn's second try", n)
-	}
+	r.prefill[1].wantLegs(1)
 	for n := range 3 {
 		r.wantOK(r.sendIDs("c", true, count(100*n, 200)...), "")
 		r.wantOK(r.sendTo(textPath, `{"model":"m","prompt":[1,2,3]}`, "Authorization", "Bearer of another tenant"), "miss;")
 		r.wantOK(r.send(ask("", true, "plain")), "miss;")
 	}
-	if n := len(r.prefill[0].seen()); n != before {
-		t.Errorf("got %d legs on the quarantined instance, want none", n-before)
-	}
+	r.prefill[0].wantLegs(before)
 	if p := r.get("/readyz"); p.status != http.StatusOK || !strings.Contains(p.body, `"quarantined":1`) {
 		t.Errorf("got %d %s, want it to tell of the quarantine", p.status, p.body)
 	}
@@ -63,9 +71,7 @@ func TestQuarantine_NoLegOfAnyClientGoesThere(t *testing.T) {
 	r.tell(r.prefill[0], metricsOf("1.6e+09", rigBlock))
 	r.deps.Fleet.Engines(upstream.RolePrefill)[0].Refresh(t.Context())
 	r.wantOK(r.sendIDs("new", true, prompt...), "miss;")
-	if n := len(r.prefill[0].seen()); n != before+1 {
-		t.Errorf("got %d legs on the restarted instance, want one", n-before)
-	}
+	r.prefill[0].wantLegs(before + 1)
 	if p := r.get("/readyz"); strings.Contains(p.body, "quarantined") {
 		t.Errorf("got %s after the restart", p.body)
 	}
@@ -85,14 +91,7 @@ func TestQuarantine_TheOnlyPrefill_DecodeServesAloneThenWithASaltOfItsOwn(t *tes
 	for n := range alone {
 		turn(n)
 	}
-	if n := len(r.prefill[0].seen()); n != 0 {
-		t.Fatalf("got %d legs on the quarantined instance, want none", n)
-	}
-	for _, l := range r.decode[0].seen() {
-		if l.params() != nil {
-			t.Errorf("decode alone got params %v", l.params())
-		}
-	}
+	r.prefill[0].wantLegs(0)
 	turn(alone)
 	turn(alone + 1)
 	close(gate)
@@ -100,17 +99,12 @@ func TestQuarantine_TheOnlyPrefill_DecodeServesAloneThenWithASaltOfItsOwn(t *tes
 		r.wantOK(<-done, "miss;reason=quarantined")
 	}
 	var salts []string
-	for _, legs := range [][]leg{r.prefill[0].seen(), r.decode[0].seen()[alone:]} {
-		for _, l := range legs {
-			_, salt, found := strings.Cut(l.body, `"cache_salt":"`)
-			if !found {
-				t.Errorf("leg without a salt: %s", l.body)
-			}
-			salt, _, _ = strings.Cut(salt, `"`)
-			salts = append(salts, salt)
+	for _, l := range append(r.prefill[0].seen(), r.decode[0].seen()...) {
+		if l.params() != nil {
+			salts = append(salts, saltIn(l))
 		}
 	}
-	if len(salts) != 4 || salts[0] != salts[2] || salts[1] != salts[3] || salts[0] == salts[1] {
+	if len(salts) != 4 || salts[0] != salts[2] || salts[1] != salts[3] || salts[0] == salts[1] || salts[0] == "" || salts[1] == "" {
 		t.Errorf("got salts %q, want one for both legs of each turn", salts)
 	}
 	if r.store.Len() != 0 {
@@ -129,133 +123,9 @@ func TestQuarantine_BetweenPickAndLeg(t *testing.T) {
 		return convcache.Consumed, true
 	}
 	r.wantOK(r.turn("c", 2, true), "miss;")
-	if n := len(r.prefill[0].seen()); n != 2 {
-		t.Errorf("got %d legs on the quarantined instance, want the two before the quarantine", n)
-	}
+	r.prefill[0].wantLegs(2)
 	if waiting, _, _ := r.server.Due(r.engine(r.decode[0])); waiting == 0 {
 		t.Error("nothing of decode waits for a release")
-	}
-}
-
-// sharedQuarantines are the quarantines that replicas share.
-type sharedQuarantines struct {
-	mu   sync.Mutex // guards all
-	down bool
-	all  []string
-	say  map[string]string // marks that are no quarantines
-	now  int64             // the epoch
-	seen int64             // the highest that was shown
-}
-
-func (s *sharedQuarantines) Mark(_ context.Context, name, value string) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.down {
-		return errors.New("down")
-	}
-	if value == "" {
-		s.all = append(s.all, name)
-	} else {
-		s.say[name] = value
-	}
-	return nil
-}
-
-func (s *sharedQuarantines) Marks(_ context.Context, names []string) (map[string]string, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.down {
-		return nil, errors.New("down")
-	}
-	marks := map[string]string{}
-	for _, name := range names {
-		if value, found := s.say[name]; found || slices.Contains(s.all, name) {
-			marks[name] = value
-		}
-	}
-	return marks, nil
-}
-
-func (s *sharedQuarantines) SharePinned(context.Context, string, int) ([]int, error) { return nil, nil }
-
-func (s *sharedQuarantines) Epoch() int64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.seen
-}
-
-func (s *sharedQuarantines) ShareEpoch(_ context.Context, own int64, risen bool) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.down {
-		return errors.New("down")
-	}
-	if risen {
-		s.now++
-	}
-	s.now = max(s.now, own)
-	s.seen = max(s.seen, s.now)
-	return nil
-}
-
-// forget has the store lose the epoch.
-func (s *sharedQuarantines) forget() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.now = 0
-}
-
-func (s *sharedQuarantines) set(down bool, forget bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.down = down
-	if forget {
-		s.all = nil
-	}
-}
-
-func TestQuarantine_IsSharedByReplicas(t *testing.T) {
-	shared := &sharedQuarantines{down: true}
-	replicas := make([]*rig, 2)
-	var told []string
-	for i := range replicas {
-		replicas[i] = newRig(t, setup{
-			prefills: 2, deps: func(d *server.Deps) { d.Shared = shared },
-			cfg: func(c *server.Config) { c.Tell.Quarantine = func(sentence string) { told = append(told, sentence) } },
-		})
-	}
-	// Both look at the same engines.
-	a, b := replicas[0], replicas[1]
-	a.quarantine(a.prefill[0])
-	ctx := t.Context()
-	a.server.CompareQuarantines(ctx)
-	shared.set(false, false)
-	b.server.CompareQuarantines(ctx)
-	if n := len(b.deps.Fleet.Engines(upstream.RolePrefill)); n != 2 || b.engine(b.prefill[0]).Quarantined() {
-		t.Fatal("quarantined before a replica could have told of it")
-	}
-	for range 2 { // told when it answers, and again when it has forgotten
-		a.server.CompareQuarantines(ctx)
-		if len(shared.all) != 1 {
-			t.Fatalf("got %q shared, want one incarnation", shared.all)
-		}
-		a.server.CompareQuarantines(ctx)
-		if len(shared.all) != 1 {
-			t.Errorf("a quarantine that is known is told again: %q", shared.all)
-		}
-		shared.set(false, true)
-	}
-	_, port, _ := strings.Cut(strings.TrimPrefix(b.engine(b.prefill[0]).BaseURL, "http://"), ":")
-	shared.all = []string{rigIncarnation + " :" + port}
-	b.server.CompareQuarantines(ctx)
-	if !b.engine(b.prefill[0]).Quarantined() {
-		t.Error("what another replica has found is not taken over")
-	}
-	if n := b.log.count("another replica has found", `"level":"ERROR"`); n != 1 {
-		t.Errorf("got %d error lines, want 1", n)
-	}
-	if len(told) != 1 || !strings.Contains(told[0], "another replica found") {
-		t.Errorf("operators are told %q", told)
 	}
 }
 
@@ -280,11 +150,6 @@ func TestQuarantine_AndNoInstanceIsLeft(t *testing.T) {
 
 // The ids of such a prompt are known without a ticket too. Neither leg may answer for other ids than the client's.
 func TestQuarantine_ByAPromptOfIDsWithoutATicket(t *testing.T) {
-	otherIDs := func(w http.ResponseWriter, _ *http.Request, l leg) {
-		ids := answerOf(l).prompt
-		ids[0]++
-		answerJSON(w, `{"id":"cmpl-`+l.id()+`","choices":[{"index":0,"text":"w","finish_reason":"length","prompt_token_ids":`+list(ids)+`}],"kv_transfer_params":`+handover(l)+`}`)
-	}
 	prompt := count(100, 200)
 	for name, tc := range map[string]struct {
 		request     string
@@ -296,7 +161,7 @@ func TestQuarantine_ByAPromptOfIDsWithoutATicket(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, setup{prefills: 2, cfg: byTokens})
 			r.inIDs(nil)
-			r.prefill[0].always(otherIDs)
+			r.prefill[0].always(computes(others))
 			r.wantOK(r.sendTo(textPath, tc.request), "miss;")
 			if quarantined := r.engine(r.prefill[0]).Quarantined(); quarantined != tc.quarantined {
 				t.Errorf("quarantined: %v, want %v", quarantined, tc.quarantined)
@@ -317,43 +182,10 @@ func TestQuarantine_IDEchoesAreNotAskedForWithoutEnd(t *testing.T) {
 		starts++
 		r.tell(r.prefill[0], metricsOf(fmt.Sprintf("1.%de+09", starts+5), rigBlock))
 		r.deps.Fleet.Engines(upstream.RolePrefill)[0].Refresh(t.Context())
-		answerJSON(w, `{"id":"cmpl-`+l.id()+`","choices":[{"index":0,"text":"w","finish_reason":"length","prompt_token_ids":[1]}],"kv_transfer_params":`+handover(l)+`}`)
+		computes(oneID)(w, nil, l)
 	})
 	r.wantError(r.sendIDs("c", true, count(100, 200)...), http.StatusBadGateway, "prefill_failed")
-	if n := len(r.prefill[0].seen()); n != 4 {
-		t.Errorf("got %d attempts, want 4", n)
-	}
-}
-
-func TestQuarantine_IsLoggedOnceAMinuteUntilTheRestart(t *testing.T) {
-	r := newRig(t, setup{prefills: 2})
-	mentioned := func() int {
-		return r.log.count("prefill is quarantined; restart it", `"level":"WARN"`, r.prefill[0].name)
-	}
-	r.server.CompareQuarantines(t.Context())
-	r.quarantine(r.prefill[0])
-	for range 3 { // the quarantine itself has just been logged
-		r.server.CompareQuarantines(t.Context())
-	}
-	if n := mentioned(); n != 0 {
-		t.Errorf("mentioned %d times at once, want not before a minute has passed", n)
-	}
-	for n := 1; n <= 3; n++ {
-		r.server.PassRemindEvery()
-		for range 3 {
-			r.server.CompareQuarantines(t.Context())
-		}
-		if got := mentioned(); got != n {
-			t.Errorf("after %d minutes: mentioned %d times", n, got)
-		}
-	}
-	r.tell(r.prefill[0], metricsOf("1.6e+09", rigBlock))
-	r.deps.Fleet.Engines(upstream.RolePrefill)[0].Refresh(t.Context())
-	r.server.PassRemindEvery()
-	r.server.CompareQuarantines(t.Context())
-	if n := mentioned(); n != 3 {
-		t.Errorf("after the restart: mentioned %d times", n)
-	}
+	r.prefill[0].wantLegs(4)
 }
 
 // A connector that sends both legs at once keeps off a quarantined instance too, when the quarantine comes while the prompt is tokenised.
@@ -367,7 +199,18 @@ func TestQuarantine_WhileThePromptIsTokenised(t *testing.T) {
 	}
 	r.prefill[1].always(r.prefill[0].fallback)
 	r.wantOK(r.sendTo(textPath, asking(true)), "miss;")
-	if n := len(r.prefill[0].seen()); n != 0 {
-		t.Errorf("got %d legs on the quarantined instance", n)
+	r.prefill[0].wantLegs(0)
+}
+
+// An id echo that is wrong is mended whatever the operator wants of failures of prefill.
+func TestQuarantine_OfAnIDEchoIsMended(t *testing.T) {
+	for _, policy := range []turn.PrefillFailure{turn.PrefillRetryOther, turn.PrefillDecodeOnly, turn.PrefillError} {
+		r := newRig(t, setup{prefills: 2, cfg: func(c *server.Config) { byTokens(c); c.PrefillFailure = policy }})
+		r.inIDs(nil)
+		r.prefill[0].always(computes(oneID))
+		r.wantPath(r.sendIDs("c", true, count(100, 200)...), "prefill_decode;tokens=200")
+		// With none left, decode serves, or prefill does with a salt of the turn's own.
+		r.quarantine(r.prefill[1])
+		r.wantPath(r.sendIDs("d", true, count(100, 200)...), map[bool]string{true: "prefill_decode;tokens=200", false: "decode_only;reason=prefill_quarantined;tokens=200"}[policy == turn.PrefillError])
 	}
 }

@@ -17,11 +17,9 @@ const countPath = "/v1/messages/count_tokens"
 // questions are the requests besides turns that reach engines.
 func questions() map[string]func(r *rig, header ...string) reply {
 	return map[string]func(r *rig, header ...string) reply{
-		"count_tokens": func(r *rig, header ...string) reply {
-			return r.sendTo(countPath, `{"model":"m","messages":[{"role":"user","content":"q"}]}`, header...)
-		},
+		"count_tokens": func(r *rig, header ...string) reply { return r.sendTo(countPath, ask("", false, "q"), header...) },
 		"count_tokens, large": func(r *rig, header ...string) reply {
-			return r.sendTo(countPath, `{"model":"m","messages":[{"role":"user","content":"`+strings.Repeat("long ", 20<<10)+`"}]}`, header...)
+			return r.sendTo(countPath, ask("", false, strings.Repeat("long ", 20<<10)), header...)
 		},
 		"models": func(r *rig, header ...string) reply {
 			return r.do(context.Background(), http.MethodGet, "/v1/models", nil, header...)
@@ -46,28 +44,22 @@ func TestQuestions_WaitForASlotAsTurnsDo(t *testing.T) {
 	for name, ask := range questions() {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, setup{cfg: func(c *server.Config) { c.MaxStreams = 1; forwards(c) }, fleet: func(c *fleet.Config) { c.AskLimit = patience }})
-			asked := make(chan struct{}, 1)
+			asked, gate := make(chan struct{}, 1), make(chan struct{})
 			hears := func(act behaviour) behaviour {
 				return func(w http.ResponseWriter, q *http.Request, l leg) {
 					asked <- struct{}{}
-					act(w, q, l)
+					waits(gate, act)(w, q, l)
 				}
 			}
-			gate := make(chan struct{})
-			r.prefill[0].counts, r.decode[0].models = hears(waits(gate, counted)), hears(waits(gate, listing("m")))
-			held := make(chan struct{})
-			r.decode[0].next(waits(held, decodes))
-			first := make(chan reply, 1)
-			go func() { first <- r.turn("", 1, true) }()
-			r.decode[0].await(1)
+			r.prefill[0].counts, r.decode[0].models = hears(counted), hears(listing("m"))
+			o := occupy(r)
 			p := ask(r)
 			wantRefusal(t, p, http.StatusServiceUnavailable, "queue_full")
 			wantRetryAfter(t, p, "1")
 			if len(asked) != 0 {
 				t.Error("an engine was asked without a place")
 			}
-			close(held)
-			r.wantOK(<-first, "miss;")
+			o.free()
 			r.until(func() bool { return r.server.Open() == 0 })
 
 			answer := make(chan reply, 1)
@@ -76,7 +68,9 @@ func TestQuestions_WaitForASlotAsTurnsDo(t *testing.T) {
 			if n := r.server.Open(); n != 1 {
 				t.Errorf("%d places are taken while an engine is asked, want 1", n)
 			}
-			r.wantError(r.turn("", 1, true), http.StatusServiceUnavailable, "queue_full")
+			p = r.turn("", 1, true)
+			r.wantError(p, http.StatusServiceUnavailable, "queue_full")
+			wantRetryAfter(t, p, "1")
 			close(gate)
 			if p := <-answer; p.status != http.StatusOK {
 				t.Errorf("got %d %s", p.status, p.body)
@@ -92,18 +86,13 @@ func TestQuestions_AreTheirTenants(t *testing.T) {
 	for name, ask := range questions() {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, setup{cfg: func(c *server.Config) { c.MaxPerTenant = 1; forwards(c); byTenant(c) }})
-			held := make(chan struct{})
-			r.decode[0].next(waits(held, decodes))
-			first := make(chan reply, 1)
-			go func() { first <- r.turn("", 1, true, "X-Tenant", "a") }()
-			r.decode[0].await(1)
+			o := occupy(r, "X-Tenant", "a")
 			r.prefill[0].counts = counted
 			wantRefusal(t, ask(r, "X-Tenant", "a"), http.StatusTooManyRequests, "tenant_limit")
 			if p := ask(r, "X-Tenant", "b"); p.status != http.StatusOK {
 				t.Errorf("another tenant: got %d %s", p.status, p.body)
 			}
-			close(held)
-			r.wantOK(<-first, "miss;")
+			o.free()
 			r.prefill[0].counts, r.decode[0].models, r.prefill[0].models = status(500, "no"), status(500, "no"), status(500, "no")
 			for range 3 {
 				wantRefusal(t, ask(r, "X-Tenant", "b"), http.StatusBadGateway, "prefill_failed")
@@ -116,14 +105,9 @@ func TestQuestions_AreTheirTenants(t *testing.T) {
 // The list that is known is told without a place: no engine is asked.
 func TestQuestions_AKnownListNeedsNoSlot(t *testing.T) {
 	r, _ := serving(t, setup{cfg: func(c *server.Config) { c.MaxStreams = 1 }})
-	held := make(chan struct{})
-	r.decode[0].next(waits(held, decodes))
-	first := make(chan reply, 1)
-	go func() { first <- r.send(askFor("m")) }()
-	r.decode[0].await(1)
+	o := occupy(r)
 	if p := r.get("/v1/models"); p.status != http.StatusOK {
 		t.Errorf("got %d %s", p.status, p.body)
 	}
-	close(held)
-	r.wantOK(<-first, "miss;")
+	o.free()
 }

@@ -22,9 +22,7 @@ func TestReach_OneDecodeIsBack_TurnsGoThere(t *testing.T) {
 	r.wantError(r.turn("first", 1, true), 503, "decode_unavailable")
 	r.decode[2].door.open()
 	r.wantOK(r.turn("c", 1, true), "miss;")
-	if n := len(r.decode[2].seen()); n != 1 {
-		t.Errorf("got %d legs at the decode instance that is back, want 1", n)
-	}
+	r.decode[2].wantLegs(1)
 }
 
 // A reading without an answer counts for five seconds. A decode instance that is back must not be taken for the process of before, or for

@@ -158,7 +158,7 @@ func TestUnread_ALargeEventIsNotTheEnd(t *testing.T) {
 	for name, event := range map[string]string{"responses": "response.output_text.delta", "messages": "content_block_delta"} {
 		api := agentPaths()[name]
 		r := newRig(t, setup{})
-		r.decode[0].always(says(false, func(l leg) []string { return padded(append(api.opens(l), api.text()), event, 9<<20) }))
+		r.decode[0].always(says(false, func(l leg) []string { return padded(append(api.opens(l), api.text), event, 9<<20) }))
 		if p := r.sendTo(api.path, api.ask+`,"stream":true}`); p.err == nil || !strings.HasSuffix(p.body, "}\n\n") || !strings.Contains(p.body, "\nevent: error\n") {
 			t.Errorf("%s: %v, ends in %.200q", name, p.err, p.body[len(p.body)-200:])
 		}

@@ -144,3 +144,18 @@ func (r *rig) wantHeaders(p reply) {
 		}
 	}
 }
+
+func wantRetryAfter(t *testing.T, p reply, want string) {
+	t.Helper()
+	if got := p.header.Get("Retry-After"); got != want {
+		t.Errorf("got Retry-After %q, want %q", got, want)
+	}
+}
+
+// ways runs a test for a stream and for a whole answer.
+func ways(t *testing.T, test func(t *testing.T, stream bool)) {
+	t.Helper()
+	for _, stream := range []bool{true, false} {
+		t.Run(map[bool]string{true: "stream", false: "whole"}[stream], func(t *testing.T) { test(t, stream) })
+	}
+}

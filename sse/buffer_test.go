@@ -1,35 +1,19 @@
 package sse
 
 import (
-	"bytes"
 	"io"
-	"slices"
 	"strings"
 	"testing"
-
-	"carryover/sse/rawjson"
 )
-
-// paramsEvent returns vLLM's finish chunk with transfer parameters of about size bytes.
-func paramsEvent(size int) []byte {
-	var b bytes.Buffer
-	b.WriteString(`data: {"id":"chatcmpl-turn-7","object":"chat.completion.chunk","created":1795271448,"model":"tiny","choices":[{"index":0,"delta":{"content":""},"logprobs":null,"finish_reason":"stop","stop_reason":null,"token_ids":null}],"kv_transfer_params":{"do_remote_prefill":false,"do_remote_decode":true,"remote_block_ids":[[1`)
-	for b.Len() < size {
-		b.WriteString(",123456")
-	}
-	b.WriteString(`]],"remote_host":"127.0.0.1","remote_port":5659}}` + "\n\n")
-	return b.Bytes()
-}
 
 func TestRelay_BufferFollowsTheSizeOfEvents(t *testing.T) {
 	small := strings.Repeat("data:small\n\n", calmReads)
 	medium := "data:" + strings.Repeat("m", 20<<10) + "\n\n"
 	big := "data:" + strings.Repeat("b", 200<<10) + "\n\n"
-	huge := "data:" + strings.Repeat("h", 5<<20) + "\n\n"
 	var sizes []int
 	var r *Relay
 	// One event per read, except where an event is larger than the room that is offered.
-	source := func(parts ...string) io.Reader {
+	source := func(parts []string) io.Reader {
 		return readFunc(func(p []byte) (int, error) {
 			for len(parts) > 0 && parts[0] == "" {
 				parts = parts[1:]
@@ -46,39 +30,31 @@ func TestRelay_BufferFollowsTheSizeOfEvents(t *testing.T) {
 			return n, nil
 		})
 	}
-	run := func(parts ...string) []int {
-		t.Helper()
+	fills := "data:" + strings.Repeat("f", firstBuffer) + "\n\n"
+	tiny := strings.Repeat("data:1\n\n|", 5)
+	for name, tc := range map[string]struct {
+		parts string // with a stroke behind each
+		want  map[int]int
+	}{
+		"small events":                  {"data:x\n\n|" + small + "|" + small + "|", map[int]int{1: firstBuffer, 2: firstBuffer}},
+		"one that is larger":            {strings.Repeat(small+"|", youngReads) + fills + "|" + small + "|" + small + "|", map[int]int{youngReads - 1: firstBuffer, youngReads: smallBuffer, youngReads + 2: smallBuffer}},
+		"a first one that is larger":    {fills + "|" + small + "|", map[int]int{0: firstBuffer, 1: firstBuffer}},
+		"one of 20 KiB, and small ones": {medium + "|" + tiny, map[int]int{0: 8 * smallBuffer, 5: smallBuffer}},
+		"one of 200 KiB":                {big + "|" + tiny, map[int]int{0: firstBuffer}},
+	} {
 		sizes = nil
 		var out strings.Builder
+		parts := strings.Split(strings.TrimSuffix(tc.parts, "|"), "|")
 		want := strings.Join(parts, "")
 		r = New(&out, nil, Config{})
-		if err := r.Run(source(parts...)); err != nil || out.String() != want {
-			t.Fatalf("Run: %d bytes, error %v; want %d and nil", out.Len(), err, len(want))
+		if err := r.Run(source(parts)); err != nil || out.String() != want {
+			t.Fatalf("%s: %d bytes, error %v, %+v; want %d and nil", name, out.Len(), err, r.Stats(), len(want))
 		}
-		return sizes
-	}
-	if got := run("data:x\n\n", small, small); got[1] != firstBuffer || got[2] != firstBuffer {
-		t.Errorf("buffer after small events: got %d, want %d", got, firstBuffer)
-	}
-	fills := "data:" + strings.Repeat("f", firstBuffer) + "\n\n"
-	if got := run(slices.Concat(slices.Repeat([]string{small}, youngReads), []string{fills, small, small})...); got[youngReads-1] != firstBuffer ||
-		got[youngReads] != smallBuffer || got[youngReads+2] != smallBuffer {
-		t.Errorf("buffer after an event of more than %d: got %d, want %d from then on", firstBuffer, got, smallBuffer)
-	}
-	if got := run(fills, small); got[0] != firstBuffer || got[1] != firstBuffer {
-		t.Errorf("buffer after a first event of more than %d: got %d, want %d again", firstBuffer, got, firstBuffer)
-	}
-	if got := run(medium, medium, medium); got[0] != 8*smallBuffer || got[2] != 8*smallBuffer {
-		t.Errorf("buffer between events of 20 KiB: got %d, want %d", got, 8*smallBuffer)
-	}
-	if got := run(medium, "data:1\n\n", "data:2\n\n", "data:3\n\n", "data:4\n\n", "data:5\n\n"); got[0] != 8*smallBuffer || got[5] != smallBuffer {
-		t.Errorf("buffer after an event of 20 KiB and small ones: got %d, want %d first and %d last", got, 8*smallBuffer, smallBuffer)
-	}
-	if got := run(big, "data:1\n\n"); got[0] != firstBuffer {
-		t.Errorf("buffer after an event of 200 KiB: got %d, want %d at once", got, firstBuffer)
-	}
-	if got := run(huge, "data:1\n\n"); got[0] != firstBuffer || r.Stats().Oversize != 1 {
-		t.Errorf("buffer after an event of 5 MiB: got %d, oversize %d; want %d and 1", got, r.Stats().Oversize, firstBuffer)
+		for i, size := range tc.want {
+			if sizes[i] != size {
+				t.Errorf("%s: buffer after event %d: got %d, want %d", name, i, sizes[i], size)
+			}
+		}
 	}
 }
 
@@ -122,31 +98,24 @@ func TestRelay_DroppedEventsLeaveNoGap(t *testing.T) {
 }
 
 func TestRelay_CapturesParamsUpToTheBound(t *testing.T) {
-	for _, size := range []int{1 << 10, 100 << 10, 1 << 20, DefaultMaxEvent + 1<<10} {
-		event := paramsEvent(size)
-		stream := "data: {}\n\n" + string(event) + "data: [DONE]\n\n"
-		data := event[len("data: "):]
-		value, cuts := rawjson.FindMember(data, params, nil)
-		rest := append(data[:cuts[0].From:cuts[0].From], data[cuts[0].To:]...)
-		want, wantMember := "data: {}\n\ndata: "+string(rest)+"\n\ndata: [DONE]\n\n", string(value)
-		if len(event) > DefaultMaxEvent {
+	for _, size := range []int{100 << 10, 1 << 20, DefaultMaxEvent + 1<<10} {
+		value := `{"remote_block_ids":[[1` + strings.Repeat(",123456", size/7) + `]]}`
+		stream := `data: {"choices":[1],"kv_transfer_params":` + value + "}\n\ndata: [DONE]\n\n"
+		want, wantMember := "data: {\"choices\":[1]}\n\ndata: [DONE]\n\n", value
+		if size > DefaultMaxEvent {
 			want, wantMember = stream, ""
-		} else {
-			want = strings.Replace(want, "\n\n\n\n", "\n\n", 1)
 		}
-		all := readings(stream, nil)
-		for _, name := range []string{"one read", "halves"} {
-			src := all[name]
+		for name, src := range readings(stream, nil) {
+			if name == "byte by byte" {
+				continue
+			}
 			member := ""
 			out, r, err := run(src, Config{Strip: params, Observe: func(e Event) Verdict {
 				member += string(e.Member)
 				return Forward
 			}})
-			if err != nil || out != want || member != wantMember {
-				t.Errorf("%d bytes, %s: %v, relayed %d, captured %d bytes; want %d and %d", len(event), name, err, len(out), len(member), len(want), len(wantMember))
-			}
-			if r.data.joined != nil || cap(r.data.lines) > smallBuffer {
-				t.Errorf("%d bytes, %s: scratch space is kept: %d, %d", len(event), name, cap(r.data.joined), cap(r.data.lines))
+			if err != nil || out != want || member != wantMember || r.data.joined != nil || cap(r.data.lines) > smallBuffer {
+				t.Errorf("%d bytes, %s: %v, relayed %d, captured %d bytes; want %d and %d, and scratch space is given back", size, name, err, len(out), len(member), len(want), len(wantMember))
 			}
 		}
 	}
@@ -179,23 +148,5 @@ func TestMemory_StreamsThatFollowEachOtherSeeNothingOfEachOther(t *testing.T) {
 		if r.buf.b != nil {
 			t.Errorf("stream %d has an array of %d bytes after its end", i, len(r.buf.b))
 		}
-	}
-}
-
-func TestMemory_KeepsArraysOfTwoSizes(t *testing.T) {
-	var memory Memory
-	for _, size := range []int{firstBuffer, smallBuffer, 2 * smallBuffer, 0} {
-		array := make([]byte, size)
-		memory.giveBack(array)
-		if got := memory.take(size); len(got) != size {
-			t.Errorf("take(%d) has %d bytes", size, len(got))
-		}
-	}
-	if kept := memory.first.Get() == nil && memory.small.Get() == nil; !kept {
-		t.Error("an array was given out and kept")
-	}
-	(*Memory)(nil).giveBack(make([]byte, firstBuffer))
-	if got := (*Memory)(nil).take(firstBuffer); len(got) != firstBuffer {
-		t.Errorf("no memory: %d bytes", len(got))
 	}
 }

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"io"
 	"regexp"
-	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -14,82 +12,6 @@ import (
 	"carryover/sse/rawjson"
 	"carryover/sse/rawjson/rawjsontest"
 )
-
-// replacing returns an observer that makes the edits in the first event, and the answers it gets.
-func replacing(edits []replacement, verdict Verdict) (observe func(Event) Verdict, accepted *[]bool) {
-	accepted = new([]bool)
-	return func(e Event) Verdict {
-		defer func() { edits, verdict = nil, Forward }()
-		for _, r := range edits {
-			*accepted = append(*accepted, e.Replace(r.from, r.to, []byte(r.with)))
-		}
-		return verdict
-	}, accepted
-}
-
-func TestRelay_ReplacesRangesOfData(t *testing.T) {
-	long := strings.Repeat("long ", 2000)
-	for _, tc := range []struct {
-		name, input string
-		edits       string // from, to and text of each, with a mark before those that are refused
-		want        string
-	}{
-		{"grows", "data: [5] end\n\n", "0 3 null", "data: null end\n\n"},
-		{"grows beyond the buffer", "data: [5] end\n\n", "0 3 " + long, "data: " + long + " end\n\n"},
-		{"shrinks", "data: [1,2,3,4,5] end\n\n", "0 11 null", "data: null end\n\n"},
-		{"same length", "data: [12] end\n\n", "0 4 null", "data: null end\n\n"},
-		{"removes", "data: abc\n\n", "1 2 ", "data: ac\n\n"},
-		{"removes all", "data: abc\n\n", "0 3 ", "data: \n\n"},
-		{"several, in any order", "data: abcdef\n\n", "4 6 EEEEE|0 1 AAA|2 3 ", "data: AAAbdEEEEE\n\n"},
-		{"side by side", "data: abcdef\n\n", "2 4 2|4 6 33333|0 2 1", "data: 1233333\n\n"},
-		{"no space after the colon", "data:abc\r\n\r\n", "0 1 AA", "data:AAbc\r\n\r\n"},
-		{"on the second data line", "data: a\ndata:bc\ndata: d\n\n", "2 3 BBB", "data: a\ndata:BBBc\ndata: d\n\n"},
-		{"over data lines, with a comment between", "event: x\r\ndata: a[1,\r\n: ping\r\ndata: 2]b\r\n\r\n", "1 7 null", "event: x\r\ndata: anullb\r\n\r\n"},
-		{"with both sides of a line end", "data: ab\ndata: cd\n\n", "1 2 BB|3 4 CC", "data: aBB\ndata: CCd\n\n"},
-
-		{"with the member that is cut before it", `data: {"kv_transfer_params":1,"a":[5],"b":2}` + "\n\n", "!22 25 x|28 31 null|24 25 AA|!0 2 x|36 37 22", `data: {AAa":null,"b":22}` + "\n\n"},
-		{"with the member that is cut behind it", `data: {"a":[5],"kv_transfer_params":1}` + "\n\n", "5 8 null|!8 9 ;|!29 31 2", `data: {"a":null}` + "\n\n"},
-		{"around the member that is cut", `data: {"a":[5],"kv_transfer_params":1}` + "\n\n", "!0 31 null", `data: {"a":[5]}` + "\n\n"},
-
-		{"the first of two that overlap counts", "data: abcdef\n\n", "1 4 1|!3 5 2|!0 2 3|!2 3 4|!0 6 5|!1 4 6|!1 2 7", "data: a1ef\n\n"},
-		{"outside of data", "data: abc\n\n", "!-1 2 1|!2 4 2|!3 4 3|!9 10 4", "data: abc\n\n"},
-		{"empty or reversed", "data: abc\n\n", "!1 1 1|!2 1 2|!0 0 3|!3 3 4", "data: abc\n\n"},
-		{"in empty data", "data\n\n", "!0 0 1|!0 1 2", "data\n\n"},
-		{"at a line end", "data: a\ndata\ndata: c\n\n", "!0 2 1|!1 2 2|!2 4 3", "data: a\ndata\ndata: c\n\n"},
-		{"by a line end", "data: abc\n\n", "!0 1 a\nb|!0 1 \r|!1 2 \n\ndata: x", "data: abc\n\n"},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			// The event stands between two others, so that a wrong move shows in them too.
-			before, after := "data: held\n\n", ": ping\n\ndata: {\"after\":[5]}\n\ndata: unfinished"
-			for name, src := range readings(before+tc.input+after, nil) {
-				var edits []replacement
-				var want []bool
-				for edit := range strings.SplitSeq(tc.edits, "|") {
-					ranges, refused := strings.CutPrefix(edit, "!")
-					part := strings.SplitN(ranges, " ", 3)
-					from, err := strconv.Atoi(part[0])
-					must(t, err)
-					to, err := strconv.Atoi(part[1])
-					must(t, err)
-					edits, want = append(edits, replacement{from, to, part[2]}), append(want, !refused)
-				}
-				observe, accepted := replacing(edits, Forward)
-				out, _, err := run(src, Config{Strip: params, Observe: func(e Event) Verdict {
-					if string(e.Data) == "held" {
-						return Hold
-					}
-					return observe(e)
-				}})
-				if want := before + tc.want + after; err != nil || out != want {
-					t.Errorf("%s: %v, relayed\n got %.200q\nwant %.200q", name, err, out, want)
-				}
-				if !slices.Equal(*accepted, want) {
-					t.Errorf("%s: accepted %t, want %t", name, *accepted, want)
-				}
-			}
-		})
-	}
-}
 
 func TestEvent_ReplaceOutsideOfObserveIsRefused(t *testing.T) {
 	if (Event{Data: []byte("abc")}).Replace(0, 1, []byte("x")) {
@@ -138,32 +60,6 @@ func TestRelay_GrowingEventsOfAFastStreamStayInASmallBuffer(t *testing.T) {
 	}
 }
 
-func TestBuffer_InsertsHoweverMuchRoomThereIs(t *testing.T) {
-	content := bytes.Repeat([]byte("0123456789abcdef"), smallBuffer/16)
-	for size := smallBuffer - 600; size <= smallBuffer; size++ {
-		for _, n := range []int{1, 4, 100, 2 * smallBuffer} {
-			b := buffer{b: make([]byte, smallBuffer), end: size}
-			copy(b.b, content[:size])
-			b.hold(10)
-			b.drop(1)
-			b.insert(bytes.Repeat([]byte("x"), n))
-			want := string(content[:10]) + strings.Repeat("x", n)
-			if got := string(b.b[:b.heldEnd]); got != want || string(b.rest()) != string(content[11:size]) {
-				t.Fatalf("%d bytes, %d inserted: held %.50q, rest %d bytes; want %.50q, %d bytes", size, n, got, len(b.rest()), want, size-11)
-			}
-		}
-	}
-}
-
-func TestBuffer_OffersEnoughRoomAfterEdits(t *testing.T) {
-	for end := range smallBuffer {
-		b := buffer{b: make([]byte, 2*smallBuffer), end: end, calm: calmReads, widened: true}
-		if got := len(b.spare()); got < minRead {
-			t.Fatalf("room behind %d bytes: got %d, want at least %d", end, got, minRead)
-		}
-	}
-}
-
 func TestBuffer_ManyInsertsMoveTheRestAFewTimes(t *testing.T) {
 	const size = 1 << 20
 	var b buffer
@@ -187,7 +83,7 @@ func TestBuffer_ManyInsertsMoveTheRestAFewTimes(t *testing.T) {
 func TestRelay_ScratchSpaceOfBigEditsIsGivenBack(t *testing.T) {
 	events := []string{
 		"data: " + strings.Repeat("x", 1000) + "\n\n", "data: big\n\n", "data: [DONE]\n\n",
-		"data: {" + strings.Repeat(`"kv_transfer_params":1,`, 1000) + `"a":1}` + "\n\n",
+		"data: {" + strings.Repeat(`"kv_transfer_params":1,`, 1000) + "\"a\":1}\n\n",
 	}
 	r := New(io.Discard, nil, Config{Strip: params, Observe: func(e Event) Verdict {
 		switch e.Data[0] {
@@ -225,35 +121,23 @@ func TestRelay_ScratchSpaceOfBigEditsIsGivenBack(t *testing.T) {
 // An observer that rewrites an event sees what the client would, and what it says instead goes out whole, without the
 // member that is cut.
 func TestRelay_SupplantAfterACut(t *testing.T) {
-	for _, tc := range []struct{ name, in, shown, want string }{
-		{"nothing cut", `data: {"a":1}`, `{"a":1}`, `data: {"all":1}`},
-		{"the member cut", `data: {"a":1,"secret":{"b":2}}`, `{"a":1}`, `data: {"all":1}`},
-		{"and a part replaced", `data: {"ids":[1],"secret":2,"c":3}`, `{"ids":null,"c":3}`, `data: {"all":1}`},
-		{"of two lines", "data: {\"a\":1,\ndata: \"secret\":2}", "{\"a\":1}", `data: {"all":1}`},
+	for in, shown := range map[string]string{
+		`{"a":1}`: `{"a":1}`, `{"a":1,"secret":{"b":2}}`: `{"a":1}`, `{"ids":[1],"secret":2,"c":3}`: `{"ids":null,"c":3}`, "{\"a\":1,\ndata: \"secret\":2}": `{"a":1}`,
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			out, _, err := run(strings.NewReader(tc.in+"\n\ndata: [DONE]\n\n"), Config{Strip: "secret", Observe: func(e Event) Verdict {
-				if string(e.Data) == "[DONE]" {
-					return Forward
-				}
-				if at := strings.Index(string(e.Data), "[1]"); at >= 0 {
-					e.Replace(at, at+len("[1]"), []byte("null"))
-				}
-				if got := string(e.Shown()); got != tc.shown {
-					t.Errorf("shown %q, want %q", got, tc.shown)
-				}
-				if e.Supplant([]byte("{\n}")) {
-					t.Error("a line end is taken")
-				}
-				if !e.Supplant([]byte(`{"first":1}`)) || !e.Supplant([]byte(`{"all":1}`)) {
-					t.Error("not supplanted")
-				}
-				return Forward
-			}})
-			if want := tc.want + "\n\n"; err != nil || !strings.HasPrefix(out, want) {
-				t.Errorf("got %q, %v, want %q first", out, err, want)
+		out, _, err := run(strings.NewReader("data: "+in+"\n\n"), Config{Strip: "secret", Observe: func(e Event) Verdict {
+			at := strings.Index(string(e.Data), "[1]")
+			e.Replace(at, at+len("[1]"), []byte("null"))
+			if got := string(e.Shown()); got != shown {
+				t.Errorf("%s: shown %q, want %q", in, got, shown)
 			}
-		})
+			if e.Supplant([]byte("{\n}")) || !e.Supplant([]byte(`{"first":1}`)) || !e.Supplant([]byte(`{"all":1}`)) {
+				t.Errorf("%s: a line end is taken, or something else is not", in)
+			}
+			return Forward
+		}})
+		if err != nil || out != "data: {\"all\":1}\n\n" {
+			t.Errorf("%s: got %q, %v", in, out, err)
+		}
 	}
 }
 
@@ -312,80 +196,20 @@ func relayedBetween(t *testing.T, input, want, wantMember string) {
 	}
 }
 
-func TestRelay_CutsAndCapturesTheMember(t *testing.T) {
-	const kv = `{"remote_host":"10.0.0.1","remote_block_ids":[[1,2]]}`
-	deep, deepest := rawjsontest.Nested(rawjson.MaxDepth+1), rawjsontest.Nested(20000) // encoding/json reads 10000 levels
-	const chunk = `{"choices":[{"a":"é"}]`
-	for _, tc := range []struct{ name, input, want, member string }{
-		{"on the finish chunk", `data: {"choices":[{"finish_reason":"stop"}],"kv_transfer_params":` + kv + "}", `data: {"choices":[{"finish_reason":"stop"}]}`, kv},
-		{"first", `data: {"kv_transfer_params":` + kv + `,"choices":[1]}`, `data: {"choices":[1]}`, kv},
-		{"in the middle, with spaces", `data: {"id": 1, "kv_transfer_params" : ` + kv + ` , "usage": {"a":1}}`, `data: {"id": 1 , "usage": {"a":1}}`, kv},
-		{"twice, the last counts", `data: {"kv_transfer_params":1,"kv_transfer_params":2,"usage":{"a":1},"kv_transfer_params":3}`, `data: {"usage":{"a":1}}`, "3"},
-		{"name spelled with an escape", `data: {"choices":[1],"kv_tran\u0073fer_params":` + kv + "}", `data: {"choices":[1]}`, kv},
-		{"name spelled in escapes only in part, twice", `data: {"\u006bv_transfer_params":1,"choices":[1],"kv_transfer_params":2}`, `data: {"choices":[1]}`, "2"},
-		{"without space after the colon", `data:{"choices":[1],"kv_transfer_params":` + kv + "}", `data:{"choices":[1]}`, kv},
-		{"typed event with CRLF", "event: message\r\n" + `data: {"kv_transfer_params":` + kv + `,"choices":[1]}` + "\r\n\r\n", "event: message\r\n" + `data: {"choices":[1]}` + "\r\n\r\n", kv},
-		{"over two data lines", "data: {\"choices\":[1],\ndata: \"kv_transfer_params\":{\"a\":\ndata:1}\ndata: }", "data: {\"choices\":[1]\ndata: }", "{\"a\":\n1}"},
-		{"first, at the beginning of a data line", "data: {\ndata: \"kv_transfer_params\":1,\ndata: \"choices\":[1]}", "data: {\ndata: \ndata: \"choices\":[1]}", "1"},
-		{"over CR lines with a comment between", "data: {\"kv_transfer_params\":\r: ping\rdata: 7,\"choices\":[1]}\r\r", "data: {\"choices\":[1]}\r\r", "7"},
-		{"behind a value that is too deep to be read", `data: {"choices":[1],"x":` + deep + `,"kv_transfer_params":` + kv + "}", `data: {"choices":[1],"x":` + deep + "}", kv},
-		{"behind a value that no reader reads", `data: {"choices":[1],"x":` + deepest + `,"kv_transfer_params":` + kv + "}", `data: {"choices":[1],"x":` + deepest + "}", kv},
-		{"before a value that is too deep to be read", `data: {"kv_transfer_params":` + kv + `,"choices":` + deep + "}", `data: {"choices":` + deep + "}", kv},
-		{"too deep to be read itself", `data: {"choices":[1],"kv_transfer_params":` + deep + "}", `data: {"choices":[1]}`, deep},
-
-		{"no choices, no usage: dropped whole", `data: {"id":"x","choices":[],"kv_transfer_params":` + kv + "}", "", kv},
-		{"alone: dropped whole", `data: {"kv_transfer_params":` + kv + "}\r\n\r\n", "", kv},
-		{"empty substance of all kinds", `data: {"choices":[ ],"usage":{ },"error":null,"kv_transfer_params":1}` + "\r\r", "", "1"},
-		{"an error is substance", `data: {"error":{"code":500},"kv_transfer_params":1}`, `data: {"error":{"code":500}}`, "1"},
-		{"substance as a number", `data: {"usage":0,"kv_transfer_params":1}`, `data: {"usage":0}`, "1"},
-
-		// A member that is null goes as any other does, and is absent for the observer.
-		{"at the end of a chunk", "data: " + chunk + `,"kv_transfer_params":null}`, "data: " + chunk + "}", ""},
-		{"with CRLF", "data: " + chunk + `,"kv_transfer_params":null}` + "\r\n\r\n", "data: " + chunk + "}\r\n\r\n", ""},
-		{"with lone CRs", "data: " + chunk + `,"kv_transfer_params":null}` + "\r\r", "data: " + chunk + "}\r\r", ""},
-		{"without space after the colon", "data:" + chunk + `,"kv_transfer_params":null}`, "data:" + chunk + "}", ""},
-		{"between other lines", ": c\nevent: x\ndata: " + chunk + `,"kv_transfer_params":null}` + "\r\nid: 1", ": c\nevent: x\ndata: " + chunk + "}\r\nid: 1", ""},
-		{"on the second data line", "data: " + chunk + "\ndata: " + `,"kv_transfer_params":null}`, "data: " + chunk + "\ndata: }", ""},
-		{"at the end of a second data line", "data: {\"a\":1,\ndata: \"choices\":[{}],\"kv_transfer_params\":null}", "data: {\"a\":1,\ndata: \"choices\":[{}]}", ""},
-		{"first", `data: {"kv_transfer_params":null,"choices":[{}]}`, `data: {"choices":[{}]}`, ""},
-		{"with spaces", "data: " + chunk + ` , "kv_transfer_params" : null }`, "data: " + chunk + "  }", ""},
-		{"with an escape in its name", "data: " + chunk + `,"kv_tran\u0073fer_params":null}`, "data: " + chunk + "}", ""},
-		{"behind another member", "data: " + chunk + `,"system_fingerprint":"f","kv_transfer_params":null}`, "data: " + chunk + `,"system_fingerprint":"f"}`, ""},
-		{"twice", "data: " + chunk + `,"kv_transfer_params":null,"kv_transfer_params":null}`, "data: " + chunk + "}", ""},
-		{"behind one that is not null", `data: {"kv_transfer_params":{"a":1},"choices":[{}],"kv_transfer_params":null}`, `data: {"choices":[{}]}`, ""},
-		{"behind one that is not null, in escapes", `data: {"kv_tran\u0073fer_params":{"a":1},"choices":[{}],"kv_transfer_params":null}`, `data: {"choices":[{}]}`, ""},
-		{"in a long event", `data: {"x":"` + strings.Repeat("x", 10000) + `","choices":[{}],"kv_transfer_params":null}`, `data: {"x":"` + strings.Repeat("x", 10000) + `","choices":[{}]}`, ""},
-		{"beside nothing of substance", `data: {"id":"x","choices":[],"kv_transfer_params":null}`, "", ""},
-		{"alone", `data: {"kv_transfer_params":null}`, "", ""},
-	} {
-		t.Run(tc.name, func(t *testing.T) { relayedBetween(t, tc.input, tc.want, tc.member) })
-	}
-	for _, input := range []string{
-		`data: {"choices":[{"delta":{"content":"\"kv_transfer_params\":{\"remote_host\":\"evil\"}"}}]}`, // escaped in a string
-		`data: {"choices":["x"],"a":"kv_transfer_params"}`,                                              // unescaped text of a string
-		`data: {"choices":[{"kv_transfer_params":{"remote_host":"evil"}}]}`,                             // in a choice
-		`data: {"choices":[{"delta":{"kv_tran\u0073fer_params":1}}]}`,                                   // in a delta, escaped name
-		`data: {"usage":{"kv_transfer_params":1}}`,                                                      // in usage
-		`data: [{"kv_transfer_params":1}]`,                                                              // in an array
-		`data: "kv_transfer_params"`,                                                                    // a string as a whole
-		`data: {"choices":["\n\ndata: {\"kv_transfer_params\":1}\n\n"]}`,                                // content that looks like an event
-		`data: {"kv_transfer_params":{"a":1},}`,                                                         // not JSON
-		`data: {"kv_transfer_params":1} x`,                                                              // JSON and more
-		`: {"kv_transfer_params":1}`,                                                                    // in a comment
-		`event: {"kv_transfer_params":1}` + "\ndata: x",                                                 // in another field
-		`data: {"KV_transfer_params":1}`,                                                                // name in another case
-		`data: {"choices":[{"kv_transfer_params":null}]}`,                                               // in the list, null
-		"data: " + chunk + `,"KV_transfer_params":null}`,                                                // of another name, null
-		`data: [[{}],"kv_transfer_params":null}`,                                                        // in a list that is no object, null
-		`data: {"a":"}],\"kv_transfer_params\":null}"}`,                                                 // in a string, null
-		`data: {"choices":[1],"x":` + deep + `],"kv_transfer_params":` + kv + "}",                       // too deep and not JSON
-	} {
-		relayedBetween(t, input, input, "")
+// Beside values that are too deep to be read, which FuzzRelay leaves out, the member is cut and captured too. encoding/json reads 10000 levels.
+func TestRelay_CutsTheMemberBesideDeepValues(t *testing.T) {
+	const kv, member = `{"a":[[1,2]]}`, `"kv_transfer_params":`
+	for _, deep := range []string{rawjsontest.Nested(rawjson.MaxDepth + 1), rawjsontest.Nested(20000)} {
+		relayedBetween(t, `data: {"choices":[1],"x":`+deep+`,`+member+kv+"}", `data: {"choices":[1],"x":`+deep+"}", kv)
+		relayedBetween(t, `data: {`+member+kv+`,"choices":`+deep+"}", `data: {"choices":`+deep+"}", kv)
+		relayedBetween(t, `data: {"choices":[1],`+member+deep+"}", `data: {"choices":[1]}`, deep)
+		notJSON := `data: {"choices":[1],"x":` + deep + `],` + member + kv + "}"
+		relayedBetween(t, notJSON, notJSON, "")
 	}
 }
 
 func TestRelay_NameThatJSONMaySpellWithShortEscapes(t *testing.T) {
-	if out, _, err := run(strings.NewReader(`data: {"a\/b":1,"c":2}`+"\n\n"), Config{Strip: "a/b"}); err != nil || out != `data: {"c":2}`+"\n\n" {
+	if out, _, err := run(strings.NewReader("data: {\"a\\/b\":1,\"c\":2}\n\n"), Config{Strip: "a/b"}); err != nil || out != "data: {\"c\":2}\n\n" {
 		t.Errorf("got %q, %v, want the member cut", out, err)
 	}
 }

@@ -124,9 +124,9 @@ var vocabulary = []string{
 	`{"choices":[{"kv_transfer_params":{"a":1}}]}`, `{"text":"\"kv_transfer_params\":{}"}`, "{", "}", ",", `"x":`, "1", "[DONE]",
 	"data: super\n\n", "data: await\r\n\r\n", "data: hold\r\n\r\n", "data: a\n\n: ping\n", ": ping\r\n\r\n", ": a comment longer than twenty bytes",
 	"edit", "[5]", "data: [5]\n\n", "data: [5][5][5]\r\n\r\n", `{"choices":[5],"kv_transfer_params":[5],"usage":[1]}`, "data: edit {\ndata: \"x\":[5]\ndata: }\n\n",
-	`data: {"choices":[{"a":[5]}],"kv_transfer_params":null}` + "\n\n", `data:{"kv_transfer_params":1,"x":[{}],"kv_transfer_params":null}` + "\r\n\r\n",
+	"data: {\"choices\":[{\"a\":[5]}],\"kv_transfer_params\":null}\n\n", "data:{\"kv_transfer_params\":1,\"x\":[{}],\"kv_transfer_params\":null}\r\n\r\n",
 	`{"x":"hold","usage":[{"a":1}]`, `{"x":"edit drop","choices":[{}]`, `}],"kv_transfer_params":null}`, `,"kv_transfer_params":null}`, ",\"kv_transfer_params\":null}\nid: 1\n\n",
-	`data: {"x":"edit","kv_transfer_params":1,"usage":{"a":[1]}}` + "\n\n", `data: {"x":"hold","usage":[5]}` + "\n\n",
+	"data: {\"x\":\"edit\",\"kv_transfer_params\":1,\"usage\":{\"a\":[1]}}\n\n", "data: {\"x\":\"hold\",\"usage\":[5]}\n\n",
 }
 
 func TestRelay_EqualsReferenceForRandomStreams(t *testing.T) {
@@ -193,7 +193,65 @@ func tooDeep(input []byte) bool {
 	return false
 }
 
+// membered is events from which the member is cut, under any spelling of its name and with its comma, or which stay as they are.
+var membered = []string{
+	`data: {"choices":[{"finish_reason":"stop"}],"kv_transfer_params":{"a":[[1,2]]}}`,               // on the finish chunk
+	`data: {"kv_transfer_params":{"a":[[1,2]]},"choices":[1]}`,                                      // first
+	`data: {"id": 1, "kv_transfer_params" : {"a":[[1,2]]} , "usage": {"a":1}}`,                      // in the middle, with spaces
+	`data: {"kv_transfer_params":1,"kv_transfer_params":2,"usage":{"a":1},"kv_transfer_params":3}`,  // twice, the last counts
+	`data: {"choices":[1],"kv_tran\u0073fer_params":{"a":[[1,2]]}}`,                                 // name spelled with an escape
+	`data: {"\u006bv_transfer_params":1,"choices":[1],"kv_transfer_params":2}`,                      // name spelled in escapes only in part, twice
+	`data:{"choices":[1],"kv_transfer_params":{"a":[[1,2]]}}`,                                       // without space after the colon
+	"event: message\r\ndata: {\"kv_transfer_params\":{\"a\":[[1,2]]},\"choices\":[1]}\r\n\r\n",      // typed event with CRLF
+	"data: {\"choices\":[1],\ndata: \"kv_transfer_params\":{\"a\":\ndata:1}\ndata: }",               // over two data lines
+	"data: {\ndata: \"kv_transfer_params\":1,\ndata: \"choices\":[1]}",                              // first, at the beginning of a data line
+	"data: {\"kv_transfer_params\":\r: ping\rdata: 7,\"choices\":[1]}\r\r",                          // over CR lines with a comment between
+	`data: {"id":"x","choices":[],"kv_transfer_params":{"a":[[1,2]]}}`,                              // no choices, no usage: dropped whole
+	"data: {\"kv_transfer_params\":{\"a\":[[1,2]]}}\r\n\r\n",                                        // alone: dropped whole
+	"data: {\"choices\":[ ],\"usage\":{ },\"error\":null,\"kv_transfer_params\":1}\r\r",             // empty substance of all kinds
+	`data: {"error":{"code":500},"kv_transfer_params":1}`,                                           // an error is substance
+	`data: {"usage":0,"kv_transfer_params":1}`,                                                      // substance as a number
+	`data: {"choices":[{"a":"é"}],"kv_transfer_params":null}`,                                       // at the end of a chunk
+	"data: {\"choices\":[{\"a\":\"é\"}],\"kv_transfer_params\":null}\r\n\r\n",                       // with CRLF
+	"data: {\"choices\":[{\"a\":\"é\"}],\"kv_transfer_params\":null}\r\r",                           // with lone CRs
+	`data:{"choices":[{"a":"é"}],"kv_transfer_params":null}`,                                        // without space after the colon
+	": c\nevent: x\ndata: {\"choices\":[{\"a\":\"é\"}],\"kv_transfer_params\":null}\r\nid: 1",       // between other lines
+	"data: {\"choices\":[{\"a\":\"é\"}]\ndata: ,\"kv_transfer_params\":null}",                       // on the second data line
+	"data: {\"a\":1,\ndata: \"choices\":[{}],\"kv_transfer_params\":null}",                          // at the end of a second data line
+	`data: {"kv_transfer_params":null,"choices":[{}]}`,                                              // first
+	`data: {"choices":[{"a":"é"}] , "kv_transfer_params" : null }`,                                  // with spaces
+	`data: {"choices":[{"a":"é"}],"kv_tran\u0073fer_params":null}`,                                  // with an escape in its name
+	`data: {"choices":[{"a":"é"}],"system_fingerprint":"f","kv_transfer_params":null}`,              // behind another member
+	`data: {"choices":[{"a":"é"}],"kv_transfer_params":null,"kv_transfer_params":null}`,             // twice
+	`data: {"kv_transfer_params":{"a":1},"choices":[{}],"kv_transfer_params":null}`,                 // behind one that is not null
+	`data: {"kv_tran\u0073fer_params":{"a":1},"choices":[{}],"kv_transfer_params":null}`,            // behind one that is not null, in escapes
+	`data: {"id":"x","choices":[],"kv_transfer_params":null}`,                                       // beside nothing of substance
+	`data: {"kv_transfer_params":null}`,                                                             // alone
+	`data: {"choices":[{"delta":{"content":"\"kv_transfer_params\":{\"remote_host\":\"evil\"}"}}]}`, // escaped in a string
+	`data: {"choices":["x"],"a":"kv_transfer_params"}`,                                              // unescaped text of a string
+	`data: {"choices":[{"kv_transfer_params":{"remote_host":"evil"}}]}`,                             // in a choice
+	`data: {"choices":[{"delta":{"kv_tran\u0073fer_params":1}}]}`,                                   // in a delta, escaped name
+	`data: {"usage":{"kv_transfer_params":1}}`,                                                      // in usage
+	`data: [{"kv_transfer_params":1}]`,                                                              // in an array
+	`data: "kv_transfer_params"`,                                                                    // a string as a whole
+	`data: {"choices":["\n\ndata: {\"kv_transfer_params\":1}\n\n"]}`,                                // content that looks like an event
+	`data: {"kv_transfer_params":{"a":1},}`,                                                         // not JSON
+	`data: {"kv_transfer_params":1} x`,                                                              // JSON and more
+	`: {"kv_transfer_params":1}`,                                                                    // in a comment
+	"event: {\"kv_transfer_params\":1}\ndata: x",                                                    // in another field
+	`data: {"KV_transfer_params":1}`,                                                                // name in another case
+	`data: {"choices":[{"kv_transfer_params":null}]}`,                                               // in the list, null
+	`data: {"choices":[{"a":"é"}],"KV_transfer_params":null}`,                                       // of another name, null
+	`data: [[{}],"kv_transfer_params":null}`,                                                        // in a list that is no object, null
+	`data: {"a":"}],\"kv_transfer_params\":null}"}`,                                                 // in a string, null
+}
+
 func FuzzRelay(f *testing.F) {
+	for _, event := range membered {
+		for seed := range uint64(16) { // whole, in pieces, with and without substance
+			f.Add([]byte("data: {\"choices\":[0]}\r\n\r\n"+ended(event)+": ping\n\ndata: {\"choices\":[7]}\n\ndata: [DONE]\n\n"), seed)
+		}
+	}
 	f.Fuzz(func(t *testing.T, input []byte, seed uint64) {
 		if !tooDeep(input) {
 			compare(t, input, seed)

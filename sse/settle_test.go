@@ -17,41 +17,55 @@ func TestRelay_Verdicts(t *testing.T) {
 	pad := strings.Repeat("x", 100)
 	ends, breaks, stops := [2]error{io.EOF}, [2]error{errBroken, errBroken}, [2]error{io.EOF, ErrStopped}
 	for _, tc := range []struct {
-		name, input, want string
-		end               [2]error // of the stream, and of Run
+		input, want string
+		end         [2]error // of the stream, and of Run
 	}{
-		{"held bytes go out before the next forwarded event", "data:hold\n\ndata:b\n\n", "data:hold\n\ndata:b\n\n", breaks},
-		{"several held", "data:hold1\n\ndata:hold2\n\ndata:b\n\n", "data:hold1\n\ndata:hold2\n\ndata:b\n\n", breaks},
-		{"held at a clean end", "data:a\n\ndata:hold\n\n", "data:a\n\ndata:hold\n\n", ends},
-		{"held and an unfinished event at a clean end", "data:hold\n\ndata:b", "data:hold\n\ndata:b", ends},
-		{"held at a read error", "data:a\n\ndata:hold\n\ndata:x", "data:a\n\n", breaks},
-		{"held, then stopped", "data:a\n\ndata:hold\n\ndata:stop\n\ndata:b\n\n", "data:a\n\n", stops},
-		{"stopped at the last bytes", "data:a\n\ndata:stop\n\n", "data:a\n\n", stops},
-		{"stopped before a read error", "data:stop\n\n", "", [2]error{errBroken, ErrStopped}},
-		{"held, then dropped", "data:hold\n\ndata:drop\n\ndata:a\n\n", "data:hold\n\ndata:a\n\n", ends},
-		{"a comment passes the held event", "data:hold\n\n: ping\n\ndata:stop\n\n", ": ping\n\n", stops},
-		{"a comment before it does not wait", ": ping\n\ndata:hold\n\ndata:stop\n\n", ": ping\n\n", stops},
-		{"nothing waits after the held event is out", "data:hold\n\ndata:a\n\n: ping\n\n", "data:hold\n\ndata:a\n\n: ping\n\n", breaks},
-		{"LF of a dropped event", "data:drop\r\n\r\ndata:a\n\n", "data:a\n\n", ends},
-		{"LF of a held event", "data:hold\r\n\r\ndata:stop\n\n", "", stops},
-		{"byte order mark of a dropped event stays", "\xef\xbb\xbfdata:drop\n\n\xef\xbb\xbfdata:a\n\n", "\xef\xbb\xbf\xef\xbb\xbfdata:a\n\n", ends},
-		{"byte order mark waits", "\xef\xbb\xbfdata:stop\n\n", "", stops},
-		{"an oversize event takes the held ones along", "data:hold\n\ndata:" + pad + "\n\ndata:stop\n\n", "data:hold\n\ndata:" + pad + "\n\n", stops},
-		{"more held than an event may have", strings.Repeat("data:hold\n\n", 6) + "data:stop\n\n", strings.Repeat("data:hold\n\n", 6), stops},
-		{"as much held as an event may have", strings.Repeat("data:hold\n\n", 5) + "data:stop\n\n", "", stops},
-		{"a cut event is held without its member", `data:{"usage":"hold","kv_transfer_params":2}` + "\n\ndata:a\n\n", `data:{"usage":"hold"}` + "\n\ndata:a\n\n", ends},
-		{"a cut event without substance stops all the same", `data:{"stop":1,"kv_transfer_params":2}` + "\n\ndata:a\n\n", "", stops},
-		{"a cut event without substance is not held", `data:{"hold":1,"kv_transfer_params":2}` + "\n\n", "", ends},
-		{"a cut event is dropped", `data:{"usage":"drop","kv_transfer_params":2}` + "\n\ndata:" + pad + "\n\n", "data:" + pad + "\n\n", ends},
+		{"data:hold\n\ndata:b\n\n", "data:hold\n\ndata:b\n\n", breaks},                                                        // held bytes go out before the next forwarded event
+		{"data:hold1\n\ndata:hold2\n\ndata:b\n\n", "data:hold1\n\ndata:hold2\n\ndata:b\n\n", breaks},                          // several held
+		{"data:a\n\ndata:hold\n\n", "data:a\n\ndata:hold\n\n", ends},                                                          // held at a clean end
+		{"data:hold\n\ndata:b", "data:hold\n\ndata:b", ends},                                                                  // held and an unfinished event at a clean end
+		{"data:a\n\ndata:hold\n\ndata:x", "data:a\n\n", breaks},                                                               // held at a read error
+		{"data:a\n\ndata:hold\n\ndata:stop\n\ndata:b\n\n", "data:a\n\n", stops},                                               // held, then stopped
+		{"data:a\n\ndata:stop\n\n", "data:a\n\n", stops},                                                                      // stopped at the last bytes
+		{"data:stop\n\n", "", [2]error{errBroken, ErrStopped}},                                                                // stopped before a read error
+		{"data:hold\n\ndata:drop\n\ndata:a\n\n", "data:hold\n\ndata:a\n\n", ends},                                             // held, then dropped
+		{"data:hold\n\n: ping\n\ndata:stop\n\n", ": ping\n\n", stops},                                                         // a comment passes the held event
+		{": ping\n\ndata:hold\n\ndata:stop\n\n", ": ping\n\n", stops},                                                         // a comment before it does not wait
+		{"data:hold\n\ndata:a\n\n: ping\n\n", "data:hold\n\ndata:a\n\n: ping\n\n", breaks},                                    // nothing waits after the held event is out
+		{"data:drop\r\n\r\ndata:a\n\n", "data:a\n\n", ends},                                                                   // LF of a dropped event
+		{"data:hold\r\n\r\ndata:stop\n\n", "", stops},                                                                         // LF of a held event
+		{"\xef\xbb\xbfdata:drop\n\n\xef\xbb\xbfdata:a\n\n", "\xef\xbb\xbf\xef\xbb\xbfdata:a\n\n", ends},                       // byte order mark of a dropped event stays
+		{"\xef\xbb\xbfdata:stop\n\n", "", stops},                                                                              // byte order mark waits
+		{"data:hold\n\ndata:" + pad + "\n\ndata:stop\n\n", "data:hold\n\ndata:" + pad + "\n\n", stops},                        // an oversize event takes the held ones along
+		{strings.Repeat("data:hold\n\n", 6) + "data:stop\n\n", strings.Repeat("data:hold\n\n", 6), stops},                     // more held than an event may have
+		{strings.Repeat("data:hold\n\n", 5) + "data:stop\n\n", "", stops},                                                     // as much held as an event may have
+		{"data:{\"usage\":\"hold\",\"kv_transfer_params\":2}\n\ndata:a\n\n", "data:{\"usage\":\"hold\"}\n\ndata:a\n\n", ends}, // a cut event is held without its member
+		{"data:{\"stop\":1,\"kv_transfer_params\":2}\n\ndata:a\n\n", "", stops},                                               // a cut event without substance stops all the same
+		{"data:{\"hold\":1,\"kv_transfer_params\":2}\n\n", "", ends},                                                          // a cut event without substance is not held
+		{"", "", breaks}, // broken before the first event
+		{"data:a\n\ndata:b", "data:a\n\n", breaks},                                                                   // broken mid-event
+		{"data:a\n\ndata:b\n", "data:a\n\n", breaks},                                                                 // broken before the blank line
+		{"data:a\n\ndata:\xf0\x9f", "data:a\n\n", breaks},                                                            // broken in a UTF-8 sequence
+		{"\xef\xbb", "", breaks},                                                                                     // broken in the byte order mark
+		{"data:" + pad, "data:" + pad, breaks},                                                                       // broken in an oversize event
+		{"data:hold1\n\ndata:hold2\n\ndata:super\n\n", "data:hold1\n\ndata:super\n\n", ends},                         // superseded, the last held
+		{"data:a\n\ndata:hold\n\ndata:super\n\ndata:b\n\n", "data:a\n\ndata:super\n\ndata:b\n\n", ends},              // superseded, the only one held
+		{"data:hold\n\n:c\n\ndata:super\n\n", ":c\n\ndata:super\n\n", ends},                                          // superseded with a comment behind it
+		{"data:hold1\n\n:c\n\ndata:hold2\n\ndata:super\n\n", ":c\n\ndata:hold1\n\ndata:super\n\n", ends},             // superseded with a comment before it
+		{"data:hold\r\n\r\ndata:super\r\n\r\n", "data:super\r\n\r\n", ends},                                          // superseded with lines that end in CRLF
+		{"data:hold\n\ndata:drop\n\ndata:super\n\n", "data:super\n\n", ends},                                         // superseded behind what is dropped
+		{"data:hold\n\ndata:super1\n\ndata:super2\n\n", "data:super1\n\n", ends},                                     // superseded once
+		{"data:a\n\ndata:super\n\ndata:b\n\n", "data:a\n\ndata:b\n\n", ends},                                         // nothing is superseded where nothing is held
+		{"data:hold\n\ndata:a\n\ndata:super\n\n", "data:hold\n\ndata:a\n\n", ends},                                   // nor where what was held has gone out
+		{"data:hold\n\n", "data:hold\n\n", ends},                                                                     // what would have been superseded goes out at the end
+		{"data:{\"usage\":\"drop\",\"kv_transfer_params\":2}\n\ndata:" + pad + "\n\n", "data:" + pad + "\n\n", ends}, // a cut event is dropped
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			for name, src := range readings(tc.input, tc.end[0]) {
-				out, _, err := run(src, Config{Strip: params, Substance: []string{"usage"}, MaxEvent: 55, Observe: func(e Event) Verdict { return verdictOf(e.Data) }})
-				if !errors.Is(err, tc.end[1]) || (err != nil && tc.end[1] == nil) || out != tc.want {
-					t.Errorf("%s: got %v, want %v, relayed:\n got %q\nwant %q", name, err, tc.end[1], out, tc.want)
-				}
+		for name, src := range readings(tc.input, tc.end[0]) {
+			out, _, err := run(src, Config{Strip: params, Substance: []string{"usage"}, MaxEvent: 55, Observe: func(e Event) Verdict { return verdictOf(e.Data) }})
+			if !errors.Is(err, tc.end[1]) || (err != nil && tc.end[1] == nil) || out != tc.want {
+				t.Errorf("%q, %s: got %v, want %v, relayed:\n got %q\nwant %q", tc.input, name, err, tc.end[1], out, tc.want)
 			}
-		})
+		}
 	}
 }
 
@@ -109,30 +123,6 @@ func TestRelay_AwaitsForAWhile(t *testing.T) {
 					t.Errorf("got %q after %v and then %q", first[:n], waited, rest)
 				}
 			})
-		})
-	}
-}
-
-func TestRelay_Supersede(t *testing.T) {
-	verdicts := map[byte]Verdict{'h': Hold, 'f': Forward, 's': Supersede, 'd': Drop}
-	for _, tc := range []struct{ name, in, want string }{
-		{"takes the place of the last held", "data:h1\n\ndata:h2\n\ndata:s\n\n", "data:h1\n\ndata:s\n\n"},
-		{"of the only one", "data:f\n\ndata:h\n\ndata:s\n\ndata:f2\n\n", "data:f\n\ndata:s\n\ndata:f2\n\n"},
-		{"with a comment behind it", "data:h\n\n:c\n\ndata:s\n\n", ":c\n\ndata:s\n\n"},
-		{"with a comment before it", "data:h1\n\n:c\n\ndata:h2\n\ndata:s\n\n", ":c\n\ndata:h1\n\ndata:s\n\n"},
-		{"with lines that end in CRLF", "data:h\r\n\r\ndata:s\r\n\r\n", "data:s\r\n\r\n"},
-		{"drops behind it change nothing", "data:h\n\ndata:d\n\ndata:s\n\n", "data:s\n\n"},
-		{"once", "data:h\n\ndata:s1\n\ndata:s2\n\n", "data:s1\n\n"},
-		{"is dropped when nothing is held", "data:f\n\ndata:s\n\ndata:f2\n\n", "data:f\n\ndata:f2\n\n"},
-		{"is dropped when what was held has gone out", "data:h\n\ndata:f\n\ndata:s\n\n", "data:h\n\ndata:f\n\n"},
-		{"what it would have replaced goes out at the end", "data:h\n\n", "data:h\n\n"},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			for name, src := range readings(tc.in, nil) {
-				if out, _, err := run(src, Config{Observe: func(e Event) Verdict { return verdicts[e.Data[0]] }}); err != nil || out != tc.want {
-					t.Errorf("%s: %q, %v; want %q", name, out, err, tc.want)
-				}
-			}
 		})
 	}
 }
@@ -215,23 +205,6 @@ func TestAside_CommentsBeginNoEvent(t *testing.T) {
 	}, ": ping\n", ": pi", "ng\n", "\n", "data: a\n\n", ": ping\nda", "ta: b\n\n")
 	if want := []string{"a false", "begin", "b true"}; err != nil || !slices.Equal(log, want) {
 		t.Errorf("got %q, %v; want %q", log, err, want)
-	}
-}
-
-// Behind part of a comment no event may be added, and behind all of it one may.
-func TestAside_PartOfALongCommentIsMidEvent(t *testing.T) {
-	for _, tc := range []struct {
-		reads []string
-		mid   bool
-	}{
-		{[]string{"data: a\n\n", ": " + strings.Repeat("x", 60)}, true},
-		{[]string{"data: a\n\n", ": " + strings.Repeat("x", 60), "x", "x"}, true},
-		{[]string{"data: a\n\n", ": " + strings.Repeat("x", 60), "x\n"}, false},
-	} {
-		_, r, err := steps(Config{MaxEvent: 50}, tc.reads...)
-		if err != nil || r.Stats().MidEvent != tc.mid {
-			t.Errorf("%q: got mid-event %t, %v; want %t", tc.reads, r.Stats().MidEvent, err, tc.mid)
-		}
 	}
 }
 

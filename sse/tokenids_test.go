@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -18,7 +19,6 @@ const (
 	chatChunk  = `{"id":"chatcmpl-1","choices":[{"index":0,"delta":{"content":"a"},"logprobs":null,"finish_reason":null,"token_ids":[5]}]}`
 	textChunk  = `{"id":"cmpl-1","choices":[{"index":0,"text":"a","finish_reason":null,"stop_reason":null,"prompt_token_ids":[1,2],"token_ids":[5]}]}`
 	chatAnswer = `{"id":"chatcmpl-1","choices":[{"index":0,"message":{"role":"assistant","content":"a"},"finish_reason":"stop","token_ids":[5,6],"routed_experts":null}],"usage":{"prompt_tokens":3},"prompt_logprobs":null,"prompt_token_ids":[1,87,1892],"kv_transfer_params":{}}`
-	textAnswer = `{"id":"cmpl-1","choices":[{"index":0,"text":"a","token_ids":[5],"prompt_logprobs":null,"prompt_token_ids":[1,2]},{"index":1,"text":"b","token_ids":[7],"prompt_logprobs":null,"prompt_token_ids":[1,2]}],"usage":{"prompt_tokens":2}}`
 )
 
 // idArray matches a member with ids, where no text spells it.
@@ -43,89 +43,14 @@ func nullIDs(e Event) Verdict {
 	return Forward
 }
 
-func TestTokenIDs_AreFoundAndGoBackToNull(t *testing.T) {
+// Beside values that are too deep to be read, which FuzzFindTokenIDs leaves out.
+func TestTokenIDs_BesideDeepValues(t *testing.T) {
 	deep := rawjsontest.Nested(rawjson.MaxDepth + 1)
-	for _, tc := range []struct{ name, data, want, prompt, output string }{
-		{"first chat chunk", firstChunk, strings.Replace(firstChunk, "[1,87,1892]", "null", 1), "[1,87,1892]", ""},
-		{"chat chunk", chatChunk, strings.Replace(chatChunk, "[5]", "null", 1), "", "[5]"},
-		{"text chunk", textChunk, strings.NewReplacer("[1,2]", "null", "[5]", "null").Replace(textChunk), "[1,2]", "[5]"},
-		{"chat answer", chatAnswer, strings.NewReplacer("[1,87,1892]", "null", "[5,6]", "null").Replace(chatAnswer), "[1,87,1892]", "[5,6]"},
-		{"any order, spaces, empty array", ` { "prompt_token_ids" : [ ] , "choices" : [ { "token_ids" : [ 1 , 2 ] , "x" : [] } ] } `, ` { "prompt_token_ids" : null , "choices" : [ { "token_ids" : null , "x" : [] } ] } `, "[ ]", "[ 1 , 2 ]"},
-		{"names spelled in escapes", `{"choices":[{"token\u005fids":[5]}],"\u0070rompt_token_ids":[1]}`, `{"choices":[{"token\u005fids":null}],"\u0070rompt_token_ids":null}`, "[1]", "[5]"},
-		{"no name spelled without escapes", `{"choices":[{"token\u005fids":[5]}]}`, `{"choices":[{"token\u005fids":null}]}`, "", "[5]"},
-		{"no choices", `{"choices":[ ],"prompt_token_ids":[1]}`, `{"choices":[ ],"prompt_token_ids":null}`, "[1]", ""},
-		{"choices of other kinds", `{"choices":[1,"x",[]],"prompt_token_ids":[1]}`, `{"choices":[1,"x",[]],"prompt_token_ids":null}`, "[1]", ""},
-		{"prompt in both places", `{"choices":[{"prompt_token_ids":[2]}],"prompt_token_ids":[1]}`, `{"choices":[{"prompt_token_ids":null}],"prompt_token_ids":null}`, "[1]", ""},
-		{"one that is not an array", `{"choices":[{"prompt_token_ids":"[2]","token_ids":[5]}],"prompt_token_ids":{"a":[1]}}`, `{"choices":[{"prompt_token_ids":"[2]","token_ids":null}],"prompt_token_ids":{"a":[1]}}`, "", "[5]"},
-		{"nested arrays and strings", `{"choices":[{"token_ids":["]",[{"token_ids":[1]}]]}]}`, `{"choices":[{"token_ids":null}]}`, "", `["]",[{"token_ids":[1]}]]`},
-		{"beside values too deep to be read", `{"x":` + deep + `,"choices":[{"x":` + deep + `,"token_ids":[5]},` + deep + `]}`, `{"x":` + deep + `,"choices":[{"x":` + deep + `,"token_ids":null},` + deep + `]}`, "", "[5]"},
-		{"in text and below", `{"x":"\"prompt_token_ids\":[1]","choices":[{"delta":{"token_ids":[2]},"text":"\"token_ids\":[3]","token_ids":[4]}]}`, `{"x":"\"prompt_token_ids\":[1]","choices":[{"delta":{"token_ids":[2]},"text":"\"token_ids\":[3]","token_ids":null}]}`, "", "[4]"},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			ids, ok := FindTokenIDs([]byte(tc.data))
-			if string(ids.Prompt) != tc.prompt || string(ids.Output) != tc.output || !ok {
-				t.Errorf("FindTokenIDs: got %s, %s, %t; want %s, %s, true", ids.Prompt, ids.Output, ok, tc.prompt, tc.output)
-			}
-			rest, prompt, output := nullTokenIDs([]byte(tc.data))
-			if string(rest) != tc.want || string(prompt) != tc.prompt || string(output) != tc.output {
-				t.Errorf("AllTokenIDs: got\n%s, %s, %s; want\n%s, %s, %s", rest, prompt, output, tc.want, tc.prompt, tc.output)
-			}
-			const before, after = "data: {}\n\ndata: ", "\n\ndata: [DONE]\n\n"
-			if out, _, err := run(strings.NewReader(before+tc.data+after), Config{Observe: nullIDs}); err != nil || out != before+tc.want+after {
-				t.Errorf("%v, relayed:\n got %q\nwant %q", err, out, before+tc.want+after)
-			}
-		})
-	}
-}
-
-func TestTokenIDs_NothingElseCounts(t *testing.T) {
-	for _, data := range []string{
-		``, `[DONE]`, `{}`, `null`, `"token_ids"`, `[{"prompt_token_ids":[1]}]`,
-		`{"choices":[{"index":0,"delta":{"content":"a"},"token_ids":null}],"prompt_token_ids":null}`,
-		`{"token_ids":[1]}`, `{"choices":{"token_ids":[1]}}`, `{"choices":[[{"token_ids":[1]}]]}`, `{"choices":[],"x":{"prompt_token_ids":[1]}}`,
-		`{"choices":[1,{}],"Prompt_token_ids":[1]}`, `{"choices":null,"x":"token_ids"}`, `{"choices":[{}],"usage":{"token_ids":[1]}}`,
-		`{"prompt_token_ids":[1]`, `{"prompt_token_ids":[1]}}`, `{"prompt_token_ids":[1,]}`, `{"prompt_token_ids":[1],"choices":[{"a":1]}`,
-		`{"prompt_token_ids":[1],"choices":[}`, `{"prompt_token_ids":[1],"choices":[1 2]}`, `{"prompt_token_ids":[1],"choices":[{"token_ids":[1]}`,
-		`{"choices":[{"token_ids":[1]},x]}`, `{"choices":[{"token_ids":[1]}],"x":"\x"}`, `{"choices":[{"token_ids":[1],"x"}]}`,
-		`{token_ids":[1]}`, `{"token_ids"}`, `{"choices":[{token_ids":[1]}]}`, `{"token_ids":`,
-	} {
-		if ids, ok := FindTokenIDs([]byte(data)); !reflect.DeepEqual(ids, TokenIDs{}) || ok {
-			t.Errorf("FindTokenIDs(%s) = %+v, %t; want nothing", data, ids, ok)
-		}
-		if rest, prompt, output := nullTokenIDs([]byte(data)); string(rest) != data || prompt != nil || output != nil {
-			t.Errorf("AllTokenIDs(%s) = %s, %s, %s; want it unchanged", data, rest, prompt, output)
-		}
-	}
-}
-
-func TestFindTokenIDs_OfRepeatedMembersTheLastCounts(t *testing.T) {
-	for _, tc := range []struct{ data, prompt, output string }{
-		{`{"prompt_token_ids":[1],"prompt_token_ids":[2]}`, "[2]", ""},
-		{`{"choices":[{"token_ids":[1],"token_ids":[2]}]}`, "", "[2]"},
-		{`{"choices":[{"token_ids":[1],"token_ids":null}],"prompt_token_ids":[3]}`, "[3]", ""},
-		{`{"choices":[{"token_ids":[1],"prompt_token_ids":[0]}],"choices":[{"token_ids":[2]}]}`, "", "[2]"},
-		{`{"choices":[{"token_ids":[1]}],"choices":null,"prompt_token_ids":[3]}`, "[3]", ""},
-	} {
-		ids, ok := FindTokenIDs([]byte(tc.data))
-		if string(ids.Prompt) != tc.prompt || string(ids.Output) != tc.output || !ok {
-			t.Errorf("FindTokenIDs(%s) = %s, %s, %t; want %s, %s, true", tc.data, ids.Prompt, ids.Output, ok, tc.prompt, tc.output)
-		}
-		if rest, _, _ := nullTokenIDs([]byte(tc.data)); bytes.ContainsAny(bytes.ReplaceAll(rest, []byte("[{"), nil), "[") {
-			t.Errorf("AllTokenIDs(%s): rest %s, want no array of ids", tc.data, rest)
-		}
-	}
-}
-
-func TestAllTokenIDs_OfAllChoices(t *testing.T) {
-	rest, prompt, output := nullTokenIDs([]byte(textAnswer))
-	want := strings.NewReplacer("[1,2]", "null", "[5]", "null", "[7]", "null").Replace(textAnswer)
-	if string(rest) != want || string(prompt) != "[1,2]" || string(output) != "[5]" {
-		t.Errorf("AllTokenIDs: got\n%s, %s, %s; want\n%s and those of the first choice", rest, prompt, output, want)
-	}
-	const second = `{"choices":[{"token_ids":null},{"token_ids":[7]}]}`
-	rest, prompt, output = nullTokenIDs([]byte(second))
-	if want := strings.Replace(second, "[7]", "null", 1); string(rest) != want || prompt != nil || output != nil {
-		t.Errorf("AllTokenIDs: got %s, %s, %s; want %s and nothing", rest, prompt, output, want)
+	data := `{"x":` + deep + `,"choices":[{"x":` + deep + `,"token_ids":[5]},` + deep + `]}`
+	want := strings.Replace(data, "[5]", "null", 1)
+	out, _, err := run(strings.NewReader("data: "+data+"\n\n"), Config{Observe: nullIDs})
+	if rest, _, _ := nullTokenIDs([]byte(data)); string(rest) != want || err != nil || out != "data: "+want+"\n\n" {
+		t.Errorf("got %s, relayed %q, %v", rest, out, err)
 	}
 }
 
@@ -181,7 +106,30 @@ func idsOf(object []byte) [3][]byte {
 	return [3][]byte{asArray(member(object, "prompt_token_ids")), asArray(member(choice, "prompt_token_ids")), asArray(member(choice, "token_ids"))}
 }
 
+// FuzzFindTokenIDs compares with encoding/json. Where nothing counts, nothing is found, and all stays as it is.
 func FuzzFindTokenIDs(f *testing.F) {
+	for _, data := range []string{
+		firstChunk, chatChunk, textChunk, chatAnswer,
+		` { "prompt_token_ids" : [ ] , "choices" : [ { "token_ids" : [ 1 , 2 ] , "x" : [] } ] } `,
+		`{"choices":[{"token\u005fids":[5]}],"\u0070rompt_token_ids":[1]}`,
+		`{"choices":[{"token\u005fids":[5]}]}`,
+		`{"choices":[ ],"prompt_token_ids":[1]}`,
+		`{"choices":[1,"x",[]],"prompt_token_ids":[1]}`,
+		`{"choices":[{"prompt_token_ids":[2]}],"prompt_token_ids":[1]}`,
+		`{"choices":[{"prompt_token_ids":"[2]","token_ids":[5]}],"prompt_token_ids":{"a":[1]}}`,
+		`{"choices":[{"token_ids":["]",[{"token_ids":[1]}]]}]}`,
+		`{"x":"\"prompt_token_ids\":[1]","choices":[{"delta":{"token_ids":[2]},"text":"\"token_ids\":[3]","token_ids":[4]}]}`,
+		``, `[DONE]`, `{}`, `null`, `"token_ids"`, `[{"prompt_token_ids":[1]}]`,
+		`{"choices":[{"index":0,"delta":{"content":"a"},"token_ids":null}],"prompt_token_ids":null}`,
+		`{"token_ids":[1]}`, `{"choices":{"token_ids":[1]}}`, `{"choices":[[{"token_ids":[1]}]]}`, `{"choices":[],"x":{"prompt_token_ids":[1]}}`,
+		`{"choices":[1,{}],"Prompt_token_ids":[1]}`, `{"choices":null,"x":"token_ids"}`, `{"choices":[{}],"usage":{"token_ids":[1]}}`,
+		`{"prompt_token_ids":[1]`, `{"prompt_token_ids":[1]}}`, `{"prompt_token_ids":[1,]}`, `{"prompt_token_ids":[1],"choices":[{"a":1]}`,
+		`{"prompt_token_ids":[1],"choices":[}`, `{"prompt_token_ids":[1],"choices":[1 2]}`, `{"prompt_token_ids":[1],"choices":[{"token_ids":[1]}`,
+		`{"choices":[{"token_ids":[1]},x]}`, `{"choices":[{"token_ids":[1]}],"x":"\x"}`, `{"choices":[{"token_ids":[1],"x"}]}`,
+		`{token_ids":[1]}`, `{"token_ids"}`, `{"choices":[{token_ids":[1]}]}`, `{"token_ids":`,
+	} {
+		f.Add([]byte(data))
+	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		if tooDeep(data) {
 			return
@@ -189,8 +137,8 @@ func FuzzFindTokenIDs(f *testing.F) {
 		want := idsOf(data)
 		ids, ok := FindTokenIDs(data)
 		rest, prompt, output := nullTokenIDs(data)
-		if wantOK := want[0] != nil || want[1] != nil || want[2] != nil; ok != wantOK {
-			t.Fatalf("FindTokenIDs(%q): ok %t, want %t", data, ok, wantOK)
+		if wantOK := want[0] != nil || want[1] != nil || want[2] != nil; ok != wantOK || !ok && !reflect.DeepEqual(ids, TokenIDs{}) {
+			t.Fatalf("FindTokenIDs(%q): %+v, %t, want %t", data, ids, ok, wantOK)
 		}
 		for i, r := range ids.Ranges {
 			if got := data[r.From:r.To]; !bytes.Equal(got, want[i]) {
@@ -205,6 +153,16 @@ func FuzzFindTokenIDs(f *testing.F) {
 				t.Fatalf("FindTokenIDs(%q): range %d, %v, is not that of the member", data, i, r)
 			}
 		}
+		null, ranges := string(data), ids.Ranges
+		slices.SortFunc(ranges[:], func(a, b rawjson.Span) int { return b.From - a.From })
+		for _, r := range ranges {
+			if r.To > r.From {
+				null = null[:r.From] + "null" + null[r.To:]
+			}
+		}
+		if out, _, err := run(strings.NewReader("data: "+string(data)+"\n\n"), Config{Observe: nullIDs}); ok && !bytes.ContainsAny(data, "\r\n") && (err != nil || out != "data: "+null+"\n\n") {
+			t.Fatalf("%q is relayed as %q, %v, want %q", data, out, err, null)
+		}
 		wantPrompt := want[0]
 		if wantPrompt == nil {
 			wantPrompt = want[1]
@@ -214,7 +172,7 @@ func FuzzFindTokenIDs(f *testing.F) {
 				t.Fatalf("token ids of %q: got %q, %q; want %q, %q", data, got[0], got[1], wantPrompt, want[2])
 			}
 		}
-		if got, _ := rawjsontest.DecodeObject(rest); !reflect.DeepEqual(got, nulled(t, data)) {
+		if got, ok := rawjsontest.DecodeObject(rest); !reflect.DeepEqual(got, nulled(t, data)) || !ok && !bytes.Equal(rest, data) {
 			t.Fatalf("AllTokenIDs(%q): rest %q, want only ids changed", data, rest)
 		}
 	})

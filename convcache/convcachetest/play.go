@@ -271,9 +271,9 @@ func (p *player) race(ctx context.Context) error {
 	return nil
 }
 
-// sameBranch compares all that a look-up must tell. The deadline of what was never taken is the store's to set.
+// sameBranch compares all that a look-up must tell. The deadline of what was never taken is the store's to set, and another is kept by one of the clocks.
 func sameBranch(got, want convcache.Branch) error {
-	if want.Deadline.IsZero() || want.Deadline.Equal(got.Deadline) {
+	if want.Deadline.IsZero() || want.Deadline.Equal(got.Deadline) || want.Deadline.Round(0).Equal(got.Deadline.Round(0)) {
 		want.Deadline = got.Deadline
 	}
 	if len(got.Chain.Blocks)+len(want.Chain.Blocks) == 0 {

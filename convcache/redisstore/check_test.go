@@ -19,42 +19,45 @@ func goesHome(t *testing.T, r *replica, k Key) {
 	}
 	tk := ticket(5, 10)
 	before := r.Len()
-	wantPut(t, r, k, tk, Stored)
+	r.put(k, tk)
 	if got := r.Len(); got != before+1 {
 		t.Errorf("conversations: got %d, want %d with that of this process", got, before+1)
 	}
-	wantTake(t, r, k, tk.ID, Taken)
+	r.take(k, tk)
 }
 
 func TestRedis_Full_TicketsStayHome(t *testing.T) {
-	st := newStage(t, Config{}, "--maxmemory", "3mb", "--maxmemory-policy", "noeviction")
-	s, r := st.server, st.stores["r"]
-	st.play("check; put first 0")
+	s := redistest.Start(t, "--maxmemory", "3mb", "--maxmemory-policy", "noeviction")
+	r, other, first, newer := openAt(t, s), openAt(t, s), ticket(0, 10), ticket(0, 10)
+	r.check()
+	r.put(key(0), first)
 	for n := 1; s.CLI("EXISTS", r.KeyName(key(n-1))) == "1"; n++ {
-		wantPut(t, r, key(n), ticket(n, 100_000), Stored)
+		r.put(key(n), ticket(n, 100_000))
 		if n > 50 {
 			t.Fatal("5 MB fit into 3")
 		}
 	}
 	s.CLI("CONFIG", "SET", "maxmemory", "1mb") // what did not fit has left room for less
 	goesHome(t, r, key(200))
-	st.tickets["newer"] = ticket(0, 10) // which supersedes the first; nothing is changed there
-	st.play("put newer 0; o take newer consumed; o take first; take newer")
+	r.put(key(0), newer) // which supersedes the first; nothing is changed there
+	other.take(key(0), newer, Consumed)
+	other.take(key(0), first)
+	r.take(key(0), newer)
 }
 
 func TestRedis_ReadOnlyReplicaTakesNoTickets(t *testing.T) {
 	t.Parallel()
 	master, replica := redistest.Start(t), redistest.Start(t)
-	atMaster, r := openAt(t, master.Addr()), openAt(t, replica.Addr())
+	atMaster, r := openAt(t, master), openAt(t, replica)
 	replica.ReplicaOf(master) // a first replica changes master_replid: syncCommand in replication.c of Redis 7.0
 	tk := ticket(1, 10)
-	wantPut(t, atMaster, key(1), tk, Stored)
+	atMaster.put(k1, tk)
 	eventually(t, "a replica in step", func() bool { return replica.CLI("DBSIZE") == "1" })
-	wantDown(t, r)
-	fresh := openAt(t, replica.Addr()) // not checked
-	goesHome(t, fresh, key(2))
-	wantTake(t, fresh, key(1), tk.ID, Unavailable)
-	wantTake(t, atMaster, key(1), tk.ID, Taken)
+	r.down()
+	fresh := openAt(t, replica) // not checked
+	goesHome(t, fresh, k2)
+	fresh.take(k1, tk, Unavailable)
+	atMaster.take(k1, tk)
 }
 
 // Behind one address servers change roles, and connections stay where they are.
@@ -62,8 +65,8 @@ func TestRedis_LeavesAServerThatIsAReplicaNow(t *testing.T) {
 	old, next := redistest.Start(t), redistest.Start(t)
 	next.ReplicaOf(old)
 	front := redistest.Forward(t, old.Addr())
-	r, atNext := openAt(t, front.Addr()), openAt(t, next.Addr())
-	mustCheck(t, r)
+	r, atNext := openAt(t, front), openAt(t, next)
+	r.check()
 	next.Promote()
 	front.Redirect(next.Addr())
 	old.ReplicaOf(next)
@@ -71,7 +74,7 @@ func TestRedis_LeavesAServerThatIsAReplicaNow(t *testing.T) {
 	eventually(t, "a ticket at the new master", func() bool {
 		n++
 		tk := ticket(n, 10)
-		wantPut(t, r, key(n), tk, Stored)
+		r.put(key(n), tk)
 		_, outcome := atNext.Take(t.Context(), key(n), tk.ID)
 		return outcome == Taken
 	})
@@ -81,52 +84,49 @@ func TestRedis_LeavesAServerThatIsAReplicaNow(t *testing.T) {
 }
 
 func TestRedis_Loading_TicketsStayHome(t *testing.T) {
-	st := newStage(t, Config{}, "--enable-debug-command", "local", "--loading-process-events-interval-bytes", "1024")
-	s, r, admin := st.server, st.stores["r"], st.stores["o"]
-	mustCheck(t, r)
+	s := redistest.Start(t, "--enable-debug-command", "local", "--loading-process-events-interval-bytes", "1024")
+	r, admin := openAt(t, s), openAt(t, s)
+	r.check()
 	for n := range 200 {
-		wantPut(t, admin, key(1000+n), ticket(n, 100), Stored)
+		admin.put(key(1000+n), ticket(n, 100))
 	}
 	s.CLI("CONFIG", "SET", "key-load-delay", "5000") // microseconds
 	loaded := make(chan error, 1)
 	go func() { loaded <- admin.Client().Do(context.WithoutCancel(t.Context()), "DEBUG", "RELOAD").Err() }()
 	eventually(t, "a server that loads", func() bool {
-		reply, err := r.Client().Ping(t.Context()).Result()
-		return err != nil && strings.HasPrefix(err.Error(), "LOADING") && reply == ""
+		err := r.Client().Ping(t.Context()).Err()
+		return err != nil && strings.HasPrefix(err.Error(), "LOADING")
 	})
-	st.play("put a; take a; take a unavailable; look 1 unavailable; down")
+	r.home(k1)
+	r.look(k1, Unavailable)
+	r.down()
 	s.CLI("CONFIG", "SET", "key-load-delay", "0")
-	if err := <-loaded; err != nil {
-		t.Errorf("reload: %v", err)
-	}
-	mustCheck(t, r)
+	must(t, <-loaded)
+	r.check()
 }
 
 // What comes back must be what was put, or nothing that is there can be trusted.
 func TestRedis_CheckComparesWhatComesBack(t *testing.T) {
-	_, r := startRedis(t)
+	r := openAt(t, redistest.Start(t))
 	for _, reply := range []string{`{'taken', 'x', values[2]}`, `{'taken', values[1], 'x'}`, `{'consumed'}`} {
-		unusual, changed := r.Mutant(`{'taken', values[1], values[2]}`, reply)
-		if !changed {
-			t.Fatal("the scripts answer otherwise now")
-		}
-		wantDown(t, unusual)
+		r.mutate(`{'taken', values[1], values[2]}`, reply).down()
 	}
 }
 
 // A service may hide INFO, or parts of it.
 func TestRedis_WithoutMasterReplidTicketsStayHome(t *testing.T) {
-	st := newStage(t, Config{})
-	hidden, changed := st.stores["r"].Mutant("'master_replid:'", "'hidden:'")
-	if !changed {
-		t.Fatal("the scripts read master_replid no more")
-	}
-	st.stores["hidden"] = hidden
-	st.play("check; put a 1; hidden put local 2") // a check leaves no key
-	if keys := st.server.CLI("DBSIZE"); keys != "1" {
+	s := redistest.Start(t)
+	r, a, local := openAt(t, s), ticket(1, 10), ticket(2, 10)
+	hidden := r.mutate("'master_replid:'", "'hidden:'")
+	r.check()
+	r.put(k1, a)
+	hidden.put(k2, local)
+	if keys := s.CLI("DBSIZE"); keys != "1" { // a check leaves none
 		t.Errorf("keys in Redis: got %s, want 1: the second ticket stays here", keys)
 	}
-	st.play("hidden take local; hidden take a unavailable; take a") // nothing was done to it
+	hidden.take(k2, local)
+	hidden.take(k1, a, Unavailable)
+	r.take(k1, a) // nothing was done to it
 	if err := hidden.Check(t.Context()); !errors.Is(err, convcache.ErrRemoteForbids) || !strings.Contains(err.Error(), "master_replid") {
 		t.Errorf("check: got %v, want %v that names master_replid", err, convcache.ErrRemoteForbids)
 	}
@@ -134,22 +134,24 @@ func TestRedis_WithoutMasterReplidTicketsStayHome(t *testing.T) {
 
 // A right that is revoked while the store is in use may stop a script after its first write.
 func TestRedis_RightsRevoked_TicketIsUsedOnce(t *testing.T) {
-	st := newStage(t, Config{Username: "carryover", Password: "the password"})
-	setLeast(st.server, leastCommands())
-	st.play("check")
-	st.server.CLI("ACL", "SETUSER", "carryover", "-pexpire")
-	st.play("put half unavailable")
-	if got := st.stores["r"].Len(); got > 1 {
+	s := redistest.Start(t)
+	setLeast(s, leastCommands())
+	r, half := openAt(t, s, Config{Username: "carryover", Password: "the password"}), ticket(1, 10)
+	r.check()
+	s.CLI("ACL", "SETUSER", "carryover", "-pexpire")
+	r.put(k1, half, Unavailable)
+	if got := r.Len(); got > 1 {
 		t.Errorf("conversations: got %d, want 1: what may have been stored is not kept here too", got)
 	}
-	st.play("o take half; take half consumed")
-	st.server.CLI("ACL", "SETUSER", "carryover", "-evalsha")
-	goesHome(t, st.stores["r"], key(2))
+	openAt(t, s).take(k1, half)
+	r.take(k1, half, Consumed)
+	s.CLI("ACL", "SETUSER", "carryover", "-evalsha")
+	goesHome(t, r, k2)
 }
 
 func TestRedis_CheckNamesAMissingCommand(t *testing.T) {
 	s := redistest.Start(t, "--rename-command", "EVALSHA", "")
-	err := openAt(t, s.Addr()).Check(t.Context())
+	err := openAt(t, s).Check(t.Context())
 	if !errors.Is(err, convcache.ErrRemoteForbids) || !strings.Contains(err.Error(), "lacks a command") {
 		t.Errorf("check: got %v, want %v that says what is lacking", err, convcache.ErrRemoteForbids)
 	}

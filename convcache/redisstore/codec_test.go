@@ -25,24 +25,18 @@ func wireTicket() convcache.Ticket {
 }
 
 func TestCodec_RoundTrip(t *testing.T) {
-	for name, change := range map[string]func(*convcache.Ticket){
-		"whole":        func(*convcache.Ticket) {},
-		"no chain":     func(t *convcache.Ticket) { t.Chain = convcache.Chain{} },
-		"no outline":   func(t *convcache.Ticket) { t.Outline = nil },
-		"no times":     func(t *convcache.Ticket) { t.FreshAsOf, t.Deadline = time.Time{}, time.Time{} },
-		"no epoch":     func(t *convcache.Ticket) { t.Epoch = 0 },
-		"no prefilled": func(t *convcache.Ticket) { t.Prefilled = nil },
-		"no names":     func(t *convcache.Ticket) { t.Decode.Instance, t.Decode.Incarnation, t.EngineID = "", "", "" },
-		"long names":   func(t *convcache.Ticket) { t.Decode.Instance = strings.Repeat("d", 300) },
-		"note": func(t *convcache.Ticket) {
-			*t = t.Note(convcache.Holder{Instance: "prefill-1", Incarnation: "1.8e+09"}, t.FreshAsOf.Add(time.Minute))
-		},
-		"long note": func(t *convcache.Ticket) {
-			*t = t.Note(convcache.Holder{Instance: strings.Repeat("p", 300), Incarnation: strings.Repeat("8", 300)}, t.FreshAsOf.Add(time.Minute))
-		},
-	} {
-		want := wireTicket()
-		change(&want)
+	long := strings.Repeat("8", 300)
+	tickets := []convcache.Ticket{wireTicket(), wireTicket(), {}}
+	tickets[1].Decode, tickets[1].EngineID = convcache.Holder{Instance: long}, long
+	for field := range reflect.TypeFor[convcache.Branch]().NumField() {
+		without := wireTicket()
+		reflect.ValueOf(&without.Branch).Elem().Field(field).SetZero()
+		tickets = append(tickets, without)
+	}
+	for _, to := range []convcache.Holder{{Instance: "prefill-1", Incarnation: "1.8e+09"}, {Instance: long, Incarnation: long}} {
+		tickets = append(tickets, wireTicket().Note(to, time.Unix(1_800_000_000, 0)))
+	}
+	for _, want := range tickets {
 		branch, err := readBranch(encodeBranch(&want.Branch))
 		got := convcache.Ticket{Branch: branch}
 		if err == nil {
@@ -50,38 +44,32 @@ func TestCodec_RoundTrip(t *testing.T) {
 		}
 		got.ID = want.ID
 		if err != nil || !reflect.DeepEqual(got, want) {
-			t.Errorf("%s: got %+v, %v, want %+v", name, got, err, want)
+			t.Errorf("got %+v, %v, want %+v", got, err, want)
 		}
 	}
 }
 
 func TestCodec_RefusesWhatItWouldNotWrite(t *testing.T) {
 	whole := wireTicket()
-	for name, write := range map[string]func() []byte{
-		"branch": func() []byte { return encodeBranch(&whole.Branch) },
-		"params": func() []byte { return encodeParams(&whole) },
+	for name, row := range map[string]struct {
+		payload []byte
+		read    func(payload []byte) error
+	}{
+		"branch": {encodeBranch(&whole.Branch), func(payload []byte) error { _, err := readBranch(payload); return err }},
+		"params": {encodeParams(&whole), func(payload []byte) error { return readParams(payload, &convcache.Ticket{}) }},
 	} {
-		read := func(payload []byte) error {
-			if name == "branch" {
-				_, err := readBranch(payload)
-				return err
-			}
-			return readParams(payload, &convcache.Ticket{})
-		}
-		payload := write()
-		for n := range payload {
-			if read(payload[:n]) == nil {
-				t.Errorf("%s cut to %d of %d bytes: got a ticket", name, n, len(payload))
-			}
-		}
-		if read(append(write(), 0)) == nil {
-			t.Errorf("%s with a byte more: got a ticket", name)
+		wrong := [][]byte{append(bytes.Clone(row.payload), 0)}
+		for n := range row.payload {
+			wrong = append(wrong, row.payload[:n])
 		}
 		for version := range byte(8) {
-			other := write()
-			other[0] = version
-			if version != codecVersion && read(other) == nil {
-				t.Errorf("%s of version %d: got a ticket", name, version)
+			if version != codecVersion {
+				wrong = append(wrong, append([]byte{version}, row.payload[1:]...))
+			}
+		}
+		for _, payload := range wrong {
+			if row.read(payload) == nil {
+				t.Errorf("%s of %d bytes, %q: got a ticket, want only %q", name, len(payload), payload, row.payload)
 			}
 		}
 	}

@@ -1,94 +1,58 @@
 package redisstore_test
 
 import (
-	"context"
+	"fmt"
 	"net"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/maintnotifications"
 
+	"carryover/convcache"
 	"carryover/convcache/redisstore"
 	"carryover/convcache/redistest"
 )
 
-// limits are the options of a client that decide how often and how long it tries, as it has them after its own
+// wantLimits are those of any client, but for its times to read, write and wait for the pool.
+const wantLimits = "0 1 64 128 4 -1 true true disabled 250ms "
+
+// limitsOf returns the options of a client of one server that decide how often and how long it tries, as it has them after its own
 // defaults were filled in.
-type limits struct {
-	maxRetries, dialerRetries, poolSize, maxActive, minIdle, pipelinePool int
-	read, write, dial, pool                                               time.Duration
-	byContext, anonymous                                                  bool
-	notifications                                                         maintnotifications.Mode
-}
-
-// limitsOf returns those of a client of one server.
-func limitsOf(c *redis.Client) limits {
+func limitsOf(c *redis.Client) string {
 	o := c.Options()
-	return limits{
-		o.MaxRetries, o.DialerRetries, o.PoolSize, o.MaxActiveConns, o.MinIdleConns, o.PipelinePoolSize,
-		o.ReadTimeout, o.WriteTimeout, o.DialTimeout, o.PoolTimeout,
-		o.ContextTimeoutEnabled, o.DisableIdentity, o.MaintNotificationsConfig.Mode,
-	}
+	return fmt.Sprintln(o.MaxRetries, o.DialerRetries, o.PoolSize, o.MaxActiveConns, o.MinIdleConns, o.PipelinePoolSize, o.ContextTimeoutEnabled, o.DisableIdentity,
+		o.MaintNotificationsConfig.Mode, o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout)
 }
 
-// wantLimits are those that the store asks for; wait is the longer of 20 ms and Timeout.
-func wantLimits(timeout, wait time.Duration) limits {
-	return limits{
-		0, 1, 64, 128, 4, -1, wait, wait, 250 * time.Millisecond, timeout, true, true, maintnotifications.ModeDisabled,
-	}
-}
-
+// Reads and writes have 20 ms, or the longer Timeout.
 func TestRedis_ClientHasItsLimits(t *testing.T) {
-	const timeout = 5 * time.Millisecond
-	for name, cfg := range map[string]Config{
-		"single":   {Addresses: []string{"127.0.0.1:1"}},
-		"sentinel": {Topology: redisstore.Sentinel, Addresses: []string{"127.0.0.1:1", "127.0.0.1:2"}, Master: "m"},
+	for _, row := range []struct {
+		cfg  Config
+		want string
+	}{
+		{Config{Timeout: 5 * time.Millisecond}, wantLimits + "20ms 20ms 5ms\n"},
+		{Config{Timeout: 5 * time.Millisecond, Topology: redisstore.Sentinel, Master: "m"}, wantLimits + "20ms 20ms 5ms\n"},
+		{Config{Timeout: time.Second}, wantLimits + "1s 1s 1s\n"},
 	} {
-		cfg.Timeout = timeout
-		client, ok := openRedis(t, cfg).Client().(*redis.Client)
-		if !ok {
-			t.Fatalf("%s: the client is a %T", name, openRedis(t, cfg).Client())
+		row.cfg.Addresses = []string{"127.0.0.1:1"}
+		if got := limitsOf(openRedis(t, row.cfg).Client().(*redis.Client)); got != row.want {
+			t.Errorf("%+v: got %s, want %s", row.cfg, got, row.want)
 		}
-		if got, want := limitsOf(client), wantLimits(timeout, 20*time.Millisecond); got != want {
-			t.Errorf("%s: got %+v, want %+v", name, got, want)
-		}
-	}
-	cfg := Config{Addresses: []string{"127.0.0.1:1"}, Timeout: time.Second}
-	client := openRedis(t, cfg).Client().(*redis.Client)
-	if got, want := limitsOf(client), wantLimits(time.Second, time.Second); got != want {
-		t.Errorf("a patient one: got %+v, want %+v", got, want)
 	}
 }
 
-// The clients of a Cluster's masters are made only when it answers.
-func TestRedis_ClientsOfAClusterHaveTheirLimits(t *testing.T) {
-	t.Parallel()
-	nodes := redistest.StartCluster(t, 3)
-	cfg := Config{Topology: redisstore.Cluster, Addresses: nodes.Addrs(), Timeout: time.Second}
-	cluster, ok := openRedis(t, cfg).Client().(*redis.ClusterClient)
-	if !ok {
-		t.Fatalf("the client is a %T", openRedis(t, cfg).Client())
-	}
-	if got := cluster.Options().MaxRedirects; got != 0 {
-		t.Errorf("max redirects: got %d, want 0", got)
-	}
-	var seen atomic.Int64 // masters are asked at the same time
-	err := cluster.ForEachMaster(t.Context(), func(_ context.Context, c *redis.Client) error {
-		seen.Add(1)
-		if got, want := limitsOf(c), wantLimits(time.Second, time.Second); got != want {
-			t.Errorf("master %s: got %+v, want %+v", c.Options().Addr, got, want)
-		}
-		return nil
-	})
-	if err != nil || seen.Load() != 3 {
-		t.Errorf("ask masters: %d seen, want 3, error %v", seen.Load(), err)
+// runsInACluster checks what is so of a Cluster alone, and loses two of its masters.
+func runsInACluster(t *testing.T, nodes *redistest.ClusterNodes) {
+	t.Helper()
+	r := openRedis(t, Config{Topology: redisstore.Cluster, Addresses: nodes.Addrs(), Timeout: time.Second})
+	if got := limitsOf(clientOf(t, r, k1)); got != wantLimits+"1s 1s 1s\n" || r.Client().(*redis.ClusterClient).Options().MaxRedirects != 0 {
+		t.Errorf("a master's client has the limits %s, or follows redirects", got)
 	}
 	t.Run("a lost answer is not asked for again", func(t *testing.T) { clusterSendsOnce(t, nodes) })
 	t.Run("a moved slot is found again", func(t *testing.T) { clusterFollowsSlot(t, nodes) })
+	t.Run("each master is asked for its own keys", func(t *testing.T) { clusterReadsMasters(t, nodes) })
 	t.Run("a dead master spoils its own conversations only", func(t *testing.T) { clusterLosesMaster(t, nodes) })
 }
 
@@ -132,17 +96,17 @@ func clientOf(t *testing.T, r *replica, k Key) *redis.Client {
 func sendsOnce(t *testing.T, r *replica, k Key, s *redistest.Server, cut func(bool)) {
 	t.Helper()
 	first, lost := ticket(1, 10), ticket(2, 10)
-	wantPut(t, r, k, first, Stored) // the script is known
+	r.put(k, first) // the script is known
 	for _, tc := range []struct {
 		command string
 		most    int
 		do      func()
-		of      TicketID
+		of      Ticket
 		then    Outcome // of a take
 	}{
-		{"evalsha", 1, func() { wantPut(t, r, k, lost, Unavailable) }, lost.ID, Taken}, // it was stored there, and is nowhere else
-		{"evalsha", 1, func() { wantTake(t, r, k, first.ID, Unavailable) }, first.ID, Consumed},
-		{"hmget", 2, func() { wantLook(t, r, k, Unavailable) }, lost.ID, Consumed}, // of the conversation and, if it has that, of the epoch
+		{"evalsha", 1, func() { r.put(k, lost, Unavailable) }, lost, Taken}, // it was stored there, and is nowhere else
+		{"evalsha", 1, func() { r.take(k, first, Unavailable) }, first, Consumed},
+		{"hmget", 2, func() { r.look(k, Unavailable) }, lost, Consumed}, // of the conversation and, if it has that, of the epoch
 	} {
 		greet(t, clientOf(t, r, k))
 		before := calls(s, tc.command)
@@ -152,16 +116,16 @@ func sendsOnce(t *testing.T, r *replica, k Key, s *redistest.Server, cut func(bo
 		if got := calls(s, tc.command) - before; got < 1 || got > tc.most {
 			t.Errorf("the server ran %s %d times, want once", tc.command, got)
 		}
-		wantTake(t, r, k, tc.of, tc.then)
+		r.take(k, tc.of, tc.then)
 	}
 }
 
 func TestRedis_SendsACommandOnce(t *testing.T) {
 	s := redistest.Start(t)
 	f := redistest.Forward(t, s.Addr())
-	r := openAt(t, f.Addr())
-	mustCheck(t, r)
-	sendsOnce(t, r, key(1), s, f.CutReplies)
+	r := openAt(t, f)
+	r.check()
+	sendsOnce(t, r, k1, s, f.CutReplies)
 }
 
 // clusterSendsOnce puts a forwarder before one node, which announces it as its own address.
@@ -181,7 +145,7 @@ func clusterSendsOnce(t *testing.T, nodes *redistest.ClusterNodes) {
 	announce(port, f.Addr())
 	t.Cleanup(func() { announce("0", node.Addr()) })
 	r := openRedis(t, Config{Topology: redisstore.Cluster, Addresses: []string{node.Addr()}})
-	mustCheck(t, r)
+	r.check()
 	sendsOnce(t, r, keyOf(t, r, f.Addr()), node, f.CutReplies)
 }
 
@@ -201,7 +165,7 @@ func keyOf(t *testing.T, r *replica, addr string) Key {
 func clusterFollowsSlot(t *testing.T, nodes *redistest.ClusterNodes) {
 	from, to := nodes.Nodes[1], nodes.Nodes[2]
 	r := openRedis(t, ofCluster(nodes))
-	mustCheck(t, r)
+	r.check()
 	k := keyOf(t, r, from.Addr())
 	slot := from.CLI("CLUSTER", "KEYSLOT", r.KeyName(k))
 	owner := to.CLI("CLUSTER", "MYID")
@@ -209,24 +173,50 @@ func clusterFollowsSlot(t *testing.T, nodes *redistest.ClusterNodes) {
 		node.CLI("CLUSTER", "SETSLOT", slot, "NODE", owner)
 	}
 	stray := ticket(1, 10)
-	_, outcome := r.Put(t.Context(), k, stray, redisTTL)
-	if outcome != Stored {
-		t.Errorf("put to a master that lost the slot: got %v, want %v in this process", outcome, Stored)
-	}
-	wantTake(t, r, k, stray.ID, Taken)
+	r.put(k, stray) // in this process
+	r.take(k, stray)
 	eventually(t, "a client that has asked for the new master", func() bool {
 		master, err := r.Client().(*redis.ClusterClient).MasterForKey(t.Context(), r.KeyName(k))
 		return err == nil && master.Options().Addr == to.Addr()
 	})
-	wantPut(t, r, k, ticket(2, 10), Stored)
-	if got := to.CLI("EXISTS", r.KeyName(k)); got != "1" {
-		t.Errorf("a put to the new master: the conversation exists there: got %s, want 1", got)
-	}
+	r.put(k, ticket(2, 10))
 	if !r.Shares() {
 		t.Error("a slot that moved keeps the store from being used")
 	}
 	if got := to.CLI("CLUSTER", "COUNTKEYSINSLOT", slot); got != "1" {
 		t.Errorf("keys in slot %s of its new master: got %s, want 1", slot, got)
+	}
+}
+
+// clusterReadsMasters checks that conversations are spread, and found from one address.
+func clusterReadsMasters(t *testing.T, nodes *redistest.ClusterNodes) {
+	r := openRedis(t, Config{Topology: redisstore.Cluster, Addresses: nodes.Addrs()[:1], Prefix: "spread"})
+	r.check()
+	all := keysTo(3 * convcache.MaxKeys)
+	for n, k := range all {
+		r.put(k, ticket(n, 10))
+	}
+	if got := r.Len(); got != len(all) {
+		t.Errorf("conversations: got %d, want %d", got, len(all))
+	}
+	asked := func() (counts []int) {
+		for _, node := range nodes.Nodes {
+			counts = append(counts, calls(node, "hmget"))
+		}
+		return counts
+	}
+	before, total := asked(), 0
+	for keys := range slices.Chunk(all, convcache.MaxKeys) {
+		r.keys(keys, Found, keys...)
+	}
+	for i, got := range asked() {
+		if got == before[i] {
+			t.Errorf("node %d was asked nothing", i)
+		}
+		total += got - before[i]
+	}
+	if total != len(all)+len(all)/convcache.MaxKeys {
+		t.Errorf("masters were asked %d times for %d keys and the epoch of each look-up", total, len(all))
 	}
 }
 
@@ -236,43 +226,33 @@ func clusterLosesMaster(t *testing.T, nodes *redistest.ClusterNodes) {
 		node.CLI("CONFIG", "SET", "cluster-require-full-coverage", "no")
 	}
 	r := openRedis(t, ofCluster(nodes))
-	mustCheck(t, r)
+	r.check()
 	of, err := r.Client().(*redis.ClusterClient).MasterForKey(t.Context(), r.EpochName())
 	must(t, err)
 	others := slices.DeleteFunc(slices.Clone(nodes.Nodes), func(n *redistest.Server) bool { return n.Addr() == of.Options().Addr })
 	dead, alive := keyOf(t, r, others[0].Addr()), keyOf(t, r, others[1].Addr())
 	others[0].Kill()
 	for n := range 3 {
-		tk := ticket(n, 10)
-		wantPut(t, r, dead, tk, Stored)
-		wantTake(t, r, dead, tk.ID, Taken)
-		tk = ticket(n, 10)
-		wantPut(t, r, alive, tk, Stored)
-		wantTake(t, r, alive, tk.ID, Taken)
+		for _, k := range []Key{dead, alive} {
+			tk := ticket(n, 10)
+			r.put(k, tk)
+			r.take(k, tk)
+		}
 	}
+	tk := ticket(9, 10)
+	r.put(alive, tk)
+	r.keys([]Key{dead, alive}, Found, alive)
+	r.keys([]Key{dead}, Unavailable)
 	if !r.Shares() {
 		t.Error("a dead master of three keeps the others from being used")
 	}
-	wantLook(t, r, alive, Empty)
 
 	// Without the master of the epoch nothing of any other is used.
-	tk := ticket(9, 10)
-	wantPut(t, r, alive, tk, Stored)
 	for _, node := range nodes.Nodes {
 		if node.Addr() == of.Options().Addr {
 			node.Kill()
 		}
 	}
-	wantTake(t, r, alive, tk.ID, Unavailable)
-	wantLook(t, r, alive, Unavailable)
-}
-
-func TestTopology_IsNamed(t *testing.T) {
-	for topology, want := range map[redisstore.Topology]string{
-		redisstore.Single: "single", redisstore.Sentinel: "sentinel", redisstore.Cluster: "cluster", redisstore.Cluster + 1: "unknown",
-	} {
-		if got := topology.String(); got != want {
-			t.Errorf("topology %d: got %q, want %q", int(topology), got, want)
-		}
-	}
+	r.take(alive, tk, Unavailable)
+	r.look(alive, Unavailable)
 }

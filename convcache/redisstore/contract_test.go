@@ -4,10 +4,8 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"net"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -21,6 +19,7 @@ import (
 	"carryover/convcache/convcachetest"
 	"carryover/convcache/redisstore"
 	"carryover/convcache/redistest"
+	"carryover/porttest"
 )
 
 // leastCommands are those of the ACL line of docs/replicas.md.
@@ -45,7 +44,7 @@ func keepsContract(t *testing.T, cfg Config) {
 		cfg := cfg
 		cfg.Now, cfg.Prefix = c.now, freshPrefix()
 		r := openRedis(t, cfg)
-		mustCheck(t, r)
+		r.check()
 		if strings.HasSuffix(t.Name(), "takers_one_gets_the_ticket") {
 			connectAll(t, r.Client())
 		}
@@ -85,17 +84,23 @@ func connectAll(t *testing.T, client redis.UniversalClient) {
 
 // TestRedis_OnEveryServer runs what holds for each kind of server, and each way to it.
 func TestRedis_OnEveryServer(t *testing.T) {
-	files := newAuthority(t)
-	tlsPort := freeTCPPort(t)
+	certs, err := filepath.Abs("../../testdata/config")
+	must(t, err)
+	cert := certs + "/redis-cert.pem"
+	text, err := os.ReadFile(cert)
+	must(t, err)
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(text)
+	tlsPort := porttest.Reserve(t)
 	socket := filepath.Join(t.TempDir(), "redis.sock")
 	s := redistest.Start(t, "--unixsocket", socket, "--tls-port", strconv.Itoa(tlsPort), "--tls-auth-clients", "no",
-		"--tls-cert-file", files.cert, "--tls-key-file", files.key, "--tls-ca-cert-file", files.cert)
+		"--tls-cert-file", cert, "--tls-key-file", certs+"/redis-key.pem", "--tls-ca-cert-file", cert)
 	setLeast(s, leastCommands())
 	for name, cfg := range map[string]Config{
 		"single server": {Addresses: []string{s.Addr()}},
 		"unix socket":   {Addresses: []string{socket}},
 		"least ACL":     {Addresses: []string{s.Addr()}, Username: "carryover", Password: "the password"},
-		"TLS":           {Addresses: []string{net.JoinHostPort("127.0.0.1", strconv.Itoa(tlsPort))}, TLS: &tls.Config{RootCAs: files.pool, MinVersion: tls.VersionTLS12, ClientSessionCache: tls.NewLRUClientSessionCache(0)}},
+		"TLS":           {Addresses: []string{net.JoinHostPort("127.0.0.1", strconv.Itoa(tlsPort))}, TLS: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12, ClientSessionCache: tls.NewLRUClientSessionCache(0)}},
 		"database 3":    {Addresses: []string{s.Addr()}, DB: 3},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -120,93 +125,63 @@ func TestRedis_OnEveryServer(t *testing.T) {
 		sharesMarks(t, cfg)
 		sharesTheEpoch(t, cfg)
 		carries(t, cfg)
-		r := openRedis(t, cfg)
+		one, two := openRedis(t, cfg), openRedis(t, cfg)
+		first, second := listens(t, one.store), listens(t, two.store)
+		wantHeard(t, one.store, "before", first, second)
 		pair.Failover()
 		eventually(t, "a put to the new master", func() bool { // until Sentinel has told the client, the old one answers, or is gone
-			_, outcome := r.Put(t.Context(), key(3), ticket(3, 10), redisTTL)
-			return outcome == Stored && r.Shares()
+			_, outcome := one.Put(t.Context(), k3, ticket(3, 10), redisTTL)
+			return outcome == Stored && one.Shares()
 		})
+		wantHeard(t, one.store, "after a fail-over", first, second)
+		pair.Failover()
+		wantHeard(t, two.store, "after another", first, second)
+		pair.Master.Kill()
+		pair.AwaitPromotion()
+		wantHeard(t, one.store, "after a promotion", first, second)
 	})
 	t.Run("in a cluster", func(t *testing.T) {
 		t.Parallel()
 		nodes := redistest.StartCluster(t, 3)
 		keepsContract(t, ofCluster(nodes))
-		spreads(t, nodes)
 		for range 3 { // each has another prefix, and with it a slot of its own
 			sharesMarks(t, ofCluster(nodes))
 			sharesTheEpoch(t, ofCluster(nodes))
 			carries(t, ofCluster(nodes))
 		}
 		showsTheEpoch(t, ofCluster(nodes))
+		runsInACluster(t, nodes)
 	})
-}
-
-// spreads checks that a Cluster's nodes share conversations out, and that each is found from one address.
-func spreads(t *testing.T, nodes *redistest.ClusterNodes) {
-	t.Helper()
-	r := openRedis(t, Config{Topology: redisstore.Cluster, Addresses: nodes.Addrs()[:1], Prefix: "spread"})
-	mustCheck(t, r)
-	const conversations = 60
-	for n := range conversations {
-		wantPut(t, r, key(n), ticket(n, 10), Stored)
-	}
-	if got := r.Len(); got != conversations {
-		t.Errorf("conversations: got %d, want %d", got, conversations)
-	}
-	for i, node := range nodes.Nodes {
-		if node.CLI("--scan", "--pattern", "spread:*") == "" {
-			t.Errorf("node %d has no conversation of %d", i, conversations)
-		}
-	}
-	for n := range conversations {
-		wantTake(t, r, key(n), wantLook(t, r, key(n), Found)[0].ID, Taken)
-	}
 }
 
 func TestRedis_CheckNamesTheACL(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
-	cfg := Config{Addresses: []string{s.Addr()}, Username: "carryover", Password: "the password"}
-	for _, missing := range leastCommands() {
-		t.Run(missing, func(t *testing.T) {
-			s.CLI("SCRIPT", "FLUSH")
-			setLeast(s, slices.DeleteFunc(leastCommands(), func(c string) bool { return c == missing }))
-			r := openRedis(t, cfg)
-			err := r.Check(t.Context())
-			if missing == "hello" || missing == "ping" { // go-redis falls back to AUTH; nothing of ours pings
-				if err != nil {
-					t.Errorf("check: got %v, want none", err)
-				}
-				return
-			}
-			if !errors.Is(err, convcache.ErrRemoteForbids) || !strings.Contains(err.Error(), "ACL must allow") {
-				t.Errorf("check: got %v, want an error that names the ACL", err)
-			}
-			if got := r.State(); got != convcache.RemoteRefused {
-				t.Errorf("state: got %v, want %v", got, convcache.RemoteRefused)
-			}
-		})
+	user := Config{Username: "carryover", Password: "the password"}
+	forbids := func(what, say string, cfg Config) {
+		t.Helper()
+		r := openAt(t, s, cfg)
+		err := r.Check(t.Context())
+		if !errors.Is(err, convcache.ErrRemoteForbids) || !strings.Contains(err.Error(), say) || strings.Contains(err.Error(), "another") || r.State() != convcache.RemoteRefused {
+			t.Errorf("without %s: got %v in state %v, want an error that names the ACL", what, err, r.State())
+		}
 	}
-	t.Run("keys", func(t *testing.T) {
-		setLeast(s, leastCommands())
-		other := cfg
-		other.Prefix = "elsewhere"
-		if err := openRedis(t, other).Check(t.Context()); !errors.Is(err, convcache.ErrRemoteForbids) {
-			t.Errorf("check with keys that are not allowed: got %v, want %v", err, convcache.ErrRemoteForbids)
+	for _, missing := range leastCommands() {
+		s.CLI("SCRIPT", "FLUSH")
+		setLeast(s, slices.DeleteFunc(leastCommands(), func(c string) bool { return c == missing }))
+		if missing == "hello" || missing == "ping" { // go-redis falls back to AUTH; nothing of ours pings
+			must(t, openAt(t, s, user).Check(t.Context()))
+			continue
 		}
-	})
-	t.Run("password", func(t *testing.T) {
-		wrong := cfg
-		wrong.Password = "another password"
-		err := openRedis(t, wrong).Check(t.Context())
-		if !errors.Is(err, convcache.ErrRemoteForbids) || strings.Contains(err.Error(), "another") {
-			t.Errorf("check with a wrong password: got %v, want %v without the password", err, convcache.ErrRemoteForbids)
-		}
-		s.CLI("ACL", "SETUSER", "default", "off")
-		if err := openAt(t, s.Addr()).Check(t.Context()); !errors.Is(err, convcache.ErrRemoteForbids) {
-			t.Errorf("check without a password: got %v, want %v", err, convcache.ErrRemoteForbids)
-		}
-	})
+		forbids(missing, "ACL must allow", user)
+	}
+	setLeast(s, leastCommands())
+	other, wrong := user, user
+	other.Prefix, wrong.Password = "elsewhere", "another password"
+	forbids("keys", "", other)
+	forbids("the password", "", wrong)
+	s.CLI("ACL", "SETUSER", "default", "off")
+	forbids("a password", "", Config{})
 }
 
 func TestNewRedis_RefusesConfigs(t *testing.T) {
@@ -224,36 +199,4 @@ func TestNewRedis_RefusesConfigs(t *testing.T) {
 			_ = r.Close()
 		}
 	}
-}
-
-// authority is a certificate that has signed itself, for 127.0.0.1.
-type authority struct {
-	cert, key string // files
-	pool      *x509.CertPool
-}
-
-func newAuthority(t *testing.T) authority {
-	t.Helper()
-	srv := httptest.NewTLSServer(nil) // has one
-	defer srv.Close()
-	key, err := x509.MarshalPKCS8PrivateKey(srv.TLS.Certificates[0].PrivateKey)
-	must(t, err)
-	dir := t.TempDir()
-	a := authority{cert: filepath.Join(dir, "cert.pem"), key: filepath.Join(dir, "key.pem"), pool: x509.NewCertPool()}
-	for file, block := range map[string]*pem.Block{a.cert: {Type: "CERTIFICATE", Bytes: srv.Certificate().Raw}, a.key: {Type: "PRIVATE KEY", Bytes: key}} {
-		if err := os.WriteFile(file, pem.EncodeToMemory(block), 0o600); err != nil {
-			t.Fatalf("write %s: %v", block.Type, err)
-		}
-	}
-	a.pool.AddCert(srv.Certificate())
-	return a
-}
-
-// freeTCPPort returns a port of the loopback interface on which nothing listens.
-func freeTCPPort(t *testing.T) int {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
 }

@@ -34,9 +34,9 @@ func narrowRedis(t *testing.T, bytes int) (narrow, free *replica) {
 	t.Helper()
 	s := redistest.Start(t)
 	f := redistest.Forward(t, s.Addr())
-	narrow, free = openAt(t, f.Addr()), openAt(t, s.Addr())
-	mustCheck(t, narrow)
-	mustCheck(t, free)
+	narrow, free = openAt(t, f), openAt(t, s)
+	narrow.check()
+	free.check()
 	f.Narrow(bytes)
 	return narrow, free
 }
@@ -48,9 +48,9 @@ func wantShared(t *testing.T, r, other *replica) {
 		t.Fatal("nothing is sent any more")
 	}
 	small := ticket(99, 10)
-	wantPut(t, r, key(99), small, Stored)
-	wantLook(t, r, key(99), Found)
-	wantTake(t, other, key(99), small.ID, Taken)
+	r.put(key(99), small)
+	r.look(key(99))
+	other.take(key(99), small)
 }
 
 func TestRedis_LargePutsThatTimeOutDoNotCount(t *testing.T) {
@@ -74,61 +74,54 @@ func TestRedis_LargePutsThatTimeOutDoNotCount(t *testing.T) {
 }
 
 func TestRedis_LargerTicketsStayHome(t *testing.T) {
-	st := newStage(t, Config{})
-	st.tickets["large"] = ticket(9, aboveMaxValue)
-	st.play("check; put small")
-	st.quiet("put large")
-	st.play("look large small; o look small; o take large consumed; take small; take large; take large consumed")
+	s := redistest.Start(t)
+	r, other, small, large := openAt(t, s), openAt(t, s), ticket(1, 10), ticket(9, aboveMaxValue)
+	r.check()
+	r.put(k1, small)
+	quiet(t, s, func() { r.put(k1, large) })
+	r.shows(k1, large, small)
+	other.shows(k1, small)
+	other.take(k1, large, Consumed)
+	r.take(k1, small)
+	r.take(k1, large)
+	r.take(k1, large, Consumed)
 }
 
 func TestRedis_MaxValueBoundsWhatIsShared(t *testing.T) {
-	s := redistest.Start(t)
-	c := &clock{}
+	s, c := redistest.Start(t), &clock{}
 	var log logtest.Log
-	const overhead = 640 // of a ticket in memory
-	r := openBounded(t, Config{Addresses: []string{s.Addr()}, MaxValue: 1 << 20, Now: c.now, Logger: log.Logger()}, 1<<20+overhead)
-	other := openAt(t, s.Addr())
-	const frame = 300 // of a value: a branch without blocks, names, authentication
-	fits := ticket(1, 1<<20-frame)
-	wantPut(t, r, key(1), fits, Stored)
-	if got := wantTake(t, other, key(1), fits.ID, Taken); len(got.Params) != len(fits.Params) {
+	const overhead, frame = 640, 300 // of a ticket in memory; of a value: a branch without blocks, names, authentication
+	r := openRedis(t, Config{Addresses: []string{s.Addr()}, MaxValue: 1 << 20, Now: c.now, Logger: log.Logger()}, 1<<20+overhead)
+	other, fits := openAt(t, s), ticket(1, 1<<20-frame)
+	r.put(k1, fits)
+	if got := other.take(k1, fits); len(got.Params) != len(fits.Params) {
 		t.Errorf("take: got %d bytes of params, want %d", len(got.Params), len(fits.Params))
 	}
-	const line = "too large for redis"
-	if got := log.Count(line); got != 0 {
-		t.Errorf("logged %q %d times, want never: all were shared", line, got)
-	}
-	for minute := range 2 {
-		for n := range 3 {
-			wantPut(t, r, key(10+n), ticket(n, 1<<20), Stored)
-			wantLook(t, other, key(10+n), Empty)
+	for minute := range 3 {
+		if got := log.Count("too large for redis"); got != minute {
+			t.Errorf("logged %d times after %d minutes, want once a minute", got, minute)
 		}
-		if got, want := log.Count(line), minute+1; got != want {
-			t.Errorf("logged %q %d times after %d minutes, want %d", line, got, minute, want)
+		for n := range 3 {
+			r.put(key(10+n), ticket(n, 1<<20))
+			other.look(key(10+n), Empty)
 		}
 		c.advance(redisTTL)
 	}
-	if displaced := wantPut(t, r, key(1), ticket(1, 1<<20+1), convcache.Refused); displaced != nil {
+	if displaced := r.put(k1, ticket(1, 1<<20+1), convcache.Refused); displaced != nil {
 		t.Errorf("put of what is too large for this process too: got %d displaced, want none", len(displaced))
 	}
-	wantLook(t, r, key(1), Empty)
-}
-
-func branchIDs(branches []KeyedBranch) []TicketID {
-	var out []TicketID
-	for _, b := range branches {
-		out = append(out, b.ID)
-	}
-	return out
+	r.look(k1, Empty)
 }
 
 // longTicket returns a ticket over so many tokens in blocks of 16, whose params name the given blocks.
-func longTicket(tb testing.TB, blocks []int) Ticket {
-	tb.Helper()
+func longTicket(blocks []int) Ticket {
 	const tokens = 128 << 10
 	rng := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // reproducible
 	tk := fullTicket(1)
-	tk.Chain, tk.Tokens = mustChain(tb, sharedSecret(tb).ChainKey(), randomIDs(rng, tokens, 150_000), 16), tokens
+	tk.Chain, tk.Tokens = Chain{BlockSize: 16, Tokens: tokens, Whole: 1}, tokens
+	for range tokens / 16 {
+		tk.Chain.Blocks = append(tk.Chain.Blocks, rng.Uint64())
+	}
 	tk.Params = fmt.Appendf(nil, `{"do_remote_prefill": true, "do_remote_decode": false, "remote_block_ids": [[%s]], `+
 		`"remote_engine_id": "1f6d3c1e-6a0e-4b5e-9f43-0f4b6a3c2d11", "remote_host": "10.1.2.3", "remote_port": 5600, "tp_size": 1}`,
 		strings.Trim(strings.ReplaceAll(fmt.Sprint(blocks), " ", ", "), "[]"))
@@ -152,21 +145,21 @@ func TestRedis_SizeOfALongTicket(t *testing.T) {
 		tk   Ticket
 		most int
 	}{
-		"scattered": {longTicket(t, blocksFrom(true)), 130_000},
-		"adjacent":  {longTicket(t, blocksFrom(false)), 130_000},
-		"note":      {noteOf(longTicket(t, nil)), 67_000},
+		"scattered": {longTicket(blocksFrom(true)), 130_000},
+		"adjacent":  {longTicket(blocksFrom(false)), 130_000},
+		"note":      {noteOf(longTicket(nil)), 67_000},
 	} {
-		r := openOn(t, s, Config{Prefix: freshPrefix()})
-		wantPut(t, r, key(1), tc.tk, Stored)
+		r := openAt(t, s, Config{Prefix: freshPrefix()})
+		r.put(k1, tc.tk)
 		size := 0
-		for field, value := range readHash(t, r, key(1)) {
+		for field, value := range r.hash(k1) {
 			size += len(field) + len(value)
 		}
 		if size >= tc.most {
 			t.Errorf("%s: got %d bytes, want less than %d", name, size, tc.most)
 		}
-		t.Logf("%s: params %d bytes; in Redis %d, MEMORY USAGE %s", name, len(tc.tk.Params), size, s.CLI("MEMORY", "USAGE", r.KeyName(key(1))))
-		if got := wantTake(t, r, key(1), tc.tk.ID, Taken); !sameAs(got, tc.tk) {
+		t.Logf("%s: params %d bytes; in Redis %d, MEMORY USAGE %s", name, len(tc.tk.Params), size, s.CLI("MEMORY", "USAGE", r.KeyName(k1)))
+		if got := r.take(k1, tc.tk); !sameAs(got, tc.tk) {
 			t.Errorf("%s: take: got another ticket than was put", name)
 		}
 	}
@@ -174,12 +167,14 @@ func TestRedis_SizeOfALongTicket(t *testing.T) {
 
 // A look-up finds a ticket without its params, so it does not read them.
 func TestRedis_PeekReadsNoParams(t *testing.T) {
-	st := newStage(t, Config{})
-	st.play("put a")
-	said := monitor(t, st.server, func() { st.play("look a") })
+	s := redistest.Start(t)
+	r, a := openAt(t, s), ticket(1, 10)
+	r.put(k1, a)
+	said := monitor(t, s, func() { r.shows(k1, a) })
 	if got := strings.Count(said, `"hmget"`); got != 2 || strings.Contains(said, `0p"`) {
 		t.Errorf("a look-up said %q, want hmget of the conversation and of the epoch, of no params", said)
 	}
-	st.server.CLI("HDEL", st.stores["r"].KeyName(key(1)), "0p")
-	st.play("look a; take a consumed")
+	s.CLI("HDEL", r.KeyName(k1), "0p")
+	r.shows(k1, a)
+	r.take(k1, a, Consumed)
 }

@@ -46,14 +46,11 @@ func soakRedis(t *testing.T) time.Duration {
 }
 
 // eachSeed runs a random history per seed: one in the short form, else as many as begin within the time.
-func eachSeed(t *testing.T, run func(*testing.T, uint64) tally) {
+func eachSeed(t *testing.T, run func(*testing.T, uint64)) {
 	t.Helper()
-	soak, began, sum := soakRedis(t), time.Now(), tally{}
+	soak, began := soakRedis(t), time.Now()
 	for seed := uint64(1); seed == 1 || time.Since(began) < soak; seed++ {
-		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) { sum.add(run(t, seed)) })
-	}
-	if soak > 0 {
-		t.Logf("in all, in %v: %v", time.Since(began).Round(time.Second), sum)
+		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) { run(t, seed) })
 	}
 }
 
@@ -75,7 +72,7 @@ type fleet struct {
 }
 
 // wrapper makes the store that clients see of one that keeps the contract.
-type wrapper func(*testing.T, *fleet, *replica) convcachetest.Store
+type wrapper func(*fleet, *replica) convcachetest.Store
 
 // fleetPlan says what is special of a fleet. The zero plan has one server and real clocks.
 type fleetPlan struct {
@@ -134,10 +131,10 @@ func newFleet(t *testing.T, plan fleetPlan) *fleet {
 			MaxValue: plan.maxValue,
 		})
 		runBeside(t, r)
-		mustCheck(t, r)
+		r.check()
 		var store convcachetest.Store = r
 		if plan.wrap != nil {
-			store = plan.wrap(t, f, r)
+			store = plan.wrap(f, r)
 		}
 		f.forwards = append(f.forwards, forward)
 		f.stores = append(f.stores, store)
@@ -147,12 +144,12 @@ func newFleet(t *testing.T, plan fleetPlan) *fleet {
 }
 
 // runBeside runs a replica's Run until the test ends.
-func runBeside(t *testing.T, r *replica) {
-	t.Helper()
+func runBeside(tb testing.TB, r *replica) {
+	tb.Helper()
 	ctx, cancel := context.WithCancelCause(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { _ = r.Run(ctx) }) // the cause below
-	t.Cleanup(func() {
+	tb.Cleanup(func() {
 		cancel(errors.New("the test has ended"))
 		running.Wait()
 	})
@@ -168,13 +165,19 @@ func (f *fleet) point(server int, stores ...int) {
 	}
 }
 
-// put puts a ticket through one store and writes that down. The ticket is the store's then, or lost.
-func (f *fleet) put(store int, k Key, t Ticket, ttl time.Duration) ([]Ticket, Outcome) {
+// times does an operation with the fleet's patience, and notes when it began and returned.
+func (f *fleet) times(c *call, operation func(context.Context)) {
 	ctx, cancel := context.WithTimeout(context.Background(), f.patience)
 	defer cancel()
-	c := call{store: store, op: opPut, key: k, ticket: t, began: f.journal.at()}
-	c.displaced, c.outcome = f.stores[store].Put(ctx, k, t, ttl)
+	c.began = f.journal.at()
+	operation(ctx)
 	c.returned = f.journal.at()
+}
+
+// put puts a ticket through one store and writes that down. The ticket is the store's then, or lost.
+func (f *fleet) put(store int, k Key, t Ticket, ttl time.Duration) ([]Ticket, Outcome) {
+	c := call{store: store, op: opPut, key: k, ticket: t}
+	f.times(&c, func(ctx context.Context) { c.displaced, c.outcome = f.stores[store].Put(ctx, k, t, ttl) })
 	c.until = c.returned + int64(ttl)
 	if !t.Deadline.IsZero() {
 		c.until = min(c.until, int64(t.Deadline.Sub(f.journal.t0)))
@@ -186,11 +189,8 @@ func (f *fleet) put(store int, k Key, t Ticket, ttl time.Duration) ([]Ticket, Ou
 
 // take takes a ticket through one store and writes that down.
 func (f *fleet) take(store int, k Key, id TicketID) (Ticket, Outcome) {
-	ctx, cancel := context.WithTimeout(context.Background(), f.patience)
-	defer cancel()
-	c := call{store: store, op: opTake, key: k, began: f.journal.at()}
-	c.ticket, c.outcome = f.stores[store].Take(ctx, k, id)
-	c.returned = f.journal.at()
+	c := call{store: store, op: opTake, key: k}
+	f.times(&c, func(ctx context.Context) { c.ticket, c.outcome = f.stores[store].Take(ctx, k, id) })
 	taken := c.ticket
 	if c.outcome != Taken {
 		c.ticket = Ticket{Branch: convcache.Branch{ID: id}}
@@ -202,24 +202,23 @@ func (f *fleet) take(store int, k Key, id TicketID) (Ticket, Outcome) {
 // peek looks conversations up through one store and writes that down, as a call for each: what different keys have need
 // not have been there at one moment.
 func (f *fleet) peek(store int, keys ...Key) ([]KeyedBranch, Outcome) {
-	ctx, cancel := context.WithTimeout(context.Background(), f.patience)
-	defer cancel()
-	began := f.journal.at()
-	branches, outcome := f.stores[store].Peek(ctx, keys)
-	returned := f.journal.at()
+	var branches []KeyedBranch
+	all := call{store: store, op: opPeek}
+	f.times(&all, func(ctx context.Context) { branches, all.outcome = f.stores[store].Peek(ctx, keys) })
 	for _, k := range keys {
-		c := call{store: store, op: opPeek, key: k, outcome: outcome, began: began, returned: returned}
+		c := all
+		c.key = k
 		for _, b := range branches {
 			if b.Key == k {
 				c.branches = append(c.branches, b.ID)
 			}
 		}
-		if outcome == Found && len(c.branches) == 0 {
+		if c.outcome == Found && len(c.branches) == 0 {
 			c.outcome = Empty
 		}
 		f.journal.add(c)
 	}
-	return branches, outcome
+	return branches, all.outcome
 }
 
 // remember keeps the last ids of a conversation, so that clients also ask for what is gone.

@@ -13,7 +13,6 @@ import (
 // scenario is one fault in few steps, after which every store is asked for every ticket. Its steps do
 // not judge, so that they also run against stores that break the contract: the journal does.
 type scenario struct {
-	name  string
 	plan  fleetPlan
 	steps string // acts, separated by commas
 	// What the store has to do, so that none passes without a fault: takes that got a ticket, takes
@@ -21,44 +20,44 @@ type scenario struct {
 	taken, fenced, expired, unknown int
 }
 
-// k1 is the conversation of all scenarios.
-var k1 = key(1)
+// The first of these is the conversation of all scenarios.
+var k1, k2, k3 = key(1), key(2), key(3)
 
-func scenarios() []scenario {
+func scenarios() map[string]scenario {
 	// In scenarios where no operation waits in vain, each has all the time that a busy machine needs.
 	unhurried := fleetPlan{patience: 10 * time.Second}
 	pair := fleetPlan{replica: true, patience: 10 * time.Second}
 	writable := fleetPlan{replica: true, args: []string{"--replica-read-only", "no"}, patience: 10 * time.Second}
 	// Without "always" Redis answers before it has logged, for 2 s at most, while the disk is busy with the log.
 	logged := fleetPlan{args: []string{"--appendonly", "yes", "--appendfsync", "always"}, patience: 10 * time.Second}
-	return []scenario{
-		{name: "many ask at once", plan: unhurried, steps: "manyAskAtOnce", taken: 50},
+	return map[string]scenario{
+		"many ask at once": {plan: unhurried, steps: "manyAskAtOnce", taken: 50},
 		// Five puts fail, then the breaker opens and the sixth stays with store 0.
-		{name: "kill and restart without a file", steps: "put 3, kill 0, put 6, restart 0, all 0", taken: 1, unknown: 5},
-		{name: "stop and continue", steps: "put 1, greet 0, greet 1, stop 0, take 1 0, put 1, continue 0, shown, all 0", taken: 1, unknown: 1},
+		"kill and restart without a file": {steps: "put 3, kill 0, put 6, restart 0, all 0", taken: 1, unknown: 5},
+		"stop and continue":               {steps: "put 1, greet 0, greet 1, stop 0, take 1 0, put 1, continue 0, shown, all 0", taken: 1, unknown: 1},
 		// On the new master first, where they are fenced. What is put there displaces what belongs to the old master, and may not hand it back.
-		{name: "split brain", plan: pair, steps: "put 4, replica 1 0, promote 1, point 1 1 2, all 0 2, akin 1 2, all 2 4", taken: 4, fenced: 2},
-		{name: "a replica that takes writes", plan: writable, steps: "put 2, replica 1 0, point 1 1, take 1 0, all 0", taken: 2}, // it has no fence of its own
+		"split brain":                 {plan: pair, steps: "put 4, replica 1 0, promote 1, point 1 1 2, all 0 2, akin 1 2, all 2 4", taken: 4, fenced: 2},
+		"a replica that takes writes": {plan: writable, steps: "put 2, replica 1 0, point 1 1, take 1 0, all 0", taken: 2}, // it has no fence of its own
 		// The new master does not hear of the first take, and a replica takes nothing.
-		{name: "failover and failback", plan: pair, steps: "put 2, replica 1 0, promote 1, take 0 0, replica 0 1, all 1, promote 0, all 0", taken: 1, fenced: 2},
-		{name: "failover after a crash", plan: pair, steps: "put 2, replica 1 0, take 0 0, replica 1 0, kill 0, promote 1, point 1, settle, all 0," + // one is gone, one fenced
+		"failover and failback": {plan: pair, steps: "put 2, replica 1 0, promote 1, take 0 0, replica 0 1, all 1, promote 0, all 0", taken: 1, fenced: 2},
+		"failover after a crash": {plan: pair, steps: "put 2, replica 1 0, take 0 0, replica 1 0, kill 0, promote 1, point 1, settle, all 0," + // one is gone, one fenced
 			"put 1, restart 0, replica 0 1, kill 1, promote 0, point 0, settle, all 2", taken: 1, fenced: 2},
-		{name: "crash and restart from a file", plan: unhurried, steps: "put 2, save, take 0 0, kill 0, restart 0, settle, all 0", taken: 1, fenced: 2},
-		{name: "crash and restart from a log", plan: logged, steps: "put 2, take 0 0, kill 0, restart 0, settle, all 0", taken: 1, fenced: 1},
-		{name: "shutdown and restart from a file", plan: unhurried, steps: "put 2, take 0 0, shutdown 0, restart 0, settle, all 0", taken: 1, fenced: 1},
-		{name: "everything flushed", plan: unhurried, steps: "put 2, take 0 0, flush 0, all 0", taken: 1},
-		{name: "replies cut", steps: "put 1, greet 0, greet 1, cutReplies 1, take 1 0, restoreReplies 1, takeBeforeTheAnswer, all 0", taken: 1, unknown: 1},
-		{name: "connections hang", steps: "greet 0, hang 0, put 1, take 1 0, free 0, shown, all 0", taken: 1, unknown: 1},
-		{name: "expired by the server's clock", plan: fleetPlan{clock: stands}, steps: "putShort, put 1, pass, all 0", taken: 1, expired: 1},
-		{name: "large tickets stay with their store", plan: sizes(), steps: "put 1, putLarge, putLarge, all 0 2, kill 0, all 2", taken: 3},
-		{name: "applied after the deadline", plan: fleetPlan{clock: moves}, steps: "greet 0, stop 0, put 1, advance, continue 0, shown, all 0", expired: 1, unknown: 1},
+		"crash and restart from a file":       {plan: unhurried, steps: "put 2, save, take 0 0, kill 0, restart 0, settle, all 0", taken: 1, fenced: 2},
+		"crash and restart from a log":        {plan: logged, steps: "put 2, take 0 0, kill 0, restart 0, settle, all 0", taken: 1, fenced: 1},
+		"shutdown and restart from a file":    {plan: unhurried, steps: "put 2, take 0 0, shutdown 0, restart 0, settle, all 0", taken: 1, fenced: 1},
+		"everything flushed":                  {plan: unhurried, steps: "put 2, take 0 0, flush 0, all 0", taken: 1},
+		"replies cut":                         {steps: "put 1, greet 0, greet 1, cutReplies 1, take 1 0, restoreReplies 1, takeBeforeTheAnswer, all 0", taken: 1, unknown: 1},
+		"connections hang":                    {steps: "greet 0, hang 0, put 1, take 1 0, free 0, shown, all 0", taken: 1, unknown: 1},
+		"expired by the server's clock":       {plan: fleetPlan{clock: stands}, steps: "putShort, put 1, pass, all 0", taken: 1, expired: 1},
+		"large tickets stay with their store": {plan: sizes(), steps: "put 1, putLarge, putLarge, all 0 2, kill 0, all 2", taken: 3},
+		"applied after the deadline":          {plan: fleetPlan{clock: moves}, steps: "greet 0, stop 0, put 1, advance, continue 0, shown, all 0", expired: 1, unknown: 1},
 	}
 }
 
 func TestRedisLinear_EachFaultLeavesOneUse(t *testing.T) {
 	t.Parallel()
-	for _, s := range scenarios() {
-		t.Run(s.name, func(t *testing.T) {
+	for name, s := range scenarios() {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f := newFleet(t, s.plan)
 			f.do(t, s.steps)
@@ -101,7 +100,7 @@ func (f *fleet) act(t *testing.T, what string, n ...int) {
 	case "continue":
 		server.Continue()
 	case "shutdown":
-		server.Shutdown(true)
+		server.Shutdown()
 	case "flush":
 		server.CLI("FLUSHALL")
 	case "save":

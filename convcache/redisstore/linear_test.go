@@ -106,18 +106,6 @@ func (j *journal) tally(n int) tally {
 	return counts
 }
 
-// add sums up.
-func (c tally) add(other tally) {
-	for op, outcomes := range other {
-		if c[op] == nil {
-			c[op] = make(map[Outcome]int)
-		}
-		for outcome, n := range outcomes {
-			c[op][outcome] += n
-		}
-	}
-}
-
 func (j *journal) len() int {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -200,13 +188,7 @@ func (j *journal) story(id TicketID) string {
 	for _, c := range j.calls {
 		back := slices.ContainsFunc(c.displaced, func(t Ticket) bool { return t.ID == id })
 		if back || c.ticket.ID == id {
-			text += fmt.Sprintf("\n  %v to %v store %d: %v %v", time.Duration(c.began), time.Duration(c.returned), c.store, c.op, c.outcome)
-		}
-		if c.op == opPut && c.ticket.ID == id {
-			text += fmt.Sprintf(", ends at %v", time.Duration(c.until))
-		}
-		if back {
-			text += ", handed back by it"
+			text += fmt.Sprintf("\n  %d to %d store %d: %v %v, handed back by it: %t, ends at %d", c.began, c.returned, c.store, c.op, c.outcome, back, c.until)
 		}
 	}
 	return text
@@ -228,31 +210,27 @@ func (j *journal) wantUsedOnce(t *testing.T) {
 func TestUseOnce_TellsHistoriesApart(t *testing.T) {
 	id := convcache.NewTicketID()
 	whole := Ticket{Branch: convcache.Branch{ID: id}, Params: []byte(id.String())}
-	for _, tc := range []struct {
-		name  string
-		legal bool
-		// Operations on the ticket, or of another that displaces it, and what came of them, each from one moment to another.
-		calls string
-	}{
-		{"put and taken", true, "put 0 1 stored, take 2 3 taken"},
-		{"missed and taken", true, "put 0 1 stored, take 2 3 unavailable, take 4 5 consumed, take 6 7 taken"},
-		{"taken twice", false, "put 0 1 stored, take 2 9 taken, take 3 8 taken"},
-		{"taken, put back and taken", true, "put 0 1 stored, take 2 3 taken, put 4 5 stored, take 6 7 taken"},
-		{"taken, handed back and its note taken", true, "put 0 1 stored, take 2 3 taken, note 4 5 stored, take 6 7 taken"},
-		{"taken, handed back, its note taken twice", false, "put 0 1 stored, take 2 3 taken, note 4 5 stored, take 6 7 taken, take 8 9 taken"},
-		{"handed back too late, and taken", false, "put 0 1 stored, take 2 3 taken, note 4 5 superseded, take 6 7 taken"},
-		{"displaced by a note", false, "put 0 1 stored, displaceByNote 2 3 stored"},
-		{"taken while it is put", true, "put 0 9 stored, take 2 3 taken"},
-		{"taken before it is put", false, "put 4 5 stored, take 2 3 taken"},
-		{"handed back and taken", false, "put 0 1 stored, displace 2 3 stored, take 4 5 taken"},
-		{"of unknown outcome, taken late", true, "put 0 1 unavailable, take 8 9 taken"},
-		{"of unknown outcome, taken twice", false, "put 0 1 unavailable, take 6 7 taken, take 8 9 taken"},
-		{"not stored, and taken", false, "put 0 1 expired, take 2 3 taken"},
-		{"taken at its end", true, "put 0 1 stored, take 1001000000 1002000000 taken"},
-		{"taken after its end", false, "put 0 1 stored, take 1001000001 1002000000 taken"},
+	// Operations on the ticket, or of another that displaces it, and what came of them, each from one moment to another; and whether that may be.
+	for calls, legal := range map[string]bool{
+		"put 0 1 stored, take 2 3 taken":                                                  true,  // put and taken
+		"put 0 1 stored, take 2 3 unavailable, take 4 5 consumed, take 6 7 taken":         true,  // missed and taken
+		"put 0 1 stored, take 2 9 taken, take 3 8 taken":                                  false, // taken twice
+		"put 0 1 stored, take 2 3 taken, put 4 5 stored, take 6 7 taken":                  true,  // taken, put back and taken
+		"put 0 1 stored, take 2 3 taken, note 4 5 stored, take 6 7 taken":                 true,  // taken, handed back and its note taken
+		"put 0 1 stored, take 2 3 taken, note 4 5 stored, take 6 7 taken, take 8 9 taken": false, // taken, handed back, its note taken twice
+		"put 0 1 stored, take 2 3 taken, note 4 5 superseded, take 6 7 taken":             false, // handed back too late, and taken
+		"put 0 1 stored, displaceByNote 2 3 stored":                                       false, // displaced by a note
+		"put 0 9 stored, take 2 3 taken":                                                  true,  // taken while it is put
+		"put 4 5 stored, take 2 3 taken":                                                  false, // taken before it is put
+		"put 0 1 stored, displace 2 3 stored, take 4 5 taken":                             false, // handed back and taken
+		"put 0 1 unavailable, take 8 9 taken":                                             true,  // of unknown outcome, taken late
+		"put 0 1 unavailable, take 6 7 taken, take 8 9 taken":                             false, // of unknown outcome, taken twice
+		"put 0 1 expired, take 2 3 taken":                                                 false, // not stored, and taken
+		"put 0 1 stored, take 1001000000 1002000000 taken":                                true,  // taken at its end
+		"put 0 1 stored, take 1001000001 1002000000 taken":                                false, // taken after its end
 	} {
 		j := newJournal(time.Now)
-		for said := range strings.SplitSeq(tc.calls, ", ") {
+		for said := range strings.SplitSeq(calls, ", ") {
 			c := call{ticket: whole, until: 1e9}
 			var op, outcome string
 			_, err := fmt.Sscan(said, &op, &c.began, &c.returned, &outcome)
@@ -275,8 +253,8 @@ func TestUseOnce_TellsHistoriesApart(t *testing.T) {
 			}
 			j.add(c)
 		}
-		if got := len(j.usedTwice()) == 0; got != tc.legal {
-			t.Errorf("a ticket %s: legal: got %v, want %v", tc.name, got, tc.legal)
+		if got := len(j.usedTwice()) == 0; got != legal {
+			t.Errorf("%s: legal: got %v, want %v", calls, got, legal)
 		}
 	}
 }

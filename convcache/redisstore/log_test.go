@@ -2,44 +2,12 @@ package redisstore_test
 
 import (
 	"carryover/logtest"
-	"context"
-	"errors"
 	"strings"
 	"testing"
 	"time"
 
-	"carryover/convcache"
 	"carryover/convcache/redistest"
 )
-
-func TestRedis_LogsWhatChanges(t *testing.T) {
-	t.Parallel()
-	s := redistest.Start(t)
-	setLeast(s, leastCommands())
-	var log logtest.Log
-	const password = "the password"
-	r := openOn(t, s, Config{Username: "carryover", Password: password, Now: time.Now, Logger: log.Logger()})
-	mustCheck(t, r)
-	runBeside(t, r)
-	s.Kill()
-	for r.Shares() {
-		wantLook(t, r, key(1), Unavailable)
-	}
-	eventually(t, "a store that knows that it is alone", func() bool { return r.State() == convcache.RemoteDown })
-	s.Restart() // without the user, which no file keeps
-	eventually(t, "a store that is refused", func() bool { return r.State() == convcache.RemoteRefused })
-	wantHome(t, r, key(1))
-	setLeast(s, leastCommands())
-	eventually(t, "a store that shares again", func() bool { return r.State() == convcache.RemoteUp })
-	eventually(t, "a line that it answers", func() bool { return log.Count("redis answers") > 0 })
-	for text, want := range map[string]int{
-		"redis does not work": 1, "redis can't be used": 1, "redis answers": 1, password: 0, "level": 3,
-	} {
-		if got := log.Count(text); got != want {
-			t.Errorf("logged %q: got %d times, want %d", text, got, want)
-		}
-	}
-}
 
 func TestRedis_LogsClocksThatDifferOnce(t *testing.T) {
 	s := redistest.Start(t)
@@ -49,9 +17,9 @@ func TestRedis_LogsClocksThatDifferOnce(t *testing.T) {
 	}{{0, 0}, {time.Minute, 1}, {-time.Minute, 1}} {
 		var log logtest.Log
 		now := func() time.Time { return time.Now().Add(test.ahead) }
-		r := openOn(t, s, Config{Now: now, Logger: log.Logger()})
+		r := openAt(t, s, Config{Now: now, Logger: log.Logger()})
 		for range 3 { // once is enough for a line that would come every five seconds
-			mustCheck(t, r)
+			r.check()
 		}
 		if got := log.Count("clock"); got != test.want {
 			t.Errorf("a clock %v ahead: got %d warnings, want %d", test.ahead, got, test.want)
@@ -65,9 +33,9 @@ func TestRedis_RepeatsNoPassword(t *testing.T) {
 	s := redistest.Start(t, "--rename-command", "HELLO", "", "--rename-command", "AUTH", "")
 	var log logtest.Log
 	const password = "the password"
-	r := openOn(t, s, Config{Username: "somebody", Password: password, Now: time.Now, Logger: log.Logger()})
+	r := openAt(t, s, Config{Username: "somebody", Password: password, Now: time.Now, Logger: log.Logger()})
 	for r.Shares() {
-		wantLook(t, r, key(1), Unavailable)
+		r.look(k1, Unavailable)
 	}
 	runBeside(t, r)
 	eventually(t, "a line", func() bool { return log.Count("level") > 0 })
@@ -77,26 +45,5 @@ func TestRedis_RepeatsNoPassword(t *testing.T) {
 	}
 	if log.Count(password) != 0 {
 		t.Error("the password is logged")
-	}
-}
-
-// A check that failed before another succeeded is over: Run does not take it for news.
-func TestRedis_RunForgetsWhatCheckMended(t *testing.T) {
-	s := redistest.Start(t)
-	var log logtest.Log
-	r := openOn(t, s, Config{Now: time.Now, Logger: log.Logger()})
-	s.Kill()
-	if err := r.Check(t.Context()); err == nil {
-		t.Error("check of no server: got no error")
-	}
-	s.Restart()
-	mustCheck(t, r)
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	if err := r.Run(ctx); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("run: got %v, want %v", err, context.DeadlineExceeded)
-	}
-	if got := r.State(); got != convcache.RemoteUp || log.Count("level") != 0 {
-		t.Errorf("state: got %v and %d lines logged, want %v and none", got, log.Count("level"), convcache.RemoteUp)
 	}
 }

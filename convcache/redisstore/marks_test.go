@@ -20,20 +20,18 @@ const (
 	incarnationTwo = "http://10.1.2.3:8100 1.7920002e+09" // the same instance after a restart
 )
 
-func mustQuarantineIncarnation(t *testing.T, r *replica, incarnation string) {
-	t.Helper()
-	if err := r.Mark(t.Context(), incarnation, ""); err != nil {
-		t.Fatalf("quarantine %q: %v", incarnation, err)
-	}
+func (r *replica) quarantine(incarnation string) {
+	r.t.Helper()
+	must(r.t, r.Mark(r.t.Context(), incarnation, ""))
 }
 
-// wantQuarantined asks for both incarnations, and for one that is never quarantined.
-func wantQuarantined(t *testing.T, r *replica, one, two bool) {
-	t.Helper()
-	got, err := r.Marks(t.Context(), []string{incarnationOne, "http://10.1.2.4:8100 1.79e+09", incarnationTwo})
+// quarantined asks for both incarnations, and for one that is never quarantined.
+func (r *replica) quarantined(one, two bool) {
+	r.t.Helper()
+	got, err := r.Marks(r.t.Context(), []string{incarnationOne, "http://10.1.2.4:8100 1.79e+09", incarnationTwo})
 	_, first := got[incarnationOne]
 	if _, second := got[incarnationTwo]; err != nil || first != one || second != two || len(got) > 2 {
-		t.Errorf("quarantined: got %v, error %v, want %t and %t", got, err, one, two)
+		r.t.Errorf("quarantined: got %v, error %v, want %t and %t", got, err, one, two)
 	}
 }
 
@@ -42,15 +40,15 @@ func sharesMarks(t *testing.T, cfg Config) {
 	t.Helper()
 	cfg.Prefix = freshPrefix()
 	r, other := openRedis(t, cfg), openRedis(t, cfg)
-	mustCheck(t, r)
-	mustCheck(t, other)
-	wantQuarantined(t, r, false, false)
-	mustQuarantineIncarnation(t, r, incarnationTwo)
-	wantQuarantined(t, r, false, true)
-	wantQuarantined(t, other, false, true)
-	mustQuarantineIncarnation(t, other, incarnationOne)
-	mustQuarantineIncarnation(t, other, incarnationOne)
-	wantQuarantined(t, r, true, true)
+	r.check()
+	other.check()
+	r.quarantined(false, false)
+	r.quarantine(incarnationTwo)
+	r.quarantined(false, true)
+	other.quarantined(false, true)
+	other.quarantine(incarnationOne)
+	other.quarantine(incarnationOne)
+	r.quarantined(true, true)
 	if got, err := r.Marks(t.Context(), nil); err != nil || len(got) != 0 {
 		t.Errorf("quarantined of none: got %v, error %v", got, err)
 	}
@@ -58,52 +56,37 @@ func sharesMarks(t *testing.T, cfg Config) {
 		t.Errorf("conversations: got %d, want 0: quarantines are none", got)
 	}
 	tk := ticket(1, 10)
-	wantPut(t, r, key(1), tk, Stored)
+	r.put(k1, tk)
 	if got := other.Len(); got != 1 {
 		t.Errorf("conversations: got %d, want 1 besides the quarantines", got)
 	}
-	wantTake(t, other, key(1), tk.ID, Taken)
-}
-
-// quarantinedFields returns the hash of all quarantines.
-func quarantinedFields(t *testing.T, r *replica) map[string]string {
-	t.Helper()
-	fields, err := r.Client().HGetAll(t.Context(), r.MarksName()).Result()
-	must(t, err)
-	return fields
-}
-
-func TestRedis_AnotherSecretQuarantinesNothing(t *testing.T) {
-	s, r := startRedis(t)
-	foreign := openOn(t, s, Config{Secret: mustSecret(t, "the secret of somebody else")})
-	mustQuarantineIncarnation(t, foreign, incarnationOne)
-	wantQuarantined(t, r, false, false)
-	mustQuarantineIncarnation(t, r, incarnationTwo)
-	wantQuarantined(t, foreign, true, false)
-	wantQuarantined(t, r, false, true)
+	other.take(k1, tk)
 }
 
 // Values that a writer without the secret can write in place of quarantines.
 func TestRedis_ForgedValuesQuarantineNothing(t *testing.T) {
 	s := redistest.Start(t)
 	var log logtest.Log
-	r := openOn(t, s, Config{Prefix: freshPrefix(), Logger: log.Logger()})
-	mustQuarantineIncarnation(t, r, incarnationOne)
-	one := quarantinedFields(t, r)
-	mustQuarantineIncarnation(t, r, incarnationTwo)
-	both := quarantinedFields(t, r)
-	if len(one) != 1 || len(both) != 2 {
-		t.Fatalf("got %d and %d fields, want 1 and 2", len(one), len(both))
+	r := openAt(t, s, Config{Logger: log.Logger()})
+	marks := func(r *replica, incarnation string) (field, value string) {
+		r.quarantine(incarnation)
+		fields, err := r.Client().HGetAll(t.Context(), r.MarksName()).Result()
+		must(t, err)
+		must(t, r.Client().Del(t.Context(), r.MarksName()).Err())
+		field = slices.Collect(maps.Keys(fields))[0]
+		return field, fields[field]
 	}
-	first := slices.Collect(maps.Keys(one))[0]
-	second := slices.DeleteFunc(slices.Collect(maps.Keys(both)), func(f string) bool { return f == first })[0]
-	wantPut(t, r, Key{}, fullTicket(1), Stored)
-	ticket := readHash(t, r, Key{})
-	flipped := []byte(both[second])
+	_, foreign := marks(openAt(t, s, Config{Secret: mustSecret(t, "the secret of somebody else")}), incarnationTwo)
+	second, whole := marks(r, incarnationTwo)
+	_, first := marks(r, incarnationOne)
+	r.put(Key{}, fullTicket(1))
+	ticket := r.hash(Key{})
+	flipped := []byte(whole)
 	flipped[len(flipped)-1] ^= 1
+	r.quarantine(incarnationOne)
 	for what, value := range map[string]string{
-		"nothing": "", "one": "1", "one byte less": both[second][:len(both[second])-1], "one more": both[second] + "x",
-		"another bit": string(flipped), "the value of another incarnation": both[first], "its field": second,
+		"nothing": "", "one": "1", "one byte less": whole[:len(whole)-1], "one more": whole + "x", "another bit": string(flipped),
+		"that of another secret": foreign, "the value of another incarnation": first, "its field": second,
 		"an index": ticket["0i"], "a branch": ticket["0b"], "params": ticket["0p"],
 	} {
 		must(t, r.Client().HSet(t.Context(), r.MarksName(), second, value).Err())
@@ -115,26 +98,28 @@ func TestRedis_ForgedValuesQuarantineNothing(t *testing.T) {
 	if got := log.Count("not authentic"); got != 1 {
 		t.Errorf("warnings: got %d, want 1 a minute", got)
 	}
-	mustQuarantineIncarnation(t, r, incarnationTwo) // and a replica that knows of it quarantines it again
-	wantQuarantined(t, r, true, true)
+	r.quarantine(incarnationTwo) // and a replica that knows of it quarantines it again
+	r.quarantined(true, true)
 }
 
 func TestRedis_QuarantinedIncarnationsEndAfterADay(t *testing.T) {
-	s, r := startRedis(t)
+	s := redistest.Start(t)
+	r := openAt(t, s)
 	const day = 24 * time.Hour
 	for _, incarnation := range []string{incarnationOne, incarnationTwo, incarnationOne} {
-		mustQuarantineIncarnation(t, r, incarnation)
+		r.quarantine(incarnation)
 		if got, err := r.Client().PTTL(t.Context(), r.MarksName()).Result(); err != nil || got > day || got < day-time.Minute {
 			t.Errorf("quarantines live for %v (error %v), want %v", got, err, day)
 		}
 		must(t, r.Client().PExpire(t.Context(), r.MarksName(), time.Hour).Err())
 	}
 	s.CLI("DEL", r.MarksName())
-	wantQuarantined(t, r, false, false)
+	r.quarantined(false, false)
 }
 
-// wantNoAnswer checks that both calls fail with an error that does not name the incarnation.
-func wantNoAnswer(t *testing.T, r *replica, say string) {
+// silent checks that both calls fail with an error that does not name the incarnation.
+func (r *replica) silent(say string) {
+	t := r.t
 	t.Helper()
 	err := r.Mark(t.Context(), incarnationOne, "")
 	quarantined, errs := r.Marks(t.Context(), []string{incarnationOne})
@@ -149,35 +134,32 @@ func wantNoAnswer(t *testing.T, r *replica, say string) {
 func TestRedis_QuarantinedIncarnationsAreNotAskedForWhileTheBreakerIsOpen(t *testing.T) {
 	s := redistest.Start(t)
 	setLeast(s, leastCommands())
-	r := openOn(t, s, Config{Username: "carryover", Password: "the password"})
-	mustCheck(t, r)
-	mustQuarantineIncarnation(t, r, incarnationOne)
+	r := openAt(t, s, Config{Username: "carryover", Password: "the password"})
+	r.check()
+	r.quarantine(incarnationOne)
 
 	r.OpenBreaker()
-	said := monitor(t, s, func() { wantNoAnswer(t, r, "not asked") })
-	if said != "" {
-		t.Errorf("while the breaker was open the server was told %q", said)
-	}
+	quiet(t, s, func() { r.silent("not asked") })
 	r.CloseBreaker()
-	wantQuarantined(t, r, true, false)
+	r.quarantined(true, false)
 
 	s.CLI("SET", r.MarksName(), "somebody's")
 	for range 5 {
-		wantNoAnswer(t, r, "WRONGTYPE")
+		r.silent("WRONGTYPE")
 	}
 	if !r.Shares() {
 		t.Error("the key of the quarantines keeps tickets from being shared")
 	}
 	s.Kill()
 	for r.Shares() {
-		wantNoAnswer(t, r, "")
+		r.silent("")
 	}
-	wantNoAnswer(t, r, "not asked")
+	r.silent("not asked")
 }
 
 // As a connection that is out of step may answer.
 func TestIncarnations_AnAnswerOfAnotherLengthIsRefused(t *testing.T) {
-	_, r := startRedis(t)
+	r := openAt(t, redistest.Start(t))
 	r.Client().AddHook(after(func(cmd redis.Cmder) {
 		if values, ok := cmd.(*redis.SliceCmd); ok && cmd.Name() == "hmget" {
 			values.SetVal(append(values.Val(), "another"))
@@ -188,11 +170,11 @@ func TestIncarnations_AnAnswerOfAnotherLengthIsRefused(t *testing.T) {
 	}
 }
 
-// mustShareEpoch shares an epoch, and checks what it is then.
-func mustShareEpoch(t *testing.T, r *replica, own int64, risen bool, want int64) {
-	t.Helper()
-	if err := r.ShareEpoch(t.Context(), own, risen); err != nil || r.Epoch() != want {
-		t.Errorf("epoch %d, risen %t: got %d, error %v, want %d", own, risen, r.Epoch(), err, want)
+// rise shares an epoch, and checks what it is then.
+func (r *replica) rise(own int64, risen bool, want int64) {
+	r.t.Helper()
+	if err := r.ShareEpoch(r.t.Context(), own, risen); err != nil || r.Epoch() != want {
+		r.t.Errorf("epoch %d, risen %t: got %d, error %v, want %d", own, risen, r.Epoch(), err, want)
 	}
 }
 
@@ -202,18 +184,18 @@ func sharesTheEpoch(t *testing.T, cfg Config) {
 	const rise = int64(1_790_000_000_123)
 	cfg.Prefix = freshPrefix()
 	r, other := openRedis(t, cfg), openRedis(t, cfg)
-	mustCheck(t, r)
-	mustCheck(t, other)
-	mustShareEpoch(t, r, 0, false, 0)
+	r.check()
+	other.check()
+	r.rise(0, false, 0)
 	all := cfg
 	all.Username, all.Password = "", ""
 	admin := openRedis(t, all).Client()
 	if n, err := admin.Exists(t.Context(), r.EpochName()).Result(); err != nil || n != 0 {
 		t.Errorf("%d keys before the first rise, error %v", n, err)
 	}
-	mustShareEpoch(t, r, rise, true, rise)
-	mustShareEpoch(t, other, rise-5, true, rise+1) // which has risen at the same time
-	mustShareEpoch(t, r, rise, false, rise+1)      // nothing takes it back
+	r.rise(rise, true, rise)
+	other.rise(rise-5, true, rise+1) // which has risen at the same time
+	r.rise(rise, false, rise+1)      // nothing takes it back
 	if left, err := admin.PTTL(t.Context(), r.EpochName()).Result(); err != nil || left > 0 {
 		t.Errorf("it lives for %v, error %v, want for ever", left, err)
 	}
@@ -221,7 +203,7 @@ func sharesTheEpoch(t *testing.T, cfg Config) {
 		t.Errorf("%d conversations", n)
 	}
 	late := openRedis(t, cfg)
-	mustCheck(t, late) // before it serves
+	late.check() // before it serves
 	if got := late.Epoch(); got != rise+1 {
 		t.Errorf("a new replica has epoch %d, want %d", got, rise+1)
 	}
@@ -235,13 +217,13 @@ func showsTheEpoch(t *testing.T, cfg Config) {
 	for n := range 4 { // of a Cluster several masters
 		tk := ticket(n, 10)
 		tk.Epoch = int64(n)
-		wantPut(t, r, key(n), tk, Stored)
-		mustShareEpoch(t, other, int64(10*n+1), true, int64(10*n+1))
-		if looked := wantLook(t, r, key(n), Found); looked[0].Epoch != int64(n) || r.Epoch() != int64(10*n+1) {
+		r.put(key(n), tk)
+		other.rise(int64(10*n+1), true, int64(10*n+1))
+		if looked := r.look(key(n)); looked[0].Epoch != int64(n) || r.Epoch() != int64(10*n+1) {
 			t.Errorf("a look-up shows epoch %d of the ticket and %d of the fleet", looked[0].Epoch, r.Epoch())
 		}
-		mustShareEpoch(t, other, int64(10*n+5), true, int64(10*n+5))
-		if taken := wantTake(t, r, key(n), tk.ID, Taken); taken.Epoch != int64(n) || r.Epoch() != int64(10*n+5) {
+		other.rise(int64(10*n+5), true, int64(10*n+5))
+		if taken := r.take(key(n), tk); taken.Epoch != int64(n) || r.Epoch() != int64(10*n+5) {
 			t.Errorf("a take shows epoch %d of the ticket and %d of the fleet", taken.Epoch, r.Epoch())
 		}
 	}
@@ -252,13 +234,13 @@ func TestRedis_AnEpochThatIsNoNumber(t *testing.T) {
 	var log logtest.Log
 	r := openRedis(t, Config{Addresses: []string{redistest.Start(t).Addr()}, Logger: log.Logger()})
 	tk := ticket(1, 10)
-	wantPut(t, r, key(1), tk, Stored)
-	mustShareEpoch(t, r, 7, true, 7)
+	r.put(k1, tk)
+	r.rise(7, true, 7)
 	for _, value := range []string{"", "x", "0x9", "1e300", "nan"} {
 		must(t, r.Client().HSet(t.Context(), r.EpochName(), "0i", value).Err())
-		wantTake(t, r, key(1), tk.ID, Unavailable)
-		wantPut(t, r, key(1), tk, Stored)
-		mustShareEpoch(t, r, 7, false, 7) // the replica that knows it writes it again
+		r.take(k1, tk, Unavailable)
+		r.put(k1, tk)
+		r.rise(7, false, 7) // the replica that knows it writes it again
 		if got, err := r.Client().HGet(t.Context(), r.EpochName(), "0i").Result(); err != nil || got != "7" {
 			t.Errorf("%q becomes %q, error %v", value, got, err)
 		}

@@ -25,10 +25,10 @@ func noteOf(tk Ticket) Ticket {
 }
 
 // putNote puts a note for its whole life and compares the outcome.
-func putNote(t *testing.T, r *replica, k Key, note Ticket, want Outcome) {
-	t.Helper()
-	if displaced, got := r.Put(t.Context(), k, note, convcache.NoteTTL); got != want || displaced != nil {
-		t.Errorf("put a note: got %v and %d displaced, want %v and none", got, len(displaced), want)
+func (r *replica) putNote(k Key, note Ticket, want Outcome) {
+	r.t.Helper()
+	if displaced := r.putFor(convcache.NoteTTL, k, note, want); displaced != nil {
+		r.t.Errorf("a note displaces %d", len(displaced))
 	}
 }
 
@@ -37,25 +37,26 @@ func TestRedis_NotesAreShownAfterAFailover(t *testing.T) {
 	master, heir := redistest.Start(t), redistest.Start(t)
 	heir.ReplicaOf(master)
 	forward := redistest.Forward(t, master.Addr())
-	r := openAt(t, forward.Addr())
+	r := openAt(t, forward)
 	note := fullNote(1)
-	putNote(t, r, key(1), note, Stored)
+	r.putNote(k1, note, Stored)
 	heir.ReplicaOf(master) // waits until it has everything
 	heir.Promote()
 	master.Kill()
 	forward.Target(heir.Addr())
-	mustCheck(t, r)
-	branches := wantLook(t, r, key(1), Found)
+	r.check()
+	branches := r.look(k1)
 	if len(branches) != 1 || branches[0].Prefill != note.Prefill || branches[0].SharedPrefixTokens != note.SharedPrefixTokens {
 		t.Errorf("branches: got %+v, want the note %+v", branches, note)
 	}
-	wantTake(t, r, key(1), note.ID, Fenced)
-	wantLook(t, r, key(1), Empty)
+	r.take(k1, note, Fenced)
+	r.look(k1, Empty)
 }
 
 // A put of a note is one command, and two where a branch may have its tokens.
 func TestRedis_NotesAreRarelyAskedAbout(t *testing.T) {
-	s, r := startRedis(t)
+	s := redistest.Start(t)
+	r := openAt(t, s)
 	for n, tc := range []struct {
 		name  string
 		there Ticket
@@ -66,9 +67,9 @@ func TestRedis_NotesAreRarelyAskedAbout(t *testing.T) {
 		{"a longer one that begins otherwise", chained(2, 70, 7, 9, 10, 11), Stored, 2},
 		{"a longer one", chained(2, 70, 7, 8, 9, 10), Superseded, 1},
 	} {
-		wantPut(t, r, key(n), tc.there, Stored)
+		r.put(key(n), tc.there)
 		before := calls(s, "evalsha")
-		putNote(t, r, key(n), noteOf(chained(1, 50, 7, 8, 9)), tc.want)
+		r.putNote(key(n), noteOf(chained(1, 50, 7, 8, 9)), tc.want)
 		if got := calls(s, "evalsha") - before; got != tc.calls {
 			t.Errorf("beside %s: got %d commands, want %d", tc.name, got, tc.calls)
 		}
@@ -94,32 +95,33 @@ func (a after) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 
 // The next turn's ticket is put by another replica while the first reads what may outdate the note.
 func TestRedis_NoteIsHeldAgainstWhatComesMeanwhile(t *testing.T) {
-	s, r := startRedis(t)
-	other := openAt(t, s.Addr())
-	mustCheck(t, r)
+	s := redistest.Start(t)
+	r := openAt(t, s)
+	other := openAt(t, s)
+	r.check()
 	edited, next := chained(2, 70, 7, 9, 10, 11), chained(3, 70, 7, 8, 9, 10)
-	wantPut(t, r, key(1), edited, Stored)
+	r.put(k1, edited)
 	var once sync.Once
-	r.Client().AddHook(after(func(redis.Cmder) { once.Do(func() { wantPut(t, other, key(1), next, Stored) }) }))
-	putNote(t, r, key(1), noteOf(chained(1, 50, 7, 8, 9)), Superseded)
-	if branches := wantLook(t, r, key(1), Found); len(branches) != 2 || branches[0].ID != next.ID {
+	r.Client().AddHook(after(func(redis.Cmder) { once.Do(func() { other.put(k1, next) }) }))
+	r.putNote(k1, noteOf(chained(1, 50, 7, 8, 9)), Superseded)
+	if branches := r.look(k1); len(branches) != 2 || branches[0].ID != next.ID {
 		t.Errorf("branches: got %+v, want the next turn's ticket before the edited one's", branches)
 	}
 }
 
 // A branch that can't be read shows nothing, and a server that asks without end is not answered without end.
 func TestRedis_NotesBesideWhatCannotBeRead(t *testing.T) {
-	_, r := startRedis(t)
-	wantPut(t, r, key(1), chained(2, 70, 7, 8, 9, 10), Stored)
+	r := openAt(t, redistest.Start(t))
+	r.put(k1, chained(2, 70, 7, 8, 9, 10))
 	note := noteOf(chained(1, 50, 7, 8, 9))
-	asks := mustMutate(t, r, `not string.find(ARGV[6], old.id, 1, true)`, `true`)
-	fields := readHash(t, r, key(1))
+	asks := r.mutate(`not string.find(ARGV[6], old.id, 1, true)`, `true`)
+	fields := r.hash(k1)
 	fields["0b"] = "\x01nonsense of somebody"
-	writeHash(t, r, key(1), fields)
-	putNote(t, asks, key(1), note, Unavailable)
-	wantTake(t, r, key(1), note.ID, Consumed)
-	putNote(t, r, key(1), note, Stored)
-	if got := wantTake(t, r, key(1), note.ID, Taken); !sameAs(got, note) {
+	r.write(k1, fields)
+	asks.putNote(k1, note, Unavailable)
+	r.take(k1, note, Consumed)
+	r.putNote(k1, note, Stored)
+	if got := r.take(k1, note); !sameAs(got, note) {
 		t.Errorf("take: got %+v, want %+v", got, note)
 	}
 	if !asks.Shares() {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"flag"
 	"log/slog"
-	"math/rand/v2"
 	"runtime"
 	"strconv"
 	"sync/atomic"
@@ -34,17 +33,19 @@ func TestMain(m *testing.M) {
 // replica is what a replica of Carryover has: a store on Redis, and around it the local home and the breaker.
 type replica struct {
 	*convcache.Shared
+	t     testing.TB
 	store *redisstore.Store
 	cfg   convcache.SharedConfig
 }
 
 // newReplica returns a replica around a store.
-func newReplica(store *redisstore.Store, cfg convcache.SharedConfig) *replica {
+func newReplica(tb testing.TB, store *redisstore.Store, cfg convcache.SharedConfig) *replica {
+	tb.Helper()
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	cfg.Tell = func(string) {}
-	return &replica{Shared: convcache.NewShared(way{store}, cfg), store: store, cfg: cfg}
+	return &replica{convcache.NewShared(way{store}, cfg), tb, store, cfg}
 }
 
 func (r *replica) Close() error                  { return r.store.Close() }
@@ -52,12 +53,6 @@ func (r *replica) Client() redis.UniversalClient { return r.store.Client() }
 func (r *replica) KeyName(key Key) string        { return r.store.KeyName(key) }
 func (r *replica) MarksName() string             { return r.store.MarksName() }
 func (r *replica) EpochName() string             { return r.store.EpochName() }
-
-// Mutant returns a replica whose store has other scripts, and whether they differ.
-func (r *replica) Mutant(text, by string) (*replica, bool) {
-	m, changed := r.store.Mutant(text, by)
-	return newReplica(m, r.cfg), changed
-}
 
 // Shares says whether operations are sent.
 func (r *replica) Shares() bool {
@@ -128,38 +123,10 @@ func ticket(n, size int) Ticket {
 	}
 }
 
-// ids returns the ids of tickets, for comparison.
-func ids(tickets ...Ticket) []TicketID {
-	var out []TicketID
-	for _, tk := range tickets {
-		out = append(out, tk.ID)
-	}
-	return out
-}
-
 // mustSecret returns the secret made of a text.
 func mustSecret(tb testing.TB, text string) convcache.Secret {
 	tb.Helper()
 	secret, err := convcache.NewSecret([]byte(text))
 	must(tb, err)
 	return secret
-}
-
-// mustChain returns the chain of a prompt all of whose ids decode holds.
-func mustChain(tb testing.TB, k convcache.ChainKey, ids []uint32, blockSize int) Chain {
-	tb.Helper()
-	chain, ok := k.Grow(ids, blockSize).Chain(len(ids))
-	if !ok {
-		tb.Fatalf("no chain of %d ids", len(ids))
-	}
-	return chain
-}
-
-// randomIDs returns n token ids up to most.
-func randomIDs(rng *rand.Rand, n int, most uint32) []uint32 {
-	ids := make([]uint32, n)
-	for i := range ids {
-		ids[i] = uint32(rng.Uint64N(uint64(most) + 1))
-	}
-	return ids
 }

@@ -3,6 +3,7 @@ package redisstore_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -44,14 +45,8 @@ func sharedSecret(tb testing.TB) convcache.Secret {
 }
 
 // openRedis returns a replica that is closed with the test. Where cfg leaves them out it has the shared secret, a
-// patient Timeout and a clock that stands.
-func openRedis(tb testing.TB, cfg Config) *replica {
-	tb.Helper()
-	return openBounded(tb, cfg, 0)
-}
-
-// openBounded is openRedis with a bound of what is kept in this process.
-func openBounded(tb testing.TB, cfg Config, localBytes int64) *replica {
+// patient Timeout and a clock that stands. What is kept in this process may be bounded.
+func openRedis(tb testing.TB, cfg Config, localBytes ...int64) *replica {
 	tb.Helper()
 	if cfg.Timeout == 0 {
 		cfg.Timeout = patient
@@ -64,7 +59,8 @@ func openBounded(tb testing.TB, cfg Config, localBytes int64) *replica {
 	}
 	store, err := redisstore.New(cfg)
 	must(tb, err)
-	r := newReplica(store, convcache.SharedConfig{Local: convcache.MemoryConfig{Now: cfg.Now, MaxBytes: localBytes}, Logger: cfg.Logger})
+	local := convcache.MemoryConfig{Now: cfg.Now, MaxBytes: append(localBytes, 0)[0]}
+	r := newReplica(tb, store, convcache.SharedConfig{Local: local, Logger: cfg.Logger})
 	tb.Cleanup(func() {
 		if err := r.Close(); err != nil {
 			tb.Errorf("close: %v", err)
@@ -73,31 +69,19 @@ func openBounded(tb testing.TB, cfg Config, localBytes int64) *replica {
 	return r
 }
 
-// openAt is openRedis for one server.
-func openAt(tb testing.TB, addr string) *replica {
+// openAt is openRedis for one server, or a way to it, and what else a config says.
+func openAt(tb testing.TB, at interface{ Addr() string }, cfg ...Config) *replica {
 	tb.Helper()
-	return openRedis(tb, Config{Addresses: []string{addr}})
+	one := append(cfg, Config{})[0]
+	one.Addresses = []string{at.Addr()}
+	return openRedis(tb, one)
 }
 
-// openOn is openRedis for one server and what else cfg says.
-func openOn(tb testing.TB, s *redistest.Server, cfg Config) *replica {
-	tb.Helper()
-	cfg.Addresses = []string{s.Addr()}
-	return openRedis(tb, cfg)
-}
-
-// startRedis starts a server with a replica of its own.
-func startRedis(t *testing.T, args ...string) (*redistest.Server, *replica) {
-	t.Helper()
-	s := redistest.Start(t, args...)
-	return s, openAt(t, s.Addr())
-}
-
-// wantDown checks that a replica finds its server not usable now, and not forbidden.
-func wantDown(t *testing.T, r *replica) {
-	t.Helper()
-	if err := r.Check(t.Context()); err == nil || errors.Is(err, convcache.ErrRemoteForbids) {
-		t.Errorf("check: got %v, want another error than %v", err, convcache.ErrRemoteForbids)
+// down checks that a replica finds its server not usable now, and not forbidden.
+func (r *replica) down() {
+	r.t.Helper()
+	if err := r.Check(r.t.Context()); err == nil || errors.Is(err, convcache.ErrRemoteForbids) {
+		r.t.Errorf("check: got %v, want another error than %v", err, convcache.ErrRemoteForbids)
 	}
 }
 
@@ -109,47 +93,70 @@ func ofSentinel(pair *redistest.SentinelPair) Config {
 	return Config{Topology: redisstore.Sentinel, Addresses: pair.Addrs(), Master: pair.Name}
 }
 
-// mustCheck waits until the store passes its own test of the server, which on a busy machine may take longer than
+// check waits until the store passes its own test of the server, which on a busy machine may take longer than
 // the second that the test grants: a Sentinel writes its file to disk now and then.
-func mustCheck(tb testing.TB, r *replica) {
-	tb.Helper()
-	eventually(tb, "a check that succeeds", func() bool {
+func (r *replica) check() {
+	r.t.Helper()
+	eventually(r.t, "a check that succeeds", func() bool {
 		err := r.Check(context.Background())
 		if errors.Is(err, convcache.ErrRemoteForbids) {
-			tb.Fatalf("check: %v", err)
+			r.t.Fatalf("check: %v", err)
 		}
 		return err == nil
 	})
 }
 
-// wantPut puts a ticket for a minute and compares the outcome.
-func wantPut(tb testing.TB, r *replica, k Key, tk Ticket, want Outcome) []Ticket {
-	tb.Helper()
-	displaced, got := r.Put(context.Background(), k, tk, redisTTL)
-	if got != want {
-		tb.Fatalf("put to %s: got %v, want %v", k.Short(), got, want)
+// ends compares how an operation ended, where no outcome is named with success.
+func (r *replica) ends(what string, k Key, got, success Outcome, named []Outcome) {
+	r.t.Helper()
+	if want := append(named, success)[0]; got != want {
+		r.t.Errorf("%s %s: got %v, want %v", what, k.Short(), got, want)
 	}
+}
+
+// put puts a ticket for a minute and compares the outcome.
+func (r *replica) put(k Key, tk Ticket, want ...Outcome) []Ticket {
+	r.t.Helper()
+	return r.putFor(redisTTL, k, tk, want...)
+}
+
+func (r *replica) putFor(life time.Duration, k Key, tk Ticket, want ...Outcome) []Ticket {
+	r.t.Helper()
+	displaced, got := r.Put(context.Background(), k, tk, life)
+	r.ends("put to", k, got, Stored, want)
 	return displaced
 }
 
-// wantTake takes a ticket and compares the outcome.
-func wantTake(tb testing.TB, r *replica, k Key, id TicketID, want Outcome) Ticket {
-	tb.Helper()
-	taken, got := r.Take(context.Background(), k, id)
-	if got != want {
-		tb.Errorf("take from %s: got %v, want %v", k.Short(), got, want)
-	}
+// take takes a ticket and compares the outcome.
+func (r *replica) take(k Key, tk Ticket, want ...Outcome) Ticket {
+	r.t.Helper()
+	taken, got := r.Take(context.Background(), k, tk.ID)
+	r.ends("take from", k, got, Taken, want)
 	return taken
 }
 
-// wantLook peeks and compares the outcome.
-func wantLook(tb testing.TB, r *replica, k Key, want Outcome) []KeyedBranch {
-	tb.Helper()
+// look peeks and compares the outcome.
+func (r *replica) look(k Key, want ...Outcome) []KeyedBranch {
+	r.t.Helper()
 	branches, got := r.Peek(context.Background(), []Key{k})
-	if got != want {
-		tb.Errorf("peek at %s: got %v, want %v", k.Short(), got, want)
-	}
+	r.ends("peek at", k, got, Found, want)
 	return branches
+}
+
+// shows peeks and compares which tickets are there, the newest first.
+func (r *replica) shows(k Key, want ...Ticket) {
+	r.t.Helper()
+	if !slices.EqualFunc(r.look(k), want, func(b KeyedBranch, tk Ticket) bool { return b.ID == tk.ID }) {
+		r.t.Errorf("peek at %s: got other branches than the %d wanted", k.Short(), len(want))
+	}
+}
+
+// quiet does something during which the server is told nothing.
+func quiet(t *testing.T, s *redistest.Server, do func()) {
+	t.Helper()
+	if said := monitor(t, s, do); said != "" {
+		t.Errorf("the server was told %q", said)
+	}
 }
 
 // calls returns how often a server has run a command.

@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"carryover/convcache"
 	"carryover/convcache/redistest"
 )
@@ -32,43 +30,36 @@ func fullNote(n int) Ticket {
 	return fullTicket(n).Note(Holder{Instance: "prefill-one", Incarnation: "1.8e+09"}, (&clock{}).now())
 }
 
-// readHash returns all fields of a conversation.
-func readHash(tb testing.TB, r *replica, k Key) map[string]string {
-	tb.Helper()
-	fields, err := r.Client().HGetAll(tb.Context(), r.KeyName(k)).Result()
+// hash returns all fields of a conversation.
+func (r *replica) hash(k Key) map[string]string {
+	r.t.Helper()
+	fields, err := r.Client().HGetAll(r.t.Context(), r.KeyName(k)).Result()
 	if err != nil || len(fields) == 0 {
-		tb.Fatalf("read a conversation: %d fields, error %v", len(fields), err)
+		r.t.Fatalf("read a conversation: %d fields, error %v", len(fields), err)
 	}
 	return fields
 }
 
-// writeHash makes these the fields of a conversation.
-func writeHash(t *testing.T, r *replica, k Key, fields map[string]string) {
-	t.Helper()
-	_, err := r.Client().TxPipelined(t.Context(), func(p redis.Pipeliner) error {
-		p.Del(t.Context(), r.KeyName(k))
-		p.HSet(t.Context(), r.KeyName(k), fields)
-		return nil
-	})
-	must(t, err)
+// write makes these the fields of a conversation.
+func (r *replica) write(k Key, fields map[string]string) {
+	r.t.Helper()
+	must(r.t, r.Client().Del(r.t.Context(), r.KeyName(k)).Err())
+	must(r.t, r.Client().HSet(r.t.Context(), r.KeyName(k), fields).Err())
 }
 
-// wantUsable puts and takes a ticket, which whatever else is in the conversation must not prevent.
-func wantUsable(t *testing.T, r *replica, k Key, what string) {
+// usable puts and takes a ticket, which whatever else is in the conversation must not prevent.
+func (r *replica) usable(k Key, what string) {
+	t := r.t
 	t.Helper()
 	tk := fullTicket(99)
 	tk.Chain = Chain{}
-	if _, got := r.Put(t.Context(), k, tk, redisTTL); got != Stored {
-		t.Fatalf("%s: put: got %v, want %v", what, got, Stored)
+	r.put(k, tk)
+	if !slices.ContainsFunc(r.look(k), func(b KeyedBranch) bool { return b.ID == tk.ID }) {
+		t.Fatalf("%s: peek: the ticket put last is not there", what)
 	}
-	if branches, got := r.Peek(t.Context(), []Key{k}); got != Found || !slices.ContainsFunc(branches, func(b KeyedBranch) bool { return b.ID == tk.ID }) {
-		t.Fatalf("%s: peek: got %v and not the ticket put last", what, got)
-	}
-	if _, got := r.Take(t.Context(), k, tk.ID); got != Taken {
-		t.Fatalf("%s: take: got %v, want %v", what, got, Taken)
-	}
-	if got := r.Len(); got != 0 && !r.Shares() {
-		t.Fatalf("%s: the store has ceased to share", what)
+	r.take(k, tk)
+	if t.Failed() || r.Len() != 0 && !r.Shares() {
+		t.Fatalf("%s: the store has ceased to share, or to work", what)
 	}
 }
 
@@ -84,10 +75,10 @@ func TestRedis_DoesNotHandOutFlippedBits(t *testing.T) {
 	for name, tk := range map[string]Ticket{"ticket": fullTicket(1), "note": fullNote(1)} {
 
 		t.Run(name, func(t *testing.T) {
-			k := key(1)
-			r := openOn(t, s, Config{Prefix: freshPrefix()})
-			wantPut(t, r, k, tk, Stored)
-			fields := readHash(t, r, k)
+			k := k1
+			r := openAt(t, s, Config{Prefix: freshPrefix()})
+			r.put(k, tk)
+			fields := r.hash(k)
 			for _, field := range slices.Sorted(maps.Keys(fields)) {
 				for at := range fields[field] {
 					for bit := range 8 {
@@ -98,7 +89,7 @@ func TestRedis_DoesNotHandOutFlippedBits(t *testing.T) {
 						flipped[at] ^= 1 << bit
 						damaged := maps.Clone(fields)
 						damaged[field] = string(flipped)
-						writeHash(t, r, k, damaged)
+						r.write(k, damaged)
 						flippedBit(t, r, tk, field, at)
 					}
 				}
@@ -110,7 +101,7 @@ func TestRedis_DoesNotHandOutFlippedBits(t *testing.T) {
 // flippedBit looks at, takes and puts in a conversation whose only ticket was damaged at one place.
 func flippedBit(t *testing.T, r *replica, put Ticket, field string, at int) {
 	t.Helper()
-	k := key(1)
+	k := k1
 	branches, outcome := r.Peek(t.Context(), []Key{k})
 	if outcome == Found && (field == "0b" || branches[0].ID != put.ID) {
 		t.Errorf("%s damaged at %d: peek shows %v", field, at, branches[0].ID)
@@ -125,15 +116,15 @@ func flippedBit(t *testing.T, r *replica, put Ticket, field string, at int) {
 	case outcome == Taken && at < 40:
 		t.Errorf("master_replid damaged at %d: take: got a ticket, want %v", at, Fenced)
 	}
-	wantUsable(t, r, k, field)
+	r.usable(k, field)
 }
 
 // What another writer, by intent or not, can leave in a conversation.
 func TestRedis_ForeignFieldsAreNotHandedOut(t *testing.T) {
-	_, r := startRedis(t)
-	k, tk := key(1), fullTicket(1)
-	wantPut(t, r, k, tk, Stored)
-	fields := readHash(t, r, k)
+	r := openAt(t, redistest.Start(t))
+	k, tk := k1, fullTicket(1)
+	r.put(k, tk)
+	fields := r.hash(k)
 	index := fields["0i"]
 	with := func(from int, text string) string { return index[:from] + text + index[from+len(text):] }
 	changes := map[string]map[string]string{
@@ -164,9 +155,9 @@ func TestRedis_ForeignFieldsAreNotHandedOut(t *testing.T) {
 	for name, change := range changes {
 		damaged := maps.Clone(fields)
 		maps.Copy(damaged, change)
-		writeHash(t, r, k, damaged)
+		r.write(k, damaged)
 		r.Peek(t.Context(), []Key{k})
-		wantUsable(t, r, k, name)
+		r.usable(k, name)
 		got, outcome := r.Take(t.Context(), k, tk.ID)
 		if outcome == Unavailable || outcome == Taken && !sameAs(got, tk) {
 			t.Errorf("%s: take: got %v", name, outcome)
@@ -178,11 +169,9 @@ func TestRedis_ForeignFieldsAreNotHandedOut(t *testing.T) {
 			t.Errorf("%s: taken again", name)
 		}
 		for n := range 5 { // every slot is used
-			if _, got := r.Put(t.Context(), k, ticket(10+n, 10), redisTTL); got != Stored {
-				t.Fatalf("%s: put %d: got %v, want %v", name, n, got, Stored)
-			}
+			r.put(k, ticket(10+n, 10))
 		}
-		if got := len(wantLook(t, r, k, Found)); got < 3 {
+		if got := len(r.look(k)); got < 3 {
 			t.Errorf("%s: peek after five puts: got %d branches, want 3 or 4", name, got)
 		}
 	}
@@ -191,80 +180,66 @@ func TestRedis_ForeignFieldsAreNotHandedOut(t *testing.T) {
 // Values are bound to conversation, ticket and field.
 func TestRedis_MovedValuesAreNotHandedOut(t *testing.T) {
 	s := redistest.Start(t)
-	r := openOn(t, s, Config{Prefix: freshPrefix()})
+	r := openAt(t, s)
 	first, second := fullTicket(1), fullTicket(2)
-	wantPut(t, r, key(1), first, Stored)
-	wantPut(t, r, key(2), second, Stored)
-	one, two := readHash(t, r, key(1)), readHash(t, r, key(2))
+	r.put(k1, first)
+	r.put(k2, second)
+	one, two := r.hash(k1), r.hash(k2)
 
-	writeHash(t, r, key(2), one) // a whole conversation
-	wantLook(t, r, key(2), Empty)
-	both, _ := r.Peek(t.Context(), []Key{key(2), key(1)}) // nor in a look-up that shows it in its place
-	if len(both) != 1 || both[0].Key != key(1) || both[0].ID != first.ID {
-		t.Errorf("peek at both conversations: got %d branches, want the one in its place", len(both))
-	}
-	wantTake(t, r, key(2), first.ID, Consumed)
+	r.write(k2, one) // a whole conversation
+	r.look(k2, Empty)
+	r.keys([]Key{k2, k1}, Found, k1) // nor in a look-up that shows it in its place
+	r.take(k2, first, Consumed)
 
 	for _, moved := range []string{"0b", "0p"} { // a value to another ticket
 		mixed := maps.Clone(two)
 		mixed[moved] = one[moved]
-		writeHash(t, r, key(2), mixed)
-		wantTake(t, r, key(2), second.ID, Consumed)
+		r.write(k2, mixed)
+		r.take(k2, second, Consumed)
 	}
 	mixed := maps.Clone(one) // and within a conversation, under the id of another
 	mixed["0i"] = one["0i"][:63] + string(second.ID[:]) + one["0i"][79:]
-	writeHash(t, r, key(1), mixed)
-	wantLook(t, r, key(1), Empty)
-	wantTake(t, r, key(1), second.ID, Consumed)
+	r.write(k1, mixed)
+	r.look(k1, Empty)
+	r.take(k1, second, Consumed)
 
-	other := openRedis(t, Config{
-		Addresses: []string{s.Addr()}, Secret: mustSecret(t, "the secret of somebody else"), Prefix: "stranger",
-	})
-	wantPut(t, other, key(1), first, Stored)
-	foreign, err := r.Client().HGetAll(t.Context(), other.KeyName(key(1))).Result()
-	must(t, err)
-	writeHash(t, r, key(1), foreign)
-	wantLook(t, r, key(1), Empty)
-	wantTake(t, r, key(1), first.ID, Consumed)
+	other := openAt(t, s, Config{Secret: mustSecret(t, "the secret of somebody else"), Prefix: "stranger"})
+	other.put(k1, first)
+	r.write(k1, other.hash(k1))
+	r.look(k1, Empty)
+	r.take(k1, first, Consumed)
 }
 
 // A displaced ticket that can't be read is not handed back.
 func TestRedis_ForgedDisplacedTicketIsNotHandedBack(t *testing.T) {
-	_, r := startRedis(t)
+	r := openAt(t, redistest.Start(t))
 	old, forged := fullTicket(1), fullTicket(1)
-	wantPut(t, r, key(1), old, Stored)
-	fields := readHash(t, r, key(1))
+	r.put(k1, old)
+	fields := r.hash(k1)
 	fields["0p"] = "\x01nonsense of somebody"
-	writeHash(t, r, key(1), fields)
-	if got := wantPut(t, r, key(1), forged, Stored); len(got) != 0 {
+	r.write(k1, fields)
+	if got := r.put(k1, forged); len(got) != 0 {
 		t.Errorf("put: got %d displaced, want none", len(got))
 	}
-	wantTake(t, r, key(1), old.ID, Consumed)
-	wantTake(t, r, key(1), forged.ID, Taken)
+	r.take(k1, old, Consumed)
+	r.take(k1, forged)
 }
 
 func TestRedis_TicketFromTheFutureIsExpired(t *testing.T) {
-	s := redistest.Start(t)
-	c := &clock{}
-	r := openOn(t, s, Config{Now: c.now})
-	for _, ahead := range []struct {
-		by   time.Duration
-		look Outcome
-		take Outcome
-	}{
-		{2 * time.Second, Found, Taken},
-		{2*time.Second + time.Nanosecond, Expired, Expired},
-	} {
+	r := openAt(t, redistest.Start(t)) // its clock stands
+	of := func(ahead time.Duration) Ticket {
 		tk := fullTicket(1)
-		tk.FreshAsOf = c.now().Add(ahead.by)
-		wantPut(t, r, key(1), tk, Stored)
-		wantLook(t, r, key(1), ahead.look)
-		wantTake(t, r, key(1), tk.ID, ahead.take)
+		tk.FreshAsOf = tk.FreshAsOf.Add(ahead)
+		return tk
 	}
-	tk := fullTicket(1)
-	tk.FreshAsOf = c.now().Add(time.Hour)
-	wantPut(t, r, key(1), tk, Stored)
-	if got := wantPut(t, r, key(1), fullTicket(1), Stored); len(got) != 0 {
+	r.put(k1, of(2*time.Second))
+	r.take(k1, Ticket{Branch: r.look(k1)[0].Branch})
+	late := of(2*time.Second + time.Nanosecond)
+	r.put(k1, late)
+	r.look(k1, Expired)
+	r.take(k1, late, Expired)
+	r.put(k1, late)
+	if got := r.put(k1, fullTicket(1)); len(got) != 0 {
 		t.Errorf("put: got %d displaced of the future, want none", len(got))
 	}
 }

@@ -45,8 +45,8 @@ func (s *Server) serving() error {
 		return nil // it answers, and does not want to be asked by us: ACL rules of the test
 	case err != nil:
 		return err
-	case fields["process_id"] != strconv.Itoa(s.Pid()):
-		return fmt.Errorf("process %s answers on %s, not %d", fields["process_id"], s.Addr(), s.Pid())
+	case fields["process_id"] != strconv.Itoa(s.current().pid()):
+		return fmt.Errorf("process %s answers on %s, not ours", fields["process_id"], s.Addr())
 	case fields["loading"] == "1":
 		return errors.New("it is loading its file")
 	}

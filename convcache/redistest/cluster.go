@@ -14,7 +14,6 @@ const slots = 16384
 // ClusterNodes is a Redis Cluster of masters without replicas.
 type ClusterNodes struct {
 	Nodes []*Server
-	tb    testing.TB
 }
 
 // StartCluster runs a Redis Cluster of n masters that share the slots in equal runs, in the order of
@@ -22,7 +21,7 @@ type ClusterNodes struct {
 // stays in state "fail" for so long (CLUSTER_WRITABLE_DELAY in cluster.c of Redis 7.0).
 func StartCluster(tb testing.TB, n int) *ClusterNodes {
 	tb.Helper()
-	c := &ClusterNodes{tb: tb}
+	c := &ClusterNodes{}
 	bus := make([]string, n)
 	for i := range n {
 		c.Nodes = append(c.Nodes, start(tb, nil, func(dir string, port int) []string {
@@ -42,25 +41,18 @@ func StartCluster(tb testing.TB, n int) *ClusterNodes {
 			node.CLI("CLUSTER", "MEET", "127.0.0.1", strconv.Itoa(other.port), bus[j])
 		}
 	}
-	c.AwaitOK()
-	return c
-}
-
-// AwaitOK waits until every node serves and knows all. Restart of a node does not wait for that.
-func (c *ClusterNodes) AwaitOK() {
-	c.tb.Helper()
-	n := strconv.Itoa(len(c.Nodes))
 	for i, node := range c.Nodes {
-		await(c.tb, fmt.Sprintf("node %d of the cluster", i), func() error {
+		await(tb, fmt.Sprintf("node %d of the cluster", i), func() error {
 			fields, err := node.info("CLUSTER", "INFO")
 			if err != nil {
 				return err
 			}
 			return want(fields, map[string]string{
-				"cluster_state": "ok", "cluster_slots_ok": strconv.Itoa(slots), "cluster_known_nodes": n, "cluster_size": n,
+				"cluster_state": "ok", "cluster_slots_ok": strconv.Itoa(slots), "cluster_known_nodes": strconv.Itoa(n), "cluster_size": strconv.Itoa(n),
 			})
 		})
 	}
+	return c
 }
 
 // Addrs returns the addresses of all nodes.

@@ -9,7 +9,7 @@
 // Nothing is left afterwards: no process, no goroutine, no file.
 //
 // Every wait is bounded, and ends the test with what was still missing. Therefore everything here
-// is to be called from the goroutine that runs the test, except Addr, Addrs, Pid, Kill and the
+// is to be called from the goroutine that runs the test, except Addr, Addrs, Kill and the
 // methods of Forwarder, which end nothing and may be called from anywhere.
 //
 // It needs Linux and Redis 7.0 or newer (redis-server, redis-cli). Its callers are the tests

@@ -27,7 +27,7 @@ type Server struct {
 	args     []string
 	password string
 
-	mu      sync.Mutex // guards process, which Pid may be asked for while another replaces it
+	mu      sync.Mutex // guards process, which one may ask for while another replaces it
 	process *process
 }
 
@@ -117,9 +117,6 @@ func (s *Server) current() *process {
 // Addr returns host:port, which stay the same over restarts.
 func (s *Server) Addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port)) }
 
-// Pid returns the id of the process, or of the last one.
-func (s *Server) Pid() int { return s.current().pid() }
-
 // Kill ends the server with SIGKILL and waits for its end. A server that has ended stays so.
 func (s *Server) Kill() {
 	if p := s.current(); p != nil {
@@ -149,18 +146,14 @@ func (s *Server) Restart() {
 	await(s.tb, "a restarted server", s.run)
 }
 
-// Shutdown ends the server with SHUTDOWN SAVE or NOSAVE and waits for its end. What was saved is loaded
-// by Restart.
-func (s *Server) Shutdown(save bool) {
+// Shutdown ends the server with SHUTDOWN SAVE and waits for its end. What was saved is loaded by Restart.
+func (s *Server) Shutdown() {
 	s.tb.Helper()
-	p, how := s.current(), "NOSAVE"
-	if save {
-		how = "SAVE"
-	}
+	p := s.current()
 	var refusal redis.Error
 	// Success is a connection that ends without a reply.
-	if _, err := s.ask("SHUTDOWN", how); errors.As(err, &refusal) {
-		s.tb.Fatalf("SHUTDOWN %s: %v", how, refusal)
+	if _, err := s.ask("SHUTDOWN", "SAVE"); errors.As(err, &refusal) {
+		s.tb.Fatalf("SHUTDOWN SAVE: %v", refusal)
 	}
 	await(s.tb, "the end of a server", func() error {
 		if p.running() {

@@ -97,29 +97,27 @@ func TestKeep_LeavesRoomForWhatElseUsesTheCache(t *testing.T) {
 // Of an idle engine all that is in use is pinned: each replica keeps its part of the budget.
 func TestKeep_ReplicasKeepTheirPart(t *testing.T) {
 	now := time.Now()
-	idle := fleet.Live{Load: fleet.Load{Use: facts.Use{KVTokens: 1000, Usage: 0.8}, Read: now}}
-	with := func(change func(*fleet.Live)) fleet.Live {
-		l := idle
-		change(&l)
-		return l
-	}
 	for name, tc := range map[string]struct {
-		live fleet.Live
-		b    rounds
-		want int
+		change func(*fleet.Live)
+		b      rounds
+		want   int
 	}{
-		"others pin as much":        {idle, rounds{}, 250},
-		"it runs something":         {with(func(l *fleet.Live) { l.Running = 1 }), rounds{}, 500},
-		"something waits":           {with(func(l *fleet.Live) { l.Waiting = 1 }), rounds{}, 500},
-		"a turn of ours runs":       {with(func(l *fleet.Live) { l.InFlight = 1 }), rounds{}, 500},
-		"it is within the budget":   {with(func(l *fleet.Live) { l.Usage = 0.5 }), rounds{}, 500},
-		"it was never read":         {with(func(l *fleet.Live) { l.Read = time.Time{} }), rounds{}, 500},
-		"it was read before":        {idle, rounds{changed: now.Add(time.Millisecond)}, 500},
-		"it was compared just now":  {idle, rounds{compared: now.Add(-time.Second)}, 500},
-		"it was compared long ago":  {idle, rounds{compared: now.Add(-time.Minute), changed: now.Add(-time.Second)}, 250},
-		"what is in use is our own": {with(func(l *fleet.Live) { l.Usage = 0.4 }), rounds{}, 500},
+		"others pin as much":        {nil, rounds{}, 250},
+		"it runs something":         {func(l *fleet.Live) { l.Running = 1 }, rounds{}, 500},
+		"something waits":           {func(l *fleet.Live) { l.Waiting = 1 }, rounds{}, 500},
+		"a turn of ours runs":       {func(l *fleet.Live) { l.InFlight = 1 }, rounds{}, 500},
+		"it is within the budget":   {func(l *fleet.Live) { l.Usage = 0.5 }, rounds{}, 500},
+		"it was never read":         {func(l *fleet.Live) { l.Read = time.Time{} }, rounds{}, 500},
+		"it was read before":        {nil, rounds{changed: now.Add(time.Millisecond)}, 500},
+		"it was compared just now":  {nil, rounds{compared: now.Add(-time.Second)}, 500},
+		"it was compared long ago":  {nil, rounds{compared: now.Add(-time.Minute), changed: now.Add(-time.Second)}, 250},
+		"what is in use is our own": {func(l *fleet.Live) { l.Usage = 0.4 }, rounds{}, 500},
 	} {
-		if got := keeping(400, tc.b).keep(tc.live, 500); got != tc.want {
+		idle := fleet.Live{Load: fleet.Load{Use: facts.Use{KVTokens: 1000, Usage: 0.8}, Read: now}}
+		if tc.change != nil {
+			tc.change(&idle)
+		}
+		if got := keeping(400, tc.b).keep(idle, 500); got != tc.want {
 			t.Errorf("%s: got %d tokens, want %d", name, got, tc.want)
 		}
 	}

@@ -3,7 +3,6 @@ package pins
 import (
 	"context"
 	"fmt"
-	"io"
 	"log/slog"
 	"maps"
 	"math/rand/v2"
@@ -20,37 +19,6 @@ import (
 	"carryover/upstream/connector/nixl"
 	"carryover/upstream/fleet"
 )
-
-// newPair returns an incarnation of prefill and one of decode, of engines that answer /metrics and nothing else.
-func newPair(tb testing.TB) (prefill, decode *fleet.Incarnation) {
-	tb.Helper()
-	_, prefill, decode = newPairIn(tb, fleet.Config{ReadLimit: time.Minute})
-	return prefill, decode
-}
-
-// newPairIn is newPair in a fleet with this configuration.
-func newPairIn(tb testing.TB, cfg fleet.Config) (f *fleet.Fleet, prefill, decode *fleet.Incarnation) {
-	tb.Helper()
-	engine := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = io.WriteString(w, "process_start_time_seconds 1.5e+09\n")
-	}))
-	tb.Cleanup(engine.Close)
-	return pairAt(tb, engine.URL, engine.URL, cfg)
-}
-
-// pairAt is newPairIn of engines that are there already.
-func pairAt(tb testing.TB, prefillURL, decodeURL string, cfg fleet.Config) (f *fleet.Fleet, prefill, decode *fleet.Incarnation) {
-	tb.Helper()
-	client := upstream.NewClient(upstream.ClientConfig{DialTimeout: time.Minute})
-	tb.Cleanup(client.Close)
-	cfg.Client = client
-	f = fleet.New(cfg)
-	f.Set([]upstream.Instance{
-		{Name: "p", Role: upstream.RolePrefill, BaseURL: prefillURL},
-		{Name: "d", Role: upstream.RoleDecode, BaseURL: decodeURL, KVTTL: modelTTL},
-	})
-	return f, f.Engines(upstream.RolePrefill)[0].Current(tb.Context()), f.Engines(upstream.RoleDecode)[0].Current(tb.Context())
-}
 
 const modelTTL = 8 * time.Minute
 
@@ -235,8 +203,16 @@ type replica struct {
 
 func newReplica(tb testing.TB, model *decodeModel, store *modelStore, cfg Config) *replica {
 	tb.Helper()
-	r := &replica{t: tb, model: model, store: store}
-	r.fleet, r.prefill, r.decode = pairAt(tb, model.urls[0], model.urls[1], fleet.Config{ReadLimit: time.Minute, AskLimit: time.Minute, Now: model.now, Prefill: firstOf{}, Decode: firstOf{}})
+	client := upstream.NewClient(upstream.ClientConfig{DialTimeout: time.Minute})
+	tb.Cleanup(client.Close)
+	f := fleet.New(fleet.Config{Client: client, ReadLimit: time.Minute, AskLimit: time.Minute, Now: model.now, Prefill: firstOf{}, Decode: firstOf{}})
+	f.Set([]upstream.Instance{
+		{Name: "p", Role: upstream.RolePrefill, BaseURL: model.urls[0]}, {Name: "d", Role: upstream.RoleDecode, BaseURL: model.urls[1], KVTTL: modelTTL},
+	})
+	r := &replica{
+		t: tb, model: model, store: store, fleet: f,
+		prefill: f.Engines(upstream.RolePrefill)[0].Current(tb.Context()), decode: f.Engines(upstream.RoleDecode)[0].Current(tb.Context()),
+	}
 	secret, err := convcache.RandomSecret()
 	if err != nil {
 		tb.Fatal(err)

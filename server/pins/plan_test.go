@@ -15,6 +15,14 @@ import (
 // What is chosen for a ticket follows the settings, and what was learnt of answers of its kind.
 func TestPins_Choose(t *testing.T) {
 	const fixed = 5 * time.Second
+	idle, off := HandBackConfig{HandBack: HandBackIdle, HandBackAfter: fixed}, HandBackConfig{HandBack: HandBackOff}
+	learns := func(cfg HandBackConfig) HandBackConfig {
+		cfg.HandBackAuto = true
+		return cfg
+	}
+	waits := continuation.Choice{Wait: fixed, End: continuation.HandBack}
+	learnt := func(end continuation.End) continuation.Choice { return continuation.Choice{End: end, Learnt: true} }
+	keep := continuation.Choice{End: continuation.Keep}
 	for name, row := range map[string]struct {
 		cfg       HandBackConfig
 		release   bool
@@ -22,39 +30,37 @@ func TestPins_Choose(t *testing.T) {
 		continued time.Duration // after how long each of them was, 0 for never
 		want      continuation.Choice
 	}{
-		"a fixed wait":                   {HandBackConfig{HandBack: HandBackIdle, HandBackAfter: fixed}, true, 100, 0, continuation.Choice{Wait: fixed, End: continuation.HandBack}},
-		"at once":                        {HandBackConfig{HandBack: HandBackNow, HandBackAuto: true}, true, 100, 0, continuation.Choice{End: continuation.HandBack}},
-		"too little known":               {HandBackConfig{HandBack: HandBackIdle, HandBackAuto: true, HandBackAfter: fixed}, true, 7, 0, continuation.Choice{Wait: fixed, End: continuation.HandBack}},
-		"one-shot":                       {HandBackConfig{HandBack: HandBackIdle, HandBackAuto: true, HandBackAfter: fixed}, true, 100, 0, continuation.Choice{End: continuation.Release, Learnt: true}},
-		"one-shot that is not released":  {HandBackConfig{HandBack: HandBackIdle, HandBackAuto: true, HandBackAfter: fixed}, false, 100, 0, continuation.Choice{End: continuation.HandBack, Learnt: true}},
-		"without hand-back, one-shot":    {HandBackConfig{HandBack: HandBackOff, HandBackAuto: true}, true, 100, 0, continuation.Choice{End: continuation.Release, Learnt: true}},
-		"without hand-back, few known":   {HandBackConfig{HandBack: HandBackOff, HandBackAuto: true}, true, 20, 0, continuation.Choice{End: continuation.Keep}},
-		"without hand-back, not learnt":  {HandBackConfig{HandBack: HandBackOff}, true, 100, 0, continuation.Choice{End: continuation.Keep}},
-		"without hand-back, chats":       {HandBackConfig{HandBack: HandBackOff, HandBackAuto: true}, true, 100, 30 * time.Second, continuation.Choice{End: continuation.Keep}},
-		"without hand-back nor releases": {HandBackConfig{HandBack: HandBackOff, HandBackAuto: true}, false, 100, 0, continuation.Choice{End: continuation.Keep}},
+		"a fixed wait":                   {idle, true, 100, 0, waits},
+		"at once":                        {learns(HandBackConfig{HandBack: HandBackNow}), true, 100, 0, continuation.Choice{End: continuation.HandBack}},
+		"too little known":               {learns(idle), true, 7, 0, waits},
+		"one-shot":                       {learns(idle), true, 100, 0, learnt(continuation.Release)},
+		"one-shot that is not released":  {learns(idle), false, 100, 0, learnt(continuation.HandBack)},
+		"without hand-back, one-shot":    {learns(off), true, 100, 0, learnt(continuation.Release)},
+		"without hand-back, few known":   {learns(off), true, 20, 0, keep},
+		"without hand-back, not learnt":  {off, true, 100, 0, keep},
+		"without hand-back, chats":       {learns(off), true, 100, 30 * time.Second, keep},
+		"without hand-back nor releases": {learns(off), false, 100, 0, keep},
 	} {
-		t.Run(name, func(t *testing.T) {
-			r := alone(t)
-			if r.cfg.HandBackConfig, r.cfg.Release = row.cfg, row.release; row.cfg.HandBack == HandBackOff {
-				r.arena = nil
+		r := alone(t)
+		if r.cfg.HandBackConfig, r.cfg.Release = row.cfg, row.release; row.cfg.HandBack == HandBackOff {
+			r.arena = nil
+		}
+		kind, at := continuation.Kind{Explicit: true}, time.Now().Add(-20*time.Minute)
+		for i := range row.answers {
+			key := convcache.Key{byte(i), 1}
+			r.Continuations.Answered("", "t", kind, key, body.Beginning{}, at)
+			if row.continued > 0 {
+				r.Continuations.Asked(continuation.Turn{Key: key, Explicit: true}, at.Add(row.continued))
 			}
-			kind, at := continuation.Kind{Explicit: true}, time.Now().Add(-20*time.Minute)
-			for i := range row.answers {
-				key := convcache.Key{byte(i), 1}
-				r.Continuations.Answered("", "t", kind, key, body.Beginning{}, at)
-				if row.continued > 0 {
-					r.Continuations.Asked(continuation.Turn{Key: key, Explicit: true}, at.Add(row.continued))
-				}
-			}
-			r.Continuations.Curve("t", kind, at.Add(10*time.Minute))
-			ticket := convcache.Ticket{Branch: convcache.Branch{Tokens: 1000}}
-			if got := r.Choose(Answer{Prefill: r.prefill, Decode: r.decode, PromptTokens: 800}, "t", kind, &ticket); got != row.want {
-				t.Errorf("got %+v, want %+v", got, row.want)
-			}
-			if chosen := r.Counts().Choices; chosen.Ticket+chosen.HandBack+chosen.Release != 1 || (chosen.Ticket == 1) != (row.want.Wait > 0 || row.want.End == continuation.Keep) {
-				t.Errorf("counted %+v", chosen)
-			}
-		})
+		}
+		r.Continuations.Curve("t", kind, at.Add(10*time.Minute))
+		ticket := convcache.Ticket{Branch: convcache.Branch{Tokens: 1000}}
+		if got := r.Choose(Answer{Prefill: r.prefill, Decode: r.decode, PromptTokens: 800}, "t", kind, &ticket); got != row.want {
+			t.Errorf("%s: got %+v, want %+v", name, got, row.want)
+		}
+		if chosen := r.Counts().Choices; chosen.Ticket+chosen.HandBack+chosen.Release != 1 || (chosen.Ticket == 1) != (row.want.Wait > 0 || row.want == keep) {
+			t.Errorf("%s: counted %+v", name, chosen)
+		}
 	}
 }
 

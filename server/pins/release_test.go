@@ -3,7 +3,6 @@ package pins
 import (
 	"errors"
 	"testing"
-	"time"
 
 	"carryover/server/continuation"
 	"carryover/upstream"
@@ -78,7 +77,7 @@ func TestRelease_UnansweredWaitsForItsReader(t *testing.T) {
 	r := alone(t)
 	n := r.due1(10)
 	n.reader = r.prefill
-	_, other, _ := newPairIn(t, fleet.Config{ReadLimit: time.Minute})
+	other := alone(t).prefill
 	want := func(what string, prefill *fleet.Incarnation, turns, own bool) {
 		t.Helper()
 		if n.releasable(prefill, false, r.now()) != turns || n.releasable(prefill, true, r.now()) != own {
@@ -94,7 +93,7 @@ func TestRelease_UnansweredWaitsForItsReader(t *testing.T) {
 func TestRelease_OnlyBetweenPairsThatHaveExchangedKV(t *testing.T) {
 	r := alone(t)
 	r.due1(10)
-	_, other, _ := newPairIn(t, fleet.Config{ReadLimit: time.Minute})
+	other := alone(t).prefill
 	if r.Piggyback(other) != nil || r.Piggyback(r.prefill) == nil {
 		t.Error("another pair carries it, or its own does not")
 	}

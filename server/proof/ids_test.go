@@ -1,7 +1,6 @@
 package proof
 
 import (
-	"fmt"
 	"log/slog"
 	"reflect"
 	"strings"
@@ -29,7 +28,6 @@ func attemptOf(tb testing.TB) *IDs {
 
 // However prefill spells the ids that it was sent, they are the same; and nothing else is.
 func TestIDEcho_AcceptsTheIDsThatWereSentAndNoOthers(t *testing.T) {
-	ids := []uint32{1, 20, 300}
 	for _, told := range []string{`[1,20,300]`, `[1, 20 ,300]`, "[\n1,20,300]"} {
 		for computed, ok := range map[string]bool{
 			`[1,20,300]`: true, `[1, 20, 300]`: true, "[1,20,300\n]": true, "[\n1,20,300]": true,
@@ -37,20 +35,12 @@ func TestIDEcho_AcceptsTheIDsThatWereSentAndNoOthers(t *testing.T) {
 			`[1,20,300`: false, `[1,20,300]]`: false, `"[1,20,300]"`: false, `[01,20,300]`: false,
 		} {
 			k := attemptOf(t)
-			k.compare(facts.Prompt{IDs: ids, List: []byte(told)})
+			k.compare(facts.Prompt{IDs: []uint32{1, 20, 300}, List: []byte(told)})
 			k.Forward(true)
-			if err := k.CheckEcho([]byte(computed)); (err == nil) != ok {
-				t.Errorf("told %q, computed %q: %v, want accepted %t", told, computed, err, ok)
+			err := k.CheckEcho([]byte(computed))
+			if ineligible := k.Add([]byte(computed), nil); (err == nil) != ok || (ineligible == "") != ok || k.CheckEcho(nil) == nil {
+				t.Errorf("told %q, computed %q: %v by prefill, %q by decode, want accepted %t", told, computed, err, ineligible, ok)
 			}
-			if ineligible := k.Add([]byte(computed), nil); (ineligible == "") != ok {
-				t.Errorf("told %q, decode computed %q: %q, want accepted %t", told, computed, ineligible, ok)
-			}
-		}
-		k := attemptOf(t)
-		k.compare(facts.Prompt{IDs: ids, List: []byte(told)})
-		k.Forward(true)
-		if k.CheckEcho(nil) == nil {
-			t.Error("an answer without ids is an id echo")
 		}
 	}
 }
@@ -62,7 +52,7 @@ func TestAdd_KnowsThePromptOfAResponseWhoseIDsAreGone(t *testing.T) {
 	} {
 		k := attemptOf(t)
 		k.turn.api, k.turn.ids = body.Responses, k
-		k.compare(facts.Prompt{IDs: []uint32{1, 20, 300}, List: []byte(`[1,20,300]`)})
+		tell(k, 1, 20, 300)
 		k.Grow(2)
 		k.turn.Drop()
 		k.turn.Drop() // with each event of the answer
@@ -78,7 +68,7 @@ func TestAdd_KnowsThePromptOfAResponseWhoseIDsAreGone(t *testing.T) {
 // Without ids on the leg, those of the look prove nothing of what prefill computes.
 func TestIDEcho_OfIDsThatWereNotSentIsReturned(t *testing.T) {
 	k := attemptOf(t)
-	k.compare(facts.Prompt{IDs: []uint32{1, 2, 3}, List: []byte(`[1,2,3]`)})
+	tell(k, 1, 2, 3)
 	k.Forward(false)
 	if k.ForPrefill() != nil || len(k.Prompt()) != 0 {
 		t.Fatalf("the prefill leg carries %s, of %d ids", k.ForPrefill(), len(k.Prompt()))
@@ -122,21 +112,19 @@ func TestIDs_OfPlainChunksAreChainedAsOfOthers(t *testing.T) {
 	key := secret.ChainKey()
 	many := strings.TrimSuffix(strings.Repeat("7,", 3*fewIDs), ",")
 	for _, output := range []string{"[5]", "[ 5 , 6 ]", "[]", "[5", "[5,]", "[5]x", `["5"]`, "[-1]", "[4294967296]", "[" + many + "]", "[" + many + ",x]", "null", ""} {
-		t.Run(fmt.Sprintf("%.12s", output), func(t *testing.T) {
-			k, chain, want := &IDs{chain: key.Grow([]uint32{1, 2, 3}, 4)}, key.Grow([]uint32{1, 2, 3}, 4), ""
-			ids, ok := rawjson.ParseIDs([]byte(output))
-			if chain.Add(ids); !ok {
-				want = "output_ids"
-			}
-			if ineligible := k.Add(nil, []byte(output)); ineligible != want {
-				t.Errorf("odd %q, want %q", ineligible, want)
-			}
-			n := chain.Len()
-			got, _ := k.chain.Chain(n)
-			if want, _ := chain.Chain(n); !reflect.DeepEqual(got, want) {
-				t.Errorf("chain %+v, want %+v", got, want)
-			}
-		})
+		k, chain, want := &IDs{chain: key.Grow([]uint32{1, 2, 3}, 4)}, key.Grow([]uint32{1, 2, 3}, 4), ""
+		ids, ok := rawjson.ParseIDs([]byte(output))
+		if chain.Add(ids); !ok {
+			want = "output_ids"
+		}
+		if ineligible := k.Add(nil, []byte(output)); ineligible != want {
+			t.Errorf("%.12s: odd %q, want %q", output, ineligible, want)
+		}
+		n := chain.Len()
+		got, _ := k.chain.Chain(n)
+		if want, _ := chain.Chain(n); !reflect.DeepEqual(got, want) {
+			t.Errorf("%.12s: chain %+v, want %+v", output, got, want)
+		}
 	}
 	var none *IDs
 	if ineligible := none.Add(nil, []byte("[5]")); ineligible != "" {

@@ -42,31 +42,32 @@ func TestIDs_OnlyAnAnswerGivesTheirMemoryAway(t *testing.T) {
 		}
 		return prompt
 	}
+	var k *IDs
 	for name, row := range map[string]struct {
-		end   func(k *IDs)
+		end   func()
 		gives bool
 	}{
-		"nothing was to be used":    {func(k *IDs) { k.Forward(false) }, false},
-		"the ticket was given up":   {func(k *IDs) { k.Forward(true); k.Forward(false) }, false},
-		"and the answer has begun":  {func(k *IDs) { k.Forward(true); k.Forward(false); k.turn.Drop() }, false},
-		"another attempt has begun": {func(k *IDs) { k.Forward(true); k.turn.ids = newIDs(k.turn); k.turn.Drop() }, false},
-		"prefill has rendered": {func(k *IDs) {
+		"nothing was to be used":    {func() { k.Forward(false) }, false},
+		"the ticket was given up":   {func() { k.Forward(true); k.Forward(false) }, false},
+		"and the answer has begun":  {func() { k.Forward(true); k.Forward(false); k.turn.Drop() }, false},
+		"another attempt has begun": {func() { k.Forward(true); k.turn.ids = newIDs(k.turn); k.turn.Drop() }, false},
+		"prefill has rendered": {func() {
 			k.Forward(true)
 			k.set(facts.Prompt{IDs: []uint32{9}, List: []byte("[9]")})
 			k.turn.Drop()
 		}, false},
-		"decode's answer has begun":    {func(k *IDs) { k.Forward(true); k.turn.Drop() }, true},
-		"and the answer goes on":       {func(k *IDs) { k.Forward(true); k.turn.Drop(); k.turn.Drop() }, true},
-		"the same with a chain to end": {func(k *IDs) { k.Forward(true); k.Grow(2); k.turn.Drop(); k.Add(nil, []byte("[4]")) }, true},
+		"decode's answer has begun":    {func() { k.Forward(true); k.turn.Drop() }, true},
+		"and the answer goes on":       {func() { k.Forward(true); k.turn.Drop(); k.turn.Drop() }, true},
+		"the same with a chain to end": {func() { k.Forward(true); k.Grow(2); k.turn.Drop(); k.Add(nil, []byte("[4]")) }, true},
 	} {
 		given := false
 		for range 40 { // a pool may lose what it gets
-			k := attemptOf(t)
+			k = attemptOf(t)
 			k.turn.ids = k
 			prompt := asked()
 			k.compare(prompt)
 			ids := prompt.IDs
-			row.end(k)
+			row.end()
 			one, two := asked(), asked()
 			if &one.IDs[0] == &two.IDs[0] {
 				t.Fatalf("%s: two prompts have one memory", name)

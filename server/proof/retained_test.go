@@ -7,8 +7,10 @@ import (
 	"sync"
 	"testing"
 
+	"carryover/logtest"
 	"carryover/sse/rawjson"
 	"carryover/upstream"
+	"carryover/upstream/body"
 	"carryover/upstream/fleet"
 	"carryover/upstream/fleet/facts"
 )
@@ -17,7 +19,7 @@ import (
 func answering(tb testing.TB, arena *Arena, prompt []uint32) *IDs {
 	tb.Helper()
 	k := attemptOf(tb)
-	k.compare(facts.Prompt{IDs: prompt, List: rawjson.AppendIDs(nil, prompt)})
+	tell(k, prompt...)
 	k.Forward(true)
 	k.Grow(16)
 	k.Retain(arena)
@@ -31,6 +33,9 @@ func sealed(tb testing.TB, k *IDs, tokens int) {
 		tb.Fatalf("the chain does not cover %d tokens", tokens)
 	}
 }
+
+// tell has a look-up find the ids of the prompt.
+func tell(k *IDs, ids ...uint32) { k.compare(facts.Prompt{IDs: ids, List: list(ids...)}) }
 
 // list is how engines spell ids.
 func list(ids ...uint32) []byte { return rawjson.AppendIDs(nil, ids) }
@@ -171,60 +176,35 @@ func TestArena_IsSharedByManyStreams(t *testing.T) {
 	wantUse(t, arena, 0)
 }
 
-// An id that was sampled last has KV or has none; decode says which.
-func TestRetained_CoversWhatTheTicketCovers(t *testing.T) {
-	ids := []uint32{0, 1, 127, 128, 16383, 16384, 1<<21 - 1, 1 << 21, 1<<28 - 1, 1 << 28, math.MaxUint32}
-	for prompt := 1; prompt < len(ids); prompt++ {
-		for _, tokens := range []int{len(ids), len(ids) - 1} {
-			arena := NewArena(1 << 20)
-			k := answering(t, arena, ids[:prompt])
-			for _, id := range ids[prompt:] {
-				if ineligible := k.Add(nil, list(id)); ineligible != "" {
-					t.Fatal(ineligible)
-				}
-			}
-			sealed(t, k, tokens)
-			r := k.Retained(tokens)
-			wantIDs(t, r, ids[:tokens])
-			if k.Retained(tokens) != nil {
-				t.Error("they are handed over twice")
-			}
-			k.Discard()
-			wantIDs(t, r, ids[:tokens])
-			r.Free()
-			r.Free()
-			wantUse(t, arena, 0)
-		}
-	}
-}
-
 // What the ids cover, and what the chain of the ticket covers, must be the same. Every doubt keeps none.
 func TestRetained_OfOtherIDsIsNothing(t *testing.T) {
+	var arena *Arena
+	var k *IDs
 	for name, row := range map[string]struct {
 		tokens int
-		do     func(k *IDs, arena *Arena)
+		do     func()
 	}{
-		"decode counts more than it has told": {6, func(k *IDs, _ *Arena) { k.Add(nil, list(4, 5)) }},
-		"decode counts less":                  {3, func(k *IDs, _ *Arena) { k.Add(nil, list(4, 5)) }},
-		"an id is in the chain alone":         {5, func(k *IDs, _ *Arena) { k.chain.Add([]uint32{4}); k.Add(nil, list(5)) }},
-		"and the last one has no KV":          {4, func(k *IDs, _ *Arena) { k.chain.Add([]uint32{4}); k.Add(nil, list(5)) }},
-		"an id is not in the chain":           {4, func(k *IDs, _ *Arena) { k.Add(nil, list(4)); k.retained.add([]uint32{5}) }},
-		"no tokens":                           {0, func(*IDs, *Arena) {}},
-		"an output that is no list":           {5, func(k *IDs, _ *Arena) { k.Add(nil, list(4, 5)); k.Add(nil, []byte("[1.0]")) }},
-		"decode has computed another prompt":  {5, func(k *IDs, _ *Arena) { k.Add(list(1, 2, 4), list(4, 5)) }},
-		"retained when the answer has begun":  {4, func(k *IDs, arena *Arena) { k.Discard(); k.Add(nil, list(4)); k.Retain(arena) }},
-		"retained when its prompt is let go":  {5, func(k *IDs, arena *Arena) { k.Discard(); k.drop(); k.Retain(arena); k.Add(nil, list(4, 5)) }},
-		"the prompt is another one now": {3, func(k *IDs, _ *Arena) {
-			k.compare(facts.Prompt{IDs: []uint32{7, 8, 9}, List: list(7, 8, 9)})
+		"decode counts more than it has told": {6, func() { k.Add(nil, list(4, 5)) }},
+		"decode counts less":                  {3, func() { k.Add(nil, list(4, 5)) }},
+		"an id is in the chain alone":         {5, func() { k.chain.Add([]uint32{4}); k.Add(nil, list(5)) }},
+		"and the last one has no KV":          {4, func() { k.chain.Add([]uint32{4}); k.Add(nil, list(5)) }},
+		"an id is not in the chain":           {4, func() { k.Add(nil, list(4)); k.retained.add([]uint32{5}) }},
+		"no tokens":                           {0, func() {}},
+		"an output that is no list":           {5, func() { k.Add(nil, list(4, 5)); k.Add(nil, []byte("[1.0]")) }},
+		"decode has computed another prompt":  {5, func() { k.Add(list(1, 2, 4), list(4, 5)) }},
+		"retained when the answer has begun":  {4, func() { k.Discard(); k.Add(nil, list(4)); k.Retain(arena) }},
+		"retained when its prompt is let go":  {5, func() { k.Discard(); k.drop(); k.Retain(arena); k.Add(nil, list(4, 5)) }},
+		"the prompt is another one now": {3, func() {
+			tell(k, 7, 8, 9)
 			k.Grow(16)
 		}},
-		"discarded":              {5, func(k *IDs, _ *Arena) { k.Add(nil, list(4, 5)); k.Discard(); k.Discard() }},
-		"no room was given":      {5, func(k *IDs, _ *Arena) { k.Discard(); k.Retain(nil); k.Add(nil, list(4, 5)) }},
-		"an engine tells no ids": {5, func(k *IDs, arena *Arena) { k.Discard(); k.Lost(); k.Retain(arena); k.Add(nil, list(4, 5)) }},
+		"discarded":              {5, func() { k.Add(nil, list(4, 5)); k.Discard(); k.Discard() }},
+		"no room was given":      {5, func() { k.Discard(); k.Retain(nil); k.Add(nil, list(4, 5)) }},
+		"an engine tells no ids": {5, func() { k.Discard(); k.Lost(); k.Retain(arena); k.Add(nil, list(4, 5)) }},
 	} {
-		arena := NewArena(1 << 20)
-		k := answering(t, arena, []uint32{1, 2, 3})
-		row.do(k, arena)
+		arena = NewArena(1 << 20)
+		k = answering(t, arena, []uint32{1, 2, 3})
+		row.do()
 		k.seal(row.tokens)
 		if r := k.Retained(row.tokens); r != nil {
 			t.Errorf("%s: got %s", name, r.AppendList(nil))
@@ -232,8 +212,7 @@ func TestRetained_OfOtherIDsIsNothing(t *testing.T) {
 		k.Discard()
 		wantUse(t, arena, 0)
 	}
-	arena := NewArena(1 << 20)
-	k := answering(t, arena, []uint32{1, 2, 3})
+	k = answering(t, arena, []uint32{1, 2, 3})
 	if k.Retained(2) != nil {
 		t.Error("ids are handed over before the chain has ended")
 	}
@@ -253,60 +232,57 @@ func TestRetain_LeavesNothingBehind(t *testing.T) {
 	once, _ := arena.Use()
 	k.Retain(arena)
 	wantUse(t, arena, once)
-	instance, err := upstream.NewInstance(upstream.RolePrefill, "p", "http://127.0.0.1:1")
-	if err != nil {
-		t.Fatal(err)
-	}
-	engines := fleet.New(fleet.Config{})
-	engines.Set([]upstream.Instance{instance})
-	incarnation := engines.Engine(upstream.RolePrefill, "p").Last()
 	k.turn.ids = k
-	k.turn.Begin(t.Context(), "turn", incarnation, incarnation)
+	k.turn.Begin(t.Context(), "turn", unknown(), unknown())
 	wantUse(t, arena, 0)
+}
+
+// unknown is the incarnation of an engine that nobody has asked.
+func unknown() *fleet.Incarnation {
+	engines := fleet.New(fleet.Config{})
+	engines.Set([]upstream.Instance{{Name: "p", Role: upstream.RolePrefill}})
+	return engines.Engine(upstream.RolePrefill, "p").Last()
+}
+
+// Operators read once why nothing of an engine is reused, whichever API asks.
+func TestBegin_WarnsOfAnUnknownIncarnation(t *testing.T) {
+	for api := range body.API(body.APIs) {
+		var log logtest.Log
+		k, engine := attemptOf(t), unknown()
+		k.turn.api, k.turn.proof.Logger = api, log.Logger()
+		for range 2 {
+			k.turn.Begin(t.Context(), "turn", engine, engine)
+		}
+		if got := log.Count("why=incarnation"); got != 1 {
+			t.Errorf("%s: %d warnings, want 1", api.Path(), got)
+		}
+	}
 }
 
 // The order of Retain and Grow is of no matter as long as the prompt stays what it is.
 func TestRetain_BeforeTheChainBegins(t *testing.T) {
-	arena := NewArena(1 << 20)
-	k := attemptOf(t)
-	k.compare(facts.Prompt{IDs: []uint32{1, 2, 3}, List: list(1, 2, 3)})
-	k.Forward(true)
-	k.Retain(arena)
-	k.Grow(16)
-	k.drop()
-	k.Add(nil, list(4))
-	sealed(t, k, 4)
-	r := k.Retained(4)
-	wantIDs(t, r, []uint32{1, 2, 3, 4})
-	r.Free()
-	wantUse(t, arena, 0)
-
-	k = attemptOf(t)
-	k.compare(facts.Prompt{IDs: []uint32{1, 2, 3}, List: list(1, 2, 3)})
-	k.Retain(arena)
-	k.compare(facts.Prompt{IDs: []uint32{4, 5, 6}, List: list(4, 5, 6)})
-	k.Grow(16)
-	k.Add(nil, list(7))
-	sealed(t, k, 4)
-	if r := k.Retained(4); r != nil {
-		t.Errorf("the prompt has changed: got %s", r.AppendList(nil))
+	for _, then := range [][]uint32{{1, 2, 3}, {5, 6, 7}} { // what is looked up last
+		arena, k := NewArena(1<<20), attemptOf(t)
+		tell(k, 1, 2, 3)
+		k.Forward(true)
+		k.Retain(arena)
+		if then[0] != 1 {
+			tell(k, then...)
+		}
+		k.Grow(16)
+		k.drop()
+		k.Add(nil, list(4))
+		sealed(t, k, 4)
+		r := k.Retained(4)
+		if changed := then[0] != 1; changed != (r == nil) {
+			t.Fatalf("the prompt has changed: %t, nothing is retained: %t", changed, r == nil)
+		}
+		if r != nil {
+			wantIDs(t, r, []uint32{1, 2, 3, 4})
+		}
+		r.Free()
+		wantUse(t, arena, 0)
 	}
-	wantUse(t, arena, 0)
-}
-
-// The memory of a prompt serves another one while its answer goes on.
-func TestRetain_KeepsNothingOfThePrompt(t *testing.T) {
-	prompt := manyIDs(3000)
-	lent := slices.Clone(prompt)
-	arena := NewArena(1 << 20)
-	k := answering(t, arena, lent)
-	k.drop()
-	clear(lent)
-	k.Add(nil, list(7))
-	sealed(t, k, 3001)
-	r := k.Retained(3001)
-	wantIDs(t, r, append(prompt, 7))
-	r.Free()
 }
 
 // However an engine spells a list, it is the same; and nothing else is.
@@ -323,19 +299,6 @@ func TestAre_TakesTheseIDsAndNoOthers(t *testing.T) {
 	} {
 		if got := r.Are([]byte(told)); got != want {
 			t.Errorf("%q: got %t, want %t", told, got, want)
-		}
-	}
-	r.Free()
-
-	long := manyIDs(5000)
-	k = answering(t, arena, long)
-	sealed(t, k, 5000)
-	r = k.Retained(5000)
-	for _, at := range []int{0, 1, 255, 256, 257, 511, 512, 4095, 4999} {
-		other := slices.Clone(long)
-		other[at]++
-		if r.Are(list(other...)) || r.Are(list(long[:at]...)) {
-			t.Errorf("another list is the same, from id %d on", at)
 		}
 	}
 	r.Free()
@@ -371,6 +334,11 @@ func manyIDs(n int) []uint32 {
 // tell with lists of ids.
 func FuzzRetained(f *testing.F) {
 	f.Add(uint64(1), []byte{0, 1, 2, 3, 4, 5, 6, 7})
+	for seed := range byte(40) {
+		steps := make([]byte, 200)
+		_, _ = rand.NewChaCha8([32]byte{seed}).Read(steps) // it never fails
+		f.Add(uint64(seed), steps)
+	}
 	f.Add(uint64(2), []byte{8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 0, 8, 8, 8})
 	f.Add(uint64(3), []byte("\x00\x08\x10\x18\x20\x28\x30\x38\x01\x09\x11\x19\x02\x03\x04\x05\x06\x07"))
 	f.Fuzz(func(t *testing.T, seed uint64, steps []byte) {
@@ -385,7 +353,10 @@ func FuzzRetained(f *testing.F) {
 			case 0: // another stream takes its place
 				k.Discard()
 				ids := anyIDs(random, 1+random.IntN(1500))
-				retained[stream], want[stream] = answering(t, arena, slices.Clone(ids)), ids
+				lent := slices.Clone(ids)
+				retained[stream], want[stream] = answering(t, arena, lent), ids
+				retained[stream].drop() // the memory of a prompt serves another one while its answer goes on
+				clear(lent)
 			case 1: // it ends, and all or all but the last has KV
 				if k == nil {
 					continue
@@ -400,12 +371,18 @@ func FuzzRetained(f *testing.F) {
 				}
 				if r != nil {
 					wantIDs(t, r, all[:tokens])
-					if r.Are(list(all[:tokens-1]...)) || r.Are(list(append(slices.Clone(all[:tokens]), 0)...)) {
+					other := slices.Clone(all[:tokens])
+					other[random.IntN(tokens)]++
+					if r.Are(list(other...)) || r.Are(list(all[:tokens-1]...)) || r.Are(list(append(slices.Clone(all[:tokens]), 0)...)) {
 						t.Fatal("another list is the same")
 					}
 				}
-				r.Free()
+				if k.Retained(tokens) != nil {
+					t.Fatal("they are handed over twice")
+				}
 				k.Discard()
+				r.Free()
+				r.Free()
 				retained[stream] = nil
 			default: // it goes on
 				if k == nil {
@@ -436,20 +413,4 @@ func anyIDs(random *rand.Rand, n int) []uint32 {
 		}
 	}
 	return ids
-}
-
-func TestRetained_PacksIDsOfAllLengths(t *testing.T) {
-	arena := NewArena(1 << 20)
-	for _, id := range []uint32{0, 127, 128, 1<<14 - 1, 1 << 14, 1<<21 - 1, 1 << 21, 1<<28 - 1, 1 << 28, math.MaxUint32} {
-		for shift := range 6 {
-			ids := make([]uint32, shift, shift+1500)
-			for len(ids) < cap(ids) {
-				ids = append(ids, id, ^id, id>>7)
-			}
-			r := retain(arena, ids)
-			wantIDs(t, r, ids)
-			r.Free()
-		}
-	}
-	wantUse(t, arena, 0)
 }

@@ -64,6 +64,7 @@ type replicas struct {
 	mu    sync.Mutex // guards what follows
 	down  bool
 	epoch int64
+	told  int64 // last
 }
 
 func (r *replicas) Mark(context.Context, string, string) error { return nil }
@@ -85,7 +86,7 @@ func (r *replicas) ShareEpoch(_ context.Context, own int64, risen bool) error {
 	if risen {
 		r.epoch++
 	}
-	r.epoch = max(r.epoch, own)
+	r.epoch, r.told = max(r.epoch, own), own
 	return nil
 }
 
@@ -109,6 +110,12 @@ func TestEpoch_RisesOfTwoReplicasAreTwo(t *testing.T) {
 	last := shared.Epoch()
 	if !a.share(t.Context()) || !b.share(t.Context()) || shared.Epoch() != last || a.Now() != last || b.Now() != last {
 		t.Errorf("epochs %d and %d, shared %d, want %d", a.Now(), b.Now(), shared.Epoch(), last)
+	}
+	if shared.told != last { // which a failover may have lost
+		t.Errorf("told of epoch %d, want %d again", shared.told, last)
+	}
+	if p := prefill(t); a.Salt(last, p) != b.Salt(last, p) {
+		t.Error("replicas have salts of their own")
 	}
 }
 

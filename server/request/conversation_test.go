@@ -1,13 +1,11 @@
 package request
 
 import (
-	"crypto/rand"
 	"fmt"
 	"net/http"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"carryover/convcache"
 	"carryover/upstream/body"
@@ -138,59 +136,6 @@ func TestIdentify_AnIDHasContentToo(t *testing.T) {
 	}
 }
 
-const benchTenant = "bearer:0123456789abcdef0123456789abcdef"
-
-type contentRow struct {
-	name           string
-	messages, size int
-}
-
-func contentRows() []contentRow {
-	return []contentRow{{"100_messages", 100, 80}, {"256_KiB", 100, 2600}}
-}
-
-func (r contentRow) request(b *testing.B) *body.Request {
-	b.Helper()
-	turn := fmt.Sprintf(`{"role":"user","content":%q},{"role":"assistant","content":%[1]q}`, strings.Repeat("A line of prose.\n", r.size/17))
-	text := `{"model":"m","messages":[` + strings.Repeat(turn+",", r.messages/2) + `{"role":"user","content":"And?"}]}`
-	req, err := body.ParseRequest(body.Chat, []byte(text))
-	if err != nil {
-		b.Fatal(err)
-	}
-	return req
-}
-
-// BenchmarkLookUpByContent measures all that the look-up of a turn without an id takes: its keys from the parsed request, and four of them in
-// the memory of a replica that has 10,000 tickets.
-func BenchmarkLookUpByContent(b *testing.B) {
-	i := contentReader(b)
-	for _, row := range contentRows() {
-		req := row.request(b)
-		asked := Request{API: body.Chat}
-		asked.Length.Answered, asked.Conversation.Tenant = true, benchTenant
-		b.Run(row.name, func(b *testing.B) {
-			store := convcache.NewMemory(convcache.MemoryConfig{})
-			for range 10_000 {
-				var key convcache.Key
-				_, _ = rand.Read(key[:]) // crypto/rand never fails
-				store.Put(b.Context(), key, convcache.Ticket{Branch: convcache.Branch{ID: convcache.NewTicketID(), Deadline: time.Now().Add(time.Hour)}}, time.Hour)
-			}
-			b.ReportAllocs()
-			for first := true; b.Loop(); first = false {
-				asked.Conversation = Conversation{Tenant: benchTenant}
-				i.identifyByContent(&asked.Conversation, req)
-				keys := asked.Keys()
-				if first {
-					store.Put(b.Context(), keys[1], convcache.Ticket{Branch: convcache.Branch{ID: convcache.NewTicketID(), Deadline: time.Now().Add(time.Hour)}}, time.Hour)
-				}
-				if branches, _ := store.Peek(b.Context(), keys); len(keys) != convcache.MaxKeys || len(branches) != 1 {
-					b.Fatalf("%d branches under %d keys", len(branches), len(keys))
-				}
-			}
-		})
-	}
-}
-
 // usualTestSources are those that are looked at by default.
 var usualTestSources = []string{
 	"conversation_id", "conversation", "header:X-Conversation-Id", "session_id", "header:X-Session-Id", "client_headers", "metadata",
@@ -278,4 +223,82 @@ func FuzzSessionOf(f *testing.F) {
 			t.Errorf("%q gives %q, which it does not end with", user, session)
 		}
 	})
+}
+
+// Of several places the first counts. A malformed id is skipped, except in conversation_id.
+func TestIdentify_SourcesInOrder(t *testing.T) {
+	i := &Reader{cfg: Config{Sources: append(slices.Clone(usualTestSources), promptCacheKey)}}
+	find := func(members string, header http.Header) Conversation {
+		return i.of(t, "", header, `{"model":"m"`+members+"}")
+	}
+	want, long := find(`,"conversation_id":"first"`, nil).Key, strings.Repeat("x", maxConversationID+1)
+	sources := strings.Fields(`,"conversation_id":"%" ,"conversation":"%" ,"conversation":{"id":"%"} X-Conversation-Id ,"session_id":"%" X-Session-Id ` +
+		strings.Join(clientHeaders, " ") +
+		` ,"metadata":{"conversation_id":"%"} ,"metadata":{"session_id":"%"} ,"metadata":{"chat_id":"%"} ,"metadata":{"thread_id":"%"} ,"prompt_cache_key":"%"`)
+	for n, source := range sources {
+		name, _, _ := strings.Cut(source, ":")
+		for _, later := range append(sources[n+1:], "X-Unknown") {
+			if strings.HasPrefix(later, name+":") {
+				continue // one member
+			}
+			header, members := http.Header{}, ""
+			for id, source := range map[string]string{"first": source, "second": later} {
+				if source[0] == ',' {
+					members += strings.ReplaceAll(source, "%", id)
+				} else {
+					header[source] = []string{id}
+				}
+			}
+			if c := find(members, header); c.Key != want {
+				t.Errorf("%s %v: source %q, want that of the first", members, header, c.Source)
+			}
+		}
+	}
+	if number, text := find(`,"conversation_id":42`, nil), find(`,"conversation_id":"42"`, nil); number.Key != text.Key {
+		t.Error("a number is not the text that spells it")
+	}
+	for _, members := range []string{
+		`"conversation":5`, `"conversation":{"id":5}`, `"conversation":{"i":"x"}`, `"conversation":["x"]`, `"conversation":"` + long + `"`,
+		`"session_id":{}`, `"session_id":""`, `"metadata":"x"`, `"metadata":{"session_id":7}`, `"metadata":{"a":{"session_id":"x"}}`,
+		`"metadata":{"chat_id":"` + long + `"}`, `"prompt_cache_key":[1]`, `"user":"u"`, `"request_id":"u"`, `"conversation":null`,
+	} {
+		if c := find(","+members, http.Header{"X-Conversation-Id": {long}, "Session-Id": {"\xff"}}); c.Known {
+			t.Errorf("%s: source %q, want none", members, c.Source)
+		}
+		if c := find(","+members, http.Header{"X-Amp-Thread-Id": {"first"}}); c.Key != want {
+			t.Errorf("%s: source %q, want the header", members, c.Source)
+		}
+	}
+}
+
+// Open WebUI fills a template in: it sends an empty value with a turn of the chat, and before 0.9.7 the template itself with each.
+func TestIdentify_TasksAndLastTurns(t *testing.T) {
+	i := contentReader(t)
+	for value, want := range map[string]string{
+		"": "", " ": "", "{{TASK}}": "", "title_generation": "a task", "false": "a task", "1": "a task", " TRUE ": "a task, the last turn", "true": "a task, the last turn",
+	} {
+		got := ""
+		if i.of(t, "", http.Header{TaskHeader: {value}}, opening).Off {
+			got = "a task"
+		}
+		if i.of(t, "", http.Header{FinalHeader: {value}}, opening).Final {
+			got += ", the last turn"
+		}
+		if got != want {
+			t.Errorf("%q is %q, want %q", value, got, want)
+		}
+	}
+}
+
+// Of a gateway that appends its value to a client's own, either could be read.
+func TestTenant_RepeatedHeadersAreRefused(t *testing.T) {
+	i := &Reader{cfg: Config{TenantHeader: "X-Tenant"}}
+	for _, header := range []string{"X-Tenant", "Authorization", "X-Api-Key"} {
+		if _, err := i.Tenant(&http.Request{Header: http.Header{header: {"", "a"}}}); err == nil || !strings.Contains(err.Error(), header) {
+			t.Errorf("%s twice: %v", header, err)
+		}
+	}
+	if list, err := i.Tenant(&http.Request{Header: http.Header{"X-Tenant": {"a, b"}}}); list != "header:a, b" || err != nil {
+		t.Errorf("a list is tenant %q, %v", list, err)
+	}
 }

@@ -21,6 +21,9 @@ func TestRatios_AreOfABoundedNumberOfModels(t *testing.T) {
 	if got, want := r.Get(fmt.Sprint("m", 3*maxRatios-1)), 3.75; got != want {
 		t.Errorf("got %g bytes a token for the last model, want %g", got, want)
 	}
+	for _, l := range []body.PromptLength{{Whole: body.Length{Bytes: 2000}}, {Whole: body.Length{Bytes: 12}, Plain: true}} { // not of text alone, or short
+		r.Learn(&Request{Model: "unknown", Length: l}, int(l.Whole.Bytes)/2)
+	}
 	if got := r.Get("unknown"); got != UsualRatio {
 		t.Errorf("got %g bytes a token for a model that is not known, want %d", got, UsualRatio)
 	}

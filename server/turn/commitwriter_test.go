@@ -1,12 +1,12 @@
 package turn
 
 import (
-	"bytes"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -80,126 +80,66 @@ func TestCommitWriter_FirstWritesHaveTheLimitOfTheRequest(t *testing.T) {
 	})
 }
 
-// wireless is a listener for one connection without a network, whose client sends one request and takes everything.
-type wireless struct {
+// countingListener counts the writes to its connections.
+type countingListener struct {
+	net.Listener
+	writes atomic.Int64
+}
+
+func (l *countingListener) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	return &countingConn{conn, &l.writes}, err
+}
+
+type countingConn struct {
 	net.Conn
-	request *strings.Reader
-	closing sync.Once
-	closed  chan struct{}
-	taken   chan struct{} // closed when the connection has been accepted
-	writes  [][]byte      // of the server; read them from its handler
-	keeps   bool          // writes are kept
+	writes *atomic.Int64
 }
 
-func newWireless(keeps bool) *wireless {
-	return &wireless{
-		request: strings.NewReader("GET / HTTP/1.1\r\nHost: x\r\n\r\n"), closed: make(chan struct{}), taken: make(chan struct{}), keeps: keeps,
-	}
-}
-
-func (w *wireless) Accept() (net.Conn, error) {
-	select {
-	case <-w.taken:
-		<-w.closed
-		return nil, net.ErrClosed
-	default:
-		close(w.taken)
-		return w, nil
-	}
-}
-
-func (w *wireless) Read(p []byte) (int, error) {
-	if w.request.Len() > 0 {
-		return w.request.Read(p)
-	}
-	<-w.closed
-	return 0, io.EOF
-}
-
-func (w *wireless) Write(p []byte) (int, error) {
-	if w.keeps {
-		w.writes = append(w.writes, bytes.Clone(p))
-	}
-	return len(p), nil
-}
-
-func (w *wireless) Close() error {
-	w.closing.Do(func() { close(w.closed) })
-	return nil
-}
-
-func (*wireless) Addr() net.Addr                   { return &net.TCPAddr{} }
-func (*wireless) LocalAddr() net.Addr              { return &net.TCPAddr{} }
-func (*wireless) RemoteAddr() net.Addr             { return &net.TCPAddr{} }
-func (*wireless) SetDeadline(time.Time) error      { return nil }
-func (*wireless) SetReadDeadline(time.Time) error  { return nil }
-func (*wireless) SetWriteDeadline(time.Time) error { return nil }
-
-// serveWireless has net/http's server run handle for a client with a commitWriter.
-func serveWireless(w *wireless, handle func(o *commitWriter)) {
-	srv := &http.Server{Handler: http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
-		handle(writerTo(rw, time.Minute, time.Time{}, &record.Builder{}))
-		_ = w.Close()
-	}), ReadHeaderTimeout: time.Minute}
-	_ = srv.Serve(w) // ends with the connection
-	_ = srv.Close()
+func (c *countingConn) Write(p []byte) (int, error) {
+	c.writes.Add(1)
+	return c.Conn.Write(p)
 }
 
 func TestCommitWriter_ReadsOfTheRelayAreOneWriteEach(t *testing.T) {
 	event := func(size int) string { return "data: " + strings.Repeat("x", size-len("data: \n\n")) + "\n\n" }
-	reads := []string{event(20), event(300), event(300) + event(300), event(1000), strings.Repeat(event(16), 2000), event(300)}
-	w := newWireless(true)
-	serveWireless(w, func(o *commitWriter) {
+	rest := []string{event(20), event(300), event(300) + event(300), event(1000), strings.Repeat(event(16), 2000), event(300)}
+	var l *countingListener
+	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		o := writerTo(w, time.Minute, time.Time{}, &record.Builder{})
 		o.commit()
 		if err := o.Flush(); err != nil {
 			t.Error(err)
 		}
-		before := len(w.writes)
-		rest := reads
-		src := readFunc(func(p []byte) (int, error) {
+		before, offered := l.writes.Load(), int64(0)
+		if err := sse.New(o, o.Flush, sse.Config{}).Run(readFunc(func(p []byte) (int, error) {
 			if len(rest) == 0 {
 				return 0, io.EOF
 			}
+			offered++
 			n := copy(p, rest[0])
 			if rest[0] = rest[0][n:]; rest[0] == "" {
 				rest = rest[1:]
 			}
 			return n, nil
-		})
-		offered := 0
-		if err := sse.New(o, o.Flush, sse.Config{}).Run(readFunc(func(p []byte) (int, error) {
-			offered++
-			return src(p)
 		})); err != nil {
 			t.Error(err)
 		}
-		// One read more finds the end.
-		if got := len(w.writes) - before; got > offered-1 {
-			t.Errorf("%d writes to the connection for %d reads", got, offered-1)
+		if got := l.writes.Load() - before; got > offered {
+			t.Errorf("%d writes to the connection for %d reads", got, offered)
 		}
-	})
+	}))
+	l = &countingListener{Listener: srv.Listener}
+	srv.Listener = l
+	srv.Start()
+	defer srv.Close()
+	res, err := http.Get(srv.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _ = io.Copy(io.Discard, res.Body)
 }
 
 type readFunc func(p []byte) (int, error)
 
 func (f readFunc) Read(p []byte) (int, error) { return f(p) }
-
-// BenchmarkCommitWriter is what a chunk costs from the relay to the connection.
-func BenchmarkCommitWriter(b *testing.B) {
-	p := []byte(`data: {"id":"chatcmpl-leg-7","object":"chat.completion.chunk","created":1795271341,"model":"m","choices":[{"index":0,` +
-		`"delta":{"content":" tok\u00e9n\n"},"logprobs":null,"finish_reason":null,"token_ids":null}]}` + "\n\n")
-	b.ReportAllocs()
-	w := newWireless(false)
-	serveWireless(w, func(o *commitWriter) {
-		o.commit()
-		b.ResetTimer()
-		for range b.N {
-			if _, err := o.Write(p); err != nil {
-				b.Error(err)
-			}
-			if err := o.Flush(); err != nil {
-				b.Error(err)
-			}
-		}
-	})
-}

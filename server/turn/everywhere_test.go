@@ -14,28 +14,28 @@ import (
 
 // A 500 that another engine gives in the same words is the request's fault.
 func TestEverywhere_EqualAnswersOfTwoEngines(t *testing.T) {
-	p, d := upstream.RolePrefill, upstream.RoleDecode
-	leg := func(role upstream.Role, name string, status int, message, kind string) *upstream.LegError {
-		return &upstream.LegError{Role: role, Instance: name, Kind: upstream.Status, Status: status, Fault: upstream.Fault{Message: message, Type: kind}}
-	}
-	const words = "Internal server error"
-	for name, row := range map[string]struct {
-		legs []*upstream.LegError
-		want bool
-	}{
-		"one":                 {[]*upstream.LegError{leg(p, "a", 500, words, "T")}, false},
-		"two of a role":       {[]*upstream.LegError{leg(p, "a", 500, words, "T"), leg(p, "b", 500, words, "T")}, true},
-		"two roles":           {[]*upstream.LegError{leg(p, "a", 500, words, "T"), leg(d, "a", 500, words, "T")}, true},
-		"without a body":      {[]*upstream.LegError{leg(p, "a", 500, "", ""), leg(d, "b", 500, "", "")}, true},
-		"one engine, twice":   {[]*upstream.LegError{leg(d, "a", 500, words, "T"), leg(d, "a", 500, words, "T")}, false},
-		"other words":         {[]*upstream.LegError{leg(p, "a", 500, words, "T"), leg(d, "b", 500, "out of memory", "T")}, false},
-		"another kind":        {[]*upstream.LegError{leg(p, "a", 500, words, "T"), leg(d, "b", 500, words, "U")}, false},
-		"ids and times":       {[]*upstream.LegError{leg(p, "a", 500, "at 12:31 chatcmpl-1f failed", "T"), leg(d, "b", 500, "at 12:32 chatcmpl-2e failed", "T")}, true},
-		"the last is another": {[]*upstream.LegError{leg(p, "a", 500, words, "T"), leg(p, "b", 500, words, "T"), leg(d, "c", 500, "other", "T")}, false},
-		"one between":         {[]*upstream.LegError{leg(p, "a", 500, words, "T"), leg(p, "b", 500, "other", "T"), leg(d, "c", 500, words, "T")}, true},
+	roles := map[string]upstream.Role{"p": upstream.RolePrefill, "d": upstream.RoleDecode}
+	for legs, want := range map[string]bool{ // by role, engine, kind of error, and message
+		"p a T Internal server error":                              false,
+		"p a T Internal server error, p b T Internal server error": true,
+		"p a T Internal server error, d a T Internal server error": true,
+		"p a  , d b  ": true, // without a body
+		"d a T Internal server error, d a T Internal server error":              false, // one engine
+		"p a T Internal server error, d b T out of memory":                      false,
+		"p a T Internal server error, d b U Internal server error":              false,
+		"p a T at 12:31 chatcmpl-1f failed, d b T at 12:32 chatcmpl-2e failed":  true,
+		"p a T Internal server error, p b T Internal server error, d c T other": false,
+		"p a T Internal server error, p b T other, d c T Internal server error": true,
 	} {
-		if got := everywhere(row.legs); got != row.want {
-			t.Errorf("%s: got %t, want %t", name, got, row.want)
+		var all []*upstream.LegError
+		for leg := range strings.SplitSeq(legs, ", ") {
+			words := strings.SplitN(leg, " ", 4)
+			all = append(all, &upstream.LegError{
+				Role: roles[words[0]], Instance: words[1], Kind: upstream.Status, Status: 500, Fault: upstream.Fault{Message: words[3], Type: words[2]},
+			})
+		}
+		if got := everywhere(all); got != want {
+			t.Errorf("%s: got %t, want %t", legs, got, want)
 		}
 	}
 }

@@ -1,17 +1,18 @@
 package turn
 
 import (
-	"fmt"
 	"testing"
 
 	"carryover/upstream"
 	"carryover/upstream/body"
 )
 
+// decodeLeg is how a leg of decode ends that was sent.
+func decodeLeg(kind upstream.Kind, status int, err error) *upstream.LegError {
+	return &upstream.LegError{Role: upstream.RoleDecode, Kind: kind, Status: status, Sent: true, Err: err}
+}
+
 func TestLoadFailed(t *testing.T) {
-	decode := func(kind upstream.Kind, status int, err error) *upstream.LegError {
-		return &upstream.LegError{Role: upstream.RoleDecode, Kind: kind, Status: status, Sent: true, Err: err}
-	}
 	other := &upstream.LegError{Role: upstream.RolePrefill, Kind: upstream.Status, Status: 500}
 	for _, row := range []struct {
 		leg          *upstream.LegError
@@ -19,48 +20,35 @@ func TestLoadFailed(t *testing.T) {
 		begun        bool
 		failed, only bool
 	}{
-		{decode(upstream.KVLoad, 0, errKVLoad), body.Chat, true, true, true},
-		{decode(upstream.Status, 500, nil), body.Chat, false, true, true},
-		{decode(upstream.Status, 500, nil), body.Messages, true, true, true},
-		{decode(upstream.Status, 502, nil), body.Chat, false, false, false},
-		{decode(upstream.Status, 503, nil), body.Chat, true, false, false},
-		{decode(upstream.Status, 400, nil), body.Text, false, false, false},
-		{decode(upstream.Timeout, 0, upstream.ErrFirstByteTimeout), body.Chat, false, true, false},
-		{decode(upstream.Timeout, 0, other), body.Chat, false, false, false}, // prefill's leg has failed, which runs at the same time
-		{decode(upstream.Broken, 0, nil), body.Responses, true, true, true},
-		{decode(upstream.Broken, 0, nil), body.Responses, false, false, false},
-		{decode(upstream.Broken, 0, nil), body.Chat, true, false, false},
-		{decode(upstream.Garbage, 0, errNotJSON), body.Chat, true, false, false},
-		{decode(upstream.Dial, 0, nil), body.Chat, false, false, false},
-		{decode(upstream.Gone, 0, nil), body.Chat, true, false, false},
+		{decodeLeg(upstream.KVLoad, 0, errKVLoad), body.Chat, true, true, true},
+		{decodeLeg(upstream.Status, 500, nil), body.Chat, false, true, true},
+		{decodeLeg(upstream.Status, 500, nil), body.Messages, true, true, true},
+		{decodeLeg(upstream.Status, 502, nil), body.Chat, false, false, false},
+		{decodeLeg(upstream.Status, 503, nil), body.Chat, true, false, false},
+		{decodeLeg(upstream.Status, 400, nil), body.Text, false, false, false},
+		{decodeLeg(upstream.Timeout, 0, upstream.ErrFirstByteTimeout), body.Chat, false, true, false},
+		{decodeLeg(upstream.Timeout, 0, other), body.Chat, false, false, false}, // prefill's leg has failed, which runs at the same time
+		{decodeLeg(upstream.Broken, 0, nil), body.Responses, true, true, true},
+		{decodeLeg(upstream.Broken, 0, nil), body.Responses, false, false, false},
+		{decodeLeg(upstream.Broken, 0, nil), body.Chat, true, false, false},
+		{decodeLeg(upstream.Garbage, 0, errNotJSON), body.Chat, true, false, false},
+		{decodeLeg(upstream.Dial, 0, nil), body.Chat, false, false, false},
+		{decodeLeg(upstream.Gone, 0, nil), body.Chat, true, false, false},
 	} {
-		t.Run(fmt.Sprintf("%s %d of %s, begun %t", row.leg.Kind, row.leg.Status, row.api.Path(), row.begun), func(t *testing.T) {
-			if failed, only := loadFailed(row.leg, row.api, row.begun); failed != row.failed || only != row.only {
-				t.Errorf("got %t, %t", failed, only)
-			}
-		})
+		if failed, only := loadFailed(row.leg, row.api, row.begun); failed != row.failed || only != row.only {
+			t.Errorf("%v of %s, begun %t: got %t, %t", row.leg, row.api.Path(), row.begun, failed, only)
+		}
 	}
 }
 
 // What a refused rescue says of prefill's blocks.
 func TestFrees(t *testing.T) {
-	paused := upstream.PausedError(&upstream.Instance{Role: upstream.RoleDecode})
-	for _, row := range []struct {
-		err  error
-		want bool
-	}{
-		{&upstream.LegError{Kind: upstream.Status, Status: 400}, true},
-		{&upstream.LegError{Kind: upstream.Status, Status: 404}, true},
-		{paused, true},
-		{&upstream.LegError{Kind: upstream.Status, Status: 401}, false},
-		{&upstream.LegError{Kind: upstream.Status, Status: 429}, false},
-		{&upstream.LegError{Kind: upstream.Status, Status: 500}, false},
-		{&upstream.LegError{Kind: upstream.Status, Status: 503}, false},
-		{&upstream.LegError{Kind: upstream.Timeout}, false},
-		{errTooLate, false},
-	} {
-		if got := frees(row.err); got != row.want {
-			t.Errorf("%v: got %t, want %t", row.err, got, row.want)
+	for status, want := range map[int]bool{400: true, 404: true, 401: false, 429: false, 500: false, 503: false} {
+		if got := frees(decodeLeg(upstream.Status, status, nil)); got != want {
+			t.Errorf("%d: got %t, want %t", status, got, want)
 		}
+	}
+	if !frees(upstream.PausedError(&upstream.Instance{Role: upstream.RoleDecode})) || frees(decodeLeg(upstream.Timeout, 0, nil)) || frees(errTooLate) {
+		t.Error("a paused engine frees, and neither silence nor a rescue that came too late does")
 	}
 }

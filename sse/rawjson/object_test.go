@@ -104,6 +104,7 @@ func TestParseObject_RefusesBombs(t *testing.T) {
 	}
 }
 
+// What they accept is FuzzValid's to compare.
 func TestParseObject_Accepts(t *testing.T) {
 	var wide strings.Builder
 	for i := range 256 {
@@ -125,15 +126,9 @@ func TestParseObject_Accepts(t *testing.T) {
 		`{"` + strings.Repeat(`\u006b`, 256) + `":1}`,
 		"{" + wide.String()[1:] + "}",
 	} {
-		o, err := ParseObject([]byte(body))
-		if err != nil {
+		if _, err := ParseObject([]byte(body)); err != nil {
 			t.Errorf("%.60s: got %v, want it accepted", body, err)
-			continue
 		}
-		want, _ := rawjsontest.Members([]byte(body))
-		rawjsontest.Compare(t, o.Rewrite(nil), want)
-		if got := string(o.Rewrite(nil)); got != body {
-			t.Errorf("rewritten without edits: got %q, want %q", got, body)
-		}
+		checkValid(t, []byte(body))
 	}
 }

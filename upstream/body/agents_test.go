@@ -40,57 +40,34 @@ func asMap(tb testing.TB, body []byte) map[string]json.RawMessage {
 
 // The ids of a prompt make prefill's leg a text completion, into which nothing of the request goes but what names model, salt and place.
 func TestAgents_PrefillComputesRenderedIDs(t *testing.T) {
-	params := Member{Name: "kv_transfer_params", Value: []byte(`{"a":1}`)}
 	for api, body := range map[API]string{Messages: claudeBody("1"), Responses: codexBody} {
-		got := asMap(t, mustParse(t, api, body).PrefillBody(PrefillEdit{
-			PromptIDs: []byte("[1,2]"), ReturnTokenIDs: true, CacheSalt: "salt", Members: []Member{params},
-		}).Bytes())
-		want := map[string]string{
-			"model": `"m"`, "prompt": "[1,2]", "max_tokens": "1", "stream": "false", "return_token_ids": "true", "cache_salt": `"salt"`, "kv_transfer_params": `{"a":1}`,
-		}
-		for name, value := range want {
-			if string(got[name]) != value {
-				t.Errorf("API %d: %s is %s, want %s", api, name, got[name], value)
-			}
-			delete(got, name)
-		}
-		if len(got) > 0 {
-			t.Errorf("API %d: more in the leg: %v", api, got)
+		leg := mustParse(t, api, body).PrefillBody(PrefillEdit{
+			PromptIDs: []byte("[1,2]"), ReturnTokenIDs: true, CacheSalt: "salt", Members: []Member{{"kv_transfer_params", []byte(`{"a":1}`)}},
+		})
+		const want = `{"cache_salt":"salt","kv_transfer_params":{"a":1},"max_tokens":1,"model":"m","prompt":[1,2],"return_token_ids":true,"stream":false}`
+		if got := sorted(t, leg.Bytes()); got != want {
+			t.Errorf("API %d: got %s, want %s", api, got, want)
 		}
 	}
 }
 
 func TestAgents_NativeLegs(t *testing.T) {
-	prefill, decode := PrefillEdit{ReturnTokenIDs: true}, DecodeEdit{ReturnTokenIDs: true, AnswerID: "resp_1"}
-	for name, row := range map[string]struct {
-		api  API
-		body string
-		got  func(r *Request) rawjson.Pieces
-		want map[string]string // "" for absent
-	}{
-		"prefill of Messages": {Messages, claudeBody("1"), func(r *Request) rawjson.Pieces { return r.PrefillBody(prefill) }, map[string]string{
-			"max_tokens": "1", "stream": "false", "stop_sequences": "", "thinking": `{"type":"enabled","budget_tokens":2048}`, "return_token_ids": "",
-		}},
-		"prefill of Responses": {Responses, codexBody, func(r *Request) rawjson.Pieces { return r.PrefillBody(prefill) }, map[string]string{
-			"max_output_tokens": "1", "stream": "false", "stop": "", "store": "false", "enable_response_messages": "true", "max_tokens": "",
-		}},
-		"decode of Messages": {Messages, claudeBody("1"), func(r *Request) rawjson.Pieces { return r.DecodeBody(DecodeEdit{ReturnTokenIDs: true}) }, map[string]string{
-			"max_tokens": "4096", "stream": "true", "stop_sequences": `["END"]`, "enable_response_messages": "", "store": "", "request_id": "",
-		}},
-		"decode of Responses": {Responses, strings.Replace(codexBody, `"store":false`, `"store":true`, 1), func(r *Request) rawjson.Pieces { return r.DecodeBody(decode) }, map[string]string{
-			"max_output_tokens": "500", "stream": "true", "stop": `["END"]`, "store": "false", "enable_response_messages": "true", "request_id": `"resp_1"`,
-		}},
-		"one token of Messages": {Messages, claudeBody("1"), func(r *Request) rawjson.Pieces { return rescue(r, nil) }, map[string]string{
-			"max_tokens": "1", "stream": "false",
-		}},
-		"render of Responses": {Responses, codexBody, func(r *Request) rawjson.Pieces { return rawjson.Pieces{r.RenderBody()} }, map[string]string{
-			"store": "false", "stream": "", "max_output_tokens": "500",
-		}},
+	messages, responses := mustParse(t, Messages, claudeBody("1")), mustParse(t, Responses, codexBody)
+	stored := mustParse(t, Responses, strings.Replace(codexBody, `"store":false`, `"store":true`, 1))
+	prefill := PrefillEdit{ReturnTokenIDs: true}
+	for want, leg := range map[string]rawjson.Pieces{ // members and their values, none for absent ones
+		`max_tokens=1 stream=false stop_sequences= thinking={"type":"enabled","budget_tokens":2048} return_token_ids=`: messages.PrefillBody(prefill),
+		`max_output_tokens=1 stream=false stop= store=false enable_response_messages=true max_tokens=`:                 responses.PrefillBody(prefill),
+		`max_tokens=4096 stream=true stop_sequences=["END"] enable_response_messages= store= request_id=`:              messages.DecodeBody(DecodeEdit{ReturnTokenIDs: true}),
+		`max_output_tokens=500 stream=true stop=["END"] store=false enable_response_messages=true request_id="resp_1"`: stored.DecodeBody(DecodeEdit{ReturnTokenIDs: true, AnswerID: "resp_1"}),
+		`max_tokens=1 stream=false`:                 rescue(messages, nil),
+		`store=false stream= max_output_tokens=500`: {responses.RenderBody()},
 	} {
-		got := asMap(t, row.got(mustParse(t, row.api, row.body)).Bytes())
-		for member, want := range row.want {
-			if string(got[member]) != want {
-				t.Errorf("%s: %s is %s, want %s", name, member, got[member], want)
+		got := asMap(t, leg.Bytes())
+		for member := range strings.FieldsSeq(want) {
+			name, value, _ := strings.Cut(member, "=")
+			if string(got[name]) != value {
+				t.Errorf("%s: %s is %s in %s", want, name, got[name], leg.Bytes())
 			}
 		}
 	}

@@ -113,77 +113,76 @@ func TestContent_NeedsTextOfAUser(t *testing.T) {
 
 // Turns of a conversation, and which turns' tickets each of them looks for.
 func TestContent_LooksForEarlierTurns(t *testing.T) {
-	const (
-		call   = `{"role":"assistant","content":null,"tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":"{}"}}]}`
-		result = `{"role":"tool","tool_call_id":"c","content":"found"}`
-	)
-	whole := func(messages ...string) uint64 {
-		c, _ := contentOf(t, Chat, `[`+strings.Join(messages, ",")+`]`)
-		return c.Whole
+	said := map[string]string{
+		"u1": u1, "u2": u2, "u3": u3, "a": a1, "b": `{"role":"assistant","content":"another"}`,
+		"call": `{"role":"assistant","content":null,"tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":"{}"}}]},` +
+			`{"role":"tool","tool_call_id":"c","content":"found"}`,
 	}
-	for name, row := range map[string]struct {
-		turn []string
-		want []uint64 // newest first
-	}{
-		"the first turn":              {[]string{u1}, nil},
-		"a follow-up":                 {[]string{u1, a1, u2}, []uint64{whole(u1)}},
-		"the assistant begins":        {[]string{a1, u1}, nil},
-		"several messages, no answer": {[]string{u1, u2}, nil},
-		"several messages":            {[]string{u1, u2, a1, u3}, []uint64{whole(u1, u2)}},
-		"an answer that is continued": {[]string{u1, a1, u2, a1}, []uint64{whole(u1)}},
-		"a tool loop":                 {[]string{u1, call, result, call, result}, nil},
-		"behind a tool loop":          {[]string{u1, call, result, call, result, a1, u2}, []uint64{whole(u1)}},
-		"a tool loop of a follow-up":  {[]string{u1, a1, u2, call, result}, []uint64{whole(u1)}},
-		"an edited message":           {[]string{u1, a1, u3}, []uint64{whole(u1)}},
-		"four turns":                  {[]string{u1, a1, u2, a1, u3, a1, u1}, []uint64{whole(u1, u2, u3), whole(u1, u2), whole(u1)}},
-		"five turns":                  {[]string{u1, a1, u2, a1, u3, a1, u1, a1, u2}, []uint64{whole(u1, u2, u3, u1), whole(u1, u2, u3), whole(u1, u2)}},
-		"five turns and a call":       {[]string{u1, a1, u2, a1, u3, a1, u1, a1, u2, call, result}, []uint64{whole(u1, u2, u3, u1), whole(u1, u2, u3), whole(u1, u2)}},
-	} {
-		c, _ := contentOf(t, Chat, `[`+strings.Join(row.turn, ",")+`]`)
-		if !slices.Equal(c.Earlier, row.want) {
-			t.Errorf("%s: looks for %x, want %x", name, c.Earlier, row.want)
+	of := func(turn string) Content {
+		var messages []string
+		for word := range strings.FieldsSeq(turn) {
+			messages = append(messages, said[word])
 		}
-		if c.First != whole(u1) {
-			t.Errorf("%s: has another first message", name)
+		c, _ := contentOf(t, Chat, `[`+strings.Join(messages, ",")+`]`)
+		return c
+	}
+	for turn, want := range map[string]string{ // newest first
+		"u1": "", "u1 a u2": "u1", "u1 b u2": "u1",
+		"a u1":                        "", // the assistant begins
+		"u1 u2":                       "",
+		"u1 u2 a u3":                  "u1 u2",
+		"u1 a u2 a":                   "u1", // an answer that is continued
+		"u1 call call":                "",
+		"u1 call call a u2":           "u1",
+		"u1 a u2 call":                "u1",
+		"u1 a u3":                     "u1", // an edited message
+		"u1 a u2 a u3 a u1":           "u1 u2 u3, u1 u2, u1",
+		"u1 a u2 a u3 a u1 a u2":      "u1 u2 u3 u1, u1 u2 u3, u1 u2",
+		"u1 a u2 a u3 a u1 a u2 call": "u1 u2 u3 u1, u1 u2 u3, u1 u2",
+	} {
+		c := of(turn)
+		var looks []uint64
+		for earlier := range strings.SplitSeq(want, ", ") {
+			if earlier != "" {
+				looks = append(looks, of(earlier).Whole)
+			}
+		}
+		if !slices.Equal(c.Earlier, looks) || c.First != of("u1").Whole {
+			t.Errorf("%s: looks for %x, want %x, from %x on", turn, c.Earlier, looks, c.First)
 		}
 	}
 	// A regenerated answer is asked for by the same texts.
-	if whole(u1, a1, u2) != whole(u1, `{"role":"assistant","content":"another"}`, u2) {
+	if of("u1 a u2").Whole != of("u1 b u2").Whole {
 		t.Error("a regenerated answer changes what the user has written")
 	}
 }
 
 func TestContent_OfTextCompletions(t *testing.T) {
 	prompt := strings.Repeat("A text of some length \\n\\u00e9. ", 200)
-	of := func(n int) Content {
-		c, ok := contentOf(t, Text, `"`+prompt[:n]+`"`)
-		if !ok {
-			t.Fatalf("%d bytes have no content", n)
-		}
+	of := func(raw string) Content {
+		c, _ := contentOf(t, Text, raw)
 		return c
 	}
-	for _, row := range []struct{ size, anchors int }{{128, 1}, {180, 1}, {181, 2}, {255, 2}, {256, 3}, {362, 4}, {512, 5}, {724, 6}, {1024, 7}} {
-		if c := of(row.size); len(c.lookUp()) != min(row.anchors, 4) || c.First != of(128).Whole {
-			t.Errorf("%d bytes: looks under %x", row.size, c.lookUp())
+	text := func(n int) Content { return of(`"` + prompt[:n] + `"`) }
+	first := text(128).Whole
+	for size, anchors := range map[int]int{128: 1, 180: 1, 181: 2, 255: 2, 256: 3, 362: 4, 512: 4, 724: 4, 1024: 4} {
+		if c := text(size); len(c.lookUp()) != anchors || c.First != first || c.Whole == 0 {
+			t.Errorf("%d bytes: looks under %x", size, c.lookUp())
 		}
 	}
-	if a, b := of(362), of(1023); a.Whole != b.Earlier[1] || !slices.Equal(a.Earlier, []uint64{of(256).Whole, of(181).Whole, of(128).Whole}) {
+	if a, b := text(362), text(1023); a.Whole != b.Earlier[1] || !slices.Equal(a.Earlier, []uint64{text(256).Whole, text(181).Whole, first}) {
 		t.Errorf("a prompt that goes on looks under %x, want %x in it", b.lookUp(), a.Whole)
 	}
-	if a, b := of(1024), of(1448); a.Whole != b.Earlier[0] || of(1447).Whole != a.Whole {
+	if a := text(1024).Whole; a != text(1448).Earlier[0] || text(1447).Whole != a {
 		t.Errorf("the longest beginning counts")
 	}
-	ids := func(n int) Content {
-		c, _ := contentOf(t, Text, `[`+strings.Repeat("12, ", n)+`34]`)
-		return c
-	}
-	if a, b := ids(200), ids(300); a.Whole == 0 || !slices.Contains(b.lookUp(), a.Whole) || slices.Contains(ids(400).lookUp(), of(1024).Whole) {
+	ids := func(n int) Content { return of(`[` + strings.Repeat("12, ", n) + `34]`) }
+	if a, b := ids(200), ids(300); a.Whole == 0 || !slices.Contains(b.lookUp(), a.Whole) || slices.Contains(ids(400).lookUp(), text(1024).Whole) {
 		t.Errorf("ids that go on look under %x, want %x in it", b.lookUp(), a.Whole)
 	}
-	listed, _ := contentOf(t, Text, `[`+strings.Repeat("1,", 100)+`1]`)
-	text, _ := contentOf(t, Text, `"`+strings.Repeat("1,", 100)+`1"`)
-	chat, _ := contentOf(t, Chat, `[{"role":"user","content":"`+strings.Repeat("1,", 100)+`1"}]`)
-	if listed.Whole == text.Whole || text.Whole == chat.Whole {
+	list := strings.Repeat("1,", 100) + "1"
+	chat, _ := contentOf(t, Chat, `[{"role":"user","content":"`+list+`"}]`)
+	if listed, written := of(`[`+list+`]`), of(`"`+list+`"`); listed.Whole == written.Whole || written.Whole == chat.Whole {
 		t.Error("kinds of prompts share a hash")
 	}
 }
@@ -295,48 +294,19 @@ func FuzzContent(f *testing.F) {
 	})
 }
 
-// benchMessages are the histories that conversations are measured by.
-func benchMessages(n, size int) string {
-	text := strings.Repeat("A line of prose, as people write it, of about a hundred bytes with the newline that ends it here.\\n", size/100)
-	if n > 1 && size/100 == 0 {
-		text = strings.Repeat("word ", size/5)
-	}
-	turn := `{"role":"user","content":"` + text + `"},{"role":"assistant","content":"` + text + `"}`
-	return `[` + strings.Repeat(turn+",", n/2-1) + turn + `]`
-}
-
 func BenchmarkContent(b *testing.B) {
-	for _, row := range []struct {
-		name    string
-		api     API
-		history string
-	}{
-		{"100_messages", Chat, benchMessages(100, 80)},
-		{"256_KiB_of_users", Chat, `[{"role":"user","content":` + benchText(128<<10) + `},` + a1 + `,{"role":"user","content":` + benchText(128<<10) + `}]`},
-		{"256_KiB_in_parts", Messages, `[{"role":"user","content":[{"type":"text","text":` + benchText(256<<10) + `}]}]`},
-		{"256_KiB_completion", Text, benchText(256 << 10)},
-		{"100_000_messages", Chat, benchMessages(100_000, 5)},
-	} {
-		b.Run(row.name, func(b *testing.B) {
-			p := mustParse(b, row.api, `{"`+row.api.subject()+`":`+row.history+`}`).Prompt()
-			b.ReportAllocs()
-			for b.Loop() {
-				if _, ok := p.Content(); !ok {
-					b.Fatal("no content")
-				}
-			}
-		})
-	}
-	text := []byte(benchText(256 << 10))
-	b.Run("SHA-256_of_256_KiB", func(b *testing.B) {
+	text := strings.Repeat("A line of prose, as people write it, of about a hundred bytes with the newline that ends it here.\\n", 256<<10/100)
+	p := mustParse(b, Chat, `{"messages":[{"role":"user","content":"`+text+`"}]}`).Prompt()
+	b.Run("256_KiB", func(b *testing.B) {
 		for b.Loop() {
-			sha256.Sum256(text)
+			p.Content()
 		}
 	})
-}
-
-func benchText(size int) string {
-	return `"` + strings.Repeat("A line of prose, as people write it, of about a hundred bytes with the newline that ends it here.\\n", size/100) + `"`
+	b.Run("SHA-256", func(b *testing.B) {
+		for b.Loop() {
+			sha256.Sum256([]byte(text))
+		}
+	})
 }
 
 // Only a longer prompt that begins with all bytes of another goes on with it.

@@ -7,77 +7,49 @@ import (
 )
 
 func TestPromptLength_OfTextPrompts(t *testing.T) {
-	for _, row := range []struct {
-		prompt string
-		want   Length
-	}{
-		{`"four"`, Length{Bytes: 4}},
-		{`""`, Length{}},
-		{`"é\n\u00e9\ud83d\ude00\\"`, Length{Bytes: 2 + 1 + 2 + 4 + 1}},
-		{`[1,2,3]`, Length{IDs: 3}},
-		{`[ 128000 ]`, Length{IDs: 1}},
-		{`[]`, Length{}},
-		{`["ab", "cde"]`, Length{Bytes: 5}},
-		{`[[1,2],[3]]`, Length{IDs: 3}},
-		{`null`, Length{}},
-		{`{"a":1}`, Length{}},
+	for body, want := range map[string]Length{
+		`{"prompt":"four"}`: {Bytes: 4}, `{"prompt":"é\n\u00e9\ud83d\ude00\\"}`: {Bytes: 2 + 1 + 2 + 4 + 1}, `{"prompt":["ab", "cde"]}`: {Bytes: 5},
+		`{"prompt":[1,2,3]}`: {IDs: 3}, `{"prompt":[ 128000 ]}`: {IDs: 1}, `{"prompt":[[1,2],[3]]}`: {IDs: 3},
+		`{"prompt":""}`: {}, `{"prompt":[]}`: {}, `{"prompt":null}`: {}, `{"prompt":{"a":1}}`: {}, `{"model":"m"}`: {},
 	} {
-		got := mustParse(t, Text, `{"prompt":`+row.prompt+`}`).Prompt().Length()
-		if got.Whole != row.want || got.Answered {
-			t.Errorf("%s: got %+v, want %+v", row.prompt, got, row.want)
+		if got := mustParse(t, Text, body).Prompt().Length(); got.Whole != want || got.Answered {
+			t.Errorf("%s: got %+v, want %+v", body, got, want)
 		}
-	}
-	if got := mustParse(t, Text, `{"model":"m"}`).Prompt().Length(); got.Whole != (Length{}) {
-		t.Errorf("no prompt: got %+v", got)
 	}
 }
 
 func TestPromptLength_OfMessages(t *testing.T) {
 	const question, answer = `{"role":"user","content":"12345678"}`, `{"content":"1234","role":"assistant"}`
-	for _, row := range []struct {
-		messages    string
-		whole, tail int // bytes
-		answered    bool
-		plain       bool
-	}{
-		{question, 8, 8, false, true}, // question
-		{question + `,` + answer + `,{"role":"user","content":"12"}`, 14, 2, true, true},                                                                        // follow-up
-		{question + `,` + answer + `,{"role":"tool","content":"123"},` + question, 23, 11, true, false},                                                         // tool results
-		{question + `,` + answer, 12, 0, true, true},                                                                                                            // ends with the assistant
-		{`{"role":"assistant","content":null}`, 0, 0, true, true},                                                                                               // null content
-		{`{"role":"user","content":[{"type":"text","text":"123"},{"text":"45","type":"text"},"6"]}`, 6, 6, false, true},                                         // parts
-		{`{"role":"user","content":[{"type":"refusal","refusal":"no."}]}`, 3, 3, false, true},                                                                   // refusal
-		{`{"role":"assistant","tool_calls":[{"id":"call_123456789","type":"function","function":{"name":"add","arguments":"{\"a\":1}"}}]}`, 10, 0, true, false}, // tool call
-		{`{"role":"assistant","tool_calls":[{"function":{"arguments":{"a":1}}}]}`, 7, 0, true, false},                                                           // tool call with an object
-		{`{"role":"assistant","reasoning":"12345","content":"1"}`, 6, 0, true, false},                                                                           // reasoning
-		{`{"role":"assistant","reasoning_content":"12345","content":"1"}`, 6, 0, true, false},                                                                   // older reasoning
-		{`{"role":"user","cont\u0065nt":"12"}`, 2, 2, false, true},                                                                                              // spelled otherwise
-		{`{"role":"user","content":[{"type":"new","new":"12345"}]}`, 7, 7, false, false},                                                                        // unknown part
+	for messages, want := range map[string]string{ // bytes of the whole and of the tail; whether there is an answer, and it is plain
+		question: "8 8 false true", // question
+		question + `,` + answer + `,{"role":"user","content":"12"}`:              "14 2 true true",   // follow-up
+		question + `,` + answer + `,{"role":"tool","content":"123"},` + question: "23 11 true false", // tool results
+		question + `,` + answer:               "12 0 true true", // ends with the assistant
+		`{"role":"assistant","content":null}`: "0 0 true true",  // null content
+		`{"role":"user","content":[{"type":"text","text":"123"},{"text":"45","type":"text"},"6"]}`:                                        "6 6 false true",  // parts
+		`{"role":"user","content":[{"type":"refusal","refusal":"no."}]}`:                                                                  "3 3 false true",  // refusal
+		`{"role":"assistant","tool_calls":[{"id":"call_123456789","type":"function","function":{"name":"add","arguments":"{\"a\":1}"}}]}`: "10 0 true false", // tool call
+		`{"role":"assistant","tool_calls":[{"function":{"arguments":{"a":1}}}]}`:                                                          "7 0 true false",  // tool call with an object
+		`{"role":"assistant","reasoning":"12345","content":"1"}`:                                                                          "6 0 true false",  // reasoning
+		`{"role":"assistant","reasoning_content":"12345","content":"1"}`:                                                                  "6 0 true false",  // older reasoning
+		`{"role":"user","cont\u0065nt":"12"}`:                                                                                             "2 2 false true",  // spelled otherwise
+		`{"role":"user","content":[{"type":"new","new":"12345"}]}`:                                                                        "7 7 false false", // unknown part
 	} {
-		got := mustParse(t, Chat, `{"messages":[`+row.messages+`]}`).Prompt().Length()
-		want := PromptLength{Whole: Length{Bytes: row.whole}, Tail: Length{Bytes: row.tail}, Answered: row.answered, Plain: row.plain}
-		if got != want {
-			t.Errorf("%s: got %+v, want %+v", row.messages, got, want)
+		l := mustParse(t, Chat, `{"messages":[`+messages+`]}`).Prompt().Length()
+		if got := fmt.Sprint(l.Whole.Bytes, l.Tail.Bytes, l.Answered, l.Plain); got != want {
+			t.Errorf("%s: got %s, want %s", messages, got, want)
 		}
 	}
 }
 
 func TestPromptLength_MembersBesideTheMessages(t *testing.T) {
-	for _, row := range []struct {
-		member string
-		bytes  int
-		plain  bool
-	}{
-		{`"tools":[{"type":"function"}]`, 21, false},
-		{`"documents":[{"text":"a"}]`, 14, false},
-		{`"tools":null`, 0, true},
-		{`"max_tokens":7,"metadata":{"a":"bcdef"}`, 0, true},
-		{`"chat_template":"{{ messages }}"`, 0, false},
-		{`"truncate_prompt_tokens":5`, 0, false},
+	for member, want := range map[string]string{ // their bytes, and whether they are plain
+		`"tools":[{"type":"function"}]`: "21 false", `"documents":[{"text":"a"}]`: "14 false", `"tools":null`: "0 true", `"max_tokens":7,"metadata":{"a":"bcdef"}`: "0 true",
+		`"chat_template":"{{ messages }}"`: "0 false", `"truncate_prompt_tokens":5`: "0 false",
 	} {
-		got := mustParse(t, Chat, `{"messages":[{"role":"user","content":"1"}],`+row.member+`}`).Prompt().Length()
-		if got.Whole.Bytes != 1+row.bytes || got.Tail.Bytes != 1 || got.Plain != row.plain {
-			t.Errorf("%s: got %+v, want %d bytes beside the message", row.member, got, row.bytes)
+		l := mustParse(t, Chat, `{"messages":[{"role":"user","content":"1"}],`+member+`}`).Prompt().Length()
+		if got := fmt.Sprint(l.Whole.Bytes-1, l.Plain); got != want || l.Tail.Bytes != 1 {
+			t.Errorf("%s: got %s, a tail of %d, want %s", member, got, l.Tail.Bytes, want)
 		}
 	}
 }

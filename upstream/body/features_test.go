@@ -8,31 +8,29 @@ import (
 	"testing"
 )
 
-const oneMessage = `"messages":[{"role":"user","content":"hi"}]`
-
 func TestRequest_FeatureSet(t *testing.T) {
 	for _, row := range []struct{ body, want string }{
 		// plain
-		{`{` + oneMessage + `}`, `chat;"user":s;`},
+		{`{"messages":[{"role":"user","content":"hi"}]}`, `chat;"user":s;`},
 		// what does not shape the prompt
-		{`{"model":"m",` + oneMessage + `,"temperature":0.7,"stream":true,"stream_options":{},"stop":["x"],"seed":1,"user":"u","metadata":{"a":1},"prompt_cache_key":"k","conversation_id":"c","session_id":"s","cache_salt":"z","vllm_xargs":{"a":1},"echo":false,"logprobs":true}`, `chat;"user":s;`},
+		{`{"model":"m","messages":[{"role":"user","content":"hi"}],"temperature":0.7,"stream":true,"stream_options":{},"stop":["x"],"seed":1,"user":"u","metadata":{"a":1},"prompt_cache_key":"k","conversation_id":"c","session_id":"s","cache_salt":"z","vllm_xargs":{"a":1},"echo":false,"logprobs":true}`, `chat;"user":s;`},
 		// null is absent
-		{`{` + oneMessage + `,"tools":null,"documents":null,"truncate_prompt_tokens":null,"from_the_future":null,"echo":null}`, `chat;"user":s;`},
+		{`{"messages":[{"role":"user","content":"hi"}],"tools":null,"documents":null,"truncate_prompt_tokens":null,"from_the_future":null,"echo":null}`, `chat;"user":s;`},
 		// but not in tool_choice
-		{`{` + oneMessage + `,"tool_choice":null}`, `chat;"tool_choice"=null;"user":s;`},
+		{`{"messages":[{"role":"user","content":"hi"}],"tool_choice":null}`, `chat;"tool_choice"=null;"user":s;`},
 		// names in any order
-		{`{"tools":[],` + oneMessage + `,"documents":[],"chat_template":"x"}`, `chat;"chat_template";"documents";"tools";"user":s;`},
+		{`{"tools":[],"messages":[{"role":"user","content":"hi"}],"documents":[],"chat_template":"x"}`, `chat;"chat_template";"documents";"tools";"user":s;`},
 		// tool choice by name
-		{`{` + oneMessage + `,"tool_choice":{"type":"function","function":{"name":"f"}}}`, `chat;"tool_choice"=named;"user":s;`},
+		{`{"messages":[{"role":"user","content":"hi"}],"tool_choice":{"type":"function","function":{"name":"f"}}}`, `chat;"tool_choice"=named;"user":s;`},
 		// tool choice by mode
-		{`{` + oneMessage + `,"tool_choice":"required"}`, `chat;"tool_choice"="required";"user":s;`},
+		{`{"messages":[{"role":"user","content":"hi"}],"tool_choice":"required"}`, `chat;"tool_choice"="required";"user":s;`},
 		// values that select branches
-		{`{` + oneMessage + `,"reasoning_effort":"low","add_generation_prompt":false,"continue_final_message":true,"response_format":{"type":"json_schema","json_schema":{}}}`,
+		{`{"messages":[{"role":"user","content":"hi"}],"reasoning_effort":"low","add_generation_prompt":false,"continue_final_message":true,"response_format":{"type":"json_schema","json_schema":{}}}`,
 			`chat;"add_generation_prompt"=false;"continue_final_message"=true;"reasoning_effort"="low";"response_format"="json_schema";"user":s;`},
 		// keys of template arguments
-		{`{` + oneMessage + `,"chat_template_kwargs":{"enable_thinking":false,"a":{"b":1}}}`, `chat;"chat_template_kwargs"="a","enable_thinking";"user":s;`},
+		{`{"messages":[{"role":"user","content":"hi"}],"chat_template_kwargs":{"enable_thinking":false,"a":{"b":1}}}`, `chat;"chat_template_kwargs"="a","enable_thinking";"user":s;`},
 		// separators in names stay names
-		{`{` + oneMessage + `,"chat_template_kwargs":{"a\",\"b":1}}`, `chat;"chat_template_kwargs"="a\",\"b";"user":s;`},
+		{`{"messages":[{"role":"user","content":"hi"}],"chat_template_kwargs":{"a\",\"b":1}}`, `chat;"chat_template_kwargs"="a\",\"b";"user":s;`},
 		// roles and what they have
 		{`{"messages":[
 			{"role":"user","content":[{"type":"text","text":"a"},{"type":"input_text","text":"b","cache_control":{}},"c"],"name":"n"},
@@ -69,38 +67,38 @@ func TestRequest_NotComparable(t *testing.T) {
 	}
 	for kind, bodies := range map[kind][]string{
 		{Chat, WhyUnknownMember}: {
-			`{` + oneMessage + `,"from_the_future":1}`,                  // unknown member
-			`{` + oneMessage + `,"verbosity":"low"}`,                    // unknown member that vLLM ignores
-			`{` + oneMessage + `,"functions":[]}`,                       // old name of tools
-			`{` + oneMessage + `,"prompt":"x"}`,                         // prompt in chat
-			`{` + oneMessage + `,"reasoning_effort":"none"}`,            // effort none
-			`{` + oneMessage + `,"reasoning_effort":"heroic"}`,          // effort unknown
-			`{` + oneMessage + `,"tool_choice":"maybe"}`,                // tool choice unknown
-			`{` + oneMessage + `,"add_generation_prompt":"yes"}`,        // flag as a word
-			`{` + oneMessage + `,"response_format":{"type":"xml"}}`,     // format unknown
-			`{` + oneMessage + `,"response_format":{}}`,                 // format without type
-			`{` + oneMessage + `,"response_format":"text"}`,             // format no object
-			`{` + oneMessage + `,"chat_template_kwargs":[]}`,            // template arguments no object
-			`{` + oneMessage + `,"chat_template_kwargs":{"a":1,"a":2}}`, // template arguments twice
-			message(`{"content":"x"}`),                                  // no role
-			message(`{"role":null,"content":"x"}`),                      // role null
-			message(`"x"`),                                              // message no object
-			message(`{}`),                                               // empty message
-			`{"messages":"x"}`,                                          // messages no list
-			`{}`,                                                        // messages absent
+			`{"messages":[{"role":"user","content":"hi"}],"from_the_future":1}`,                  // unknown member
+			`{"messages":[{"role":"user","content":"hi"}],"verbosity":"low"}`,                    // unknown member that vLLM ignores
+			`{"messages":[{"role":"user","content":"hi"}],"functions":[]}`,                       // old name of tools
+			`{"messages":[{"role":"user","content":"hi"}],"prompt":"x"}`,                         // prompt in chat
+			`{"messages":[{"role":"user","content":"hi"}],"reasoning_effort":"none"}`,            // effort none
+			`{"messages":[{"role":"user","content":"hi"}],"reasoning_effort":"heroic"}`,          // effort unknown
+			`{"messages":[{"role":"user","content":"hi"}],"tool_choice":"maybe"}`,                // tool choice unknown
+			`{"messages":[{"role":"user","content":"hi"}],"add_generation_prompt":"yes"}`,        // flag as a word
+			`{"messages":[{"role":"user","content":"hi"}],"response_format":{"type":"xml"}}`,     // format unknown
+			`{"messages":[{"role":"user","content":"hi"}],"response_format":{}}`,                 // format without type
+			`{"messages":[{"role":"user","content":"hi"}],"response_format":"text"}`,             // format no object
+			`{"messages":[{"role":"user","content":"hi"}],"chat_template_kwargs":[]}`,            // template arguments no object
+			`{"messages":[{"role":"user","content":"hi"}],"chat_template_kwargs":{"a":1,"a":2}}`, // template arguments twice
+			message(`{"content":"x"}`),             // no role
+			message(`{"role":null,"content":"x"}`), // role null
+			message(`"x"`),                         // message no object
+			message(`{}`),                          // empty message
+			`{"messages":"x"}`,                     // messages no list
+			`{}`,                                   // messages absent
 		},
 		{Chat, WhyTruncate}: {
-			`{` + oneMessage + `,"truncate_prompt_tokens":5}`, // truncated
+			`{"messages":[{"role":"user","content":"hi"}],"truncate_prompt_tokens":5}`, // truncated
 		},
 		{Chat, WhyEcho}: {
-			`{` + oneMessage + `,"echo":true}`, // echo
+			`{"messages":[{"role":"user","content":"hi"}],"echo":true}`, // echo
 		},
 		{Chat, WhyContent}: {
 			message(`{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:"}}]}`), // image
 		},
 		{Chat, WhyTooComplex}: {
 			message(strings.TrimSuffix(manyRoles(maxRoles+1), ",")), // too many roles
-			`{` + oneMessage + `,"chat_template_kwargs":{"` + strings.Repeat("k", 256) + `":1,"` + strings.Repeat("l", 256) + `":1,"` + strings.Repeat("m", 256) + `":1,"` + strings.Repeat("n", 256) + `":1}}`, // too long a key
+			`{"messages":[{"role":"user","content":"hi"}],"chat_template_kwargs":{"` + strings.Repeat("k", 256) + `":1,"` + strings.Repeat("l", 256) + `":1,"` + strings.Repeat("m", 256) + `":1,"` + strings.Repeat("n", 256) + `":1}}`, // too long a key
 		},
 		{Text, WhyUnknownMember}: {
 			`{"prompt":[1,2]}`,                      // ids

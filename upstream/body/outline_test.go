@@ -17,36 +17,29 @@ func differing(a, b Prompt) (part string, differ bool) {
 }
 
 func TestOutline_TellsWhereRequestsDiffer(t *testing.T) {
-	const (
-		system = `{"role":"system","content":"s"}`
-		user   = `{"role":"user","content":"u"}`
-		said   = `{"role":"assistant","content":"a"}`
-	)
-	chat := func(members, messages string) Prompt {
-		return mustParse(t, Chat, `{"model":"m",`+members+`"messages":[`+messages+`]}`).Prompt()
-	}
-	text := func(prompt string) Prompt { return mustParse(t, Text, `{"model":"m","prompt":`+prompt+`}`).Prompt() }
-	long := strings.Repeat("x", 3000)
-	for name, row := range map[string]struct {
-		was, now Prompt
-		want     string
-	}{
-		"equal":                    {chat("", system+","+user), chat(`"temperature":1,"cache_salt":"s","include_reasoning":false,"tools":null,`, system+","+user), ""},
-		"a message":                {chat("", system+","+user), chat("", system+","+said), "messages[1]"},
-		"a message more":           {chat("", system), chat("", system+","+user), "messages[1]"},
-		"a message less":           {chat("", system+","+user), chat("", system), "messages[1]"},
-		"spelling":                 {chat("", user), chat("", strings.Replace(user, ":", ": ", 1)), "messages[0]"},
-		"tools":                    {chat(`"tools":[{"a":1}],`, user), chat(`"tools":[{"a":2}],`, system), "tools"},
-		"no tools":                 {chat(`"tools":[{"a":1}],`, user), chat("", user), "tools"},
-		"a name in escapes":        {chat("", user), chat(`"t\u006fols":[{"b":1,"a":2}],`, user), "tools"},
-		"guided":                   {chat("", user), chat(`"guided_chosen_by_the_client":{},`, user), "guided_"},
-		"a text":                   {text(`"` + long + `"`), text(`"` + long[:2000] + "y" + long + `"`), "prompt.kib[1]"},
-		"a text that goes on":      {text(`"` + long + `"`), text(`"` + long + long + `"`), "prompt.kib[2]"},
-		"ids":                      {text(`[1,2` + strings.Repeat(",3", 1000) + `]`), text(`[2,2` + strings.Repeat(",3", 1000) + `]`), "prompt.kib[0]"},
-		"text, and no text before": {chat("", user), text(`"` + long + `"`), "endpoint"},
+	const system, user, said = `{"role":"system","content":"s"}`, `{"role":"user","content":"u"}`, `{"role":"assistant","content":"a"}`
+	chat := func(messages string) string { return `"messages":[` + messages + `]` }
+	long, ids := strings.Repeat("x", 3000), strings.Repeat(",3", 1000)
+	for _, row := range []struct{ was, now, want string }{ // members of two requests
+		{chat(system + "," + user), `"temperature":1,"cache_salt":"s","include_reasoning":false,"tools":null,` + chat(system+","+user), ""},
+		{chat(system + "," + user), chat(system + "," + said), "messages[1]"},
+		{chat(system), chat(system + "," + user), "messages[1]"},
+		{chat(system + "," + user), chat(system), "messages[1]"},
+		{chat(user), chat(strings.Replace(user, ":", ": ", 1)), "messages[0]"}, // spelling
+		{`"tools":[{"a":1}],` + chat(user), `"tools":[{"a":2}],` + chat(system), "tools"},
+		{`"tools":[{"a":1}],` + chat(user), chat(user), "tools"},
+		{chat(user), `"t\u006fols":[{"b":1,"a":2}],` + chat(user), "tools"},
+		{chat(user), `"guided_chosen_by_the_client":{},` + chat(user), "guided_"},
+		{`"prompt":"` + long + `"`, `"prompt":"` + long[:2000] + "y" + long + `"`, "prompt.kib[1]"},
+		{`"prompt":"` + long + `"`, `"prompt":"` + long + long + `"`, "prompt.kib[2]"}, // which goes on
+		{`"prompt":[1,2` + ids + `]`, `"prompt":[2,2` + ids + `]`, "prompt.kib[0]"},
+		{chat(user), `"prompt":"` + long + `"`, "endpoint"},
 	} {
-		if got, differ := differing(row.was, row.now); got != row.want || differ != (row.want != "") {
-			t.Errorf("%s: %q, want %q", name, got, row.want)
+		of := func(members string) Prompt {
+			return mustParse(t, map[bool]API{true: Text, false: Chat}[strings.HasPrefix(members, `"prompt"`)], `{"model":"m",`+members+`}`).Prompt()
+		}
+		if got, differ := differing(of(row.was), of(row.now)); got != row.want || differ != (got != "") {
+			t.Errorf("%.200s and %.200s: %q, want %q", row.was, row.now, got, row.want)
 		}
 	}
 }

@@ -9,30 +9,20 @@ import (
 )
 
 func TestRequest_Budget(t *testing.T) {
-	for _, row := range []struct {
-		api         API
-		body        string
-		most, least int
-		ok          bool
-	}{
-		{Chat, `{}`, 0, 0, true},
-		{Chat, `{"max_tokens":5,"max_completion_tokens":null,"min_tokens":5}`, 5, 5, true},
-		{Chat, `{"max_tokens":5,"max_completion_tokens":7}`, 7, 0, true},
-		{Chat, `{"min_tokens":9}`, 0, 9, true},
-		{Text, `{"max_tokens":null}`, 16, 0, true},
-		{Text, `{"min_tokens":17}`, 0, 0, false},
-		{Messages, `{"max_tokens":8}`, 8, 0, true},
-		{Responses, `{"max_tokens":8,"max_output_tokens":3}`, 3, 0, true},
-		{Chat, `{"max_tokens":-1}`, 0, 0, false},
-		{Chat, `{"max_tokens":0}`, 0, 0, false},
-		{Chat, `{"max_tokens":"5"}`, 0, 0, false},
-		{Chat, `{"max_tokens":5,"min_tokens":6}`, 0, 0, false},
-		{Chat, `{"min_tokens":-1}`, 0, 0, false},
-		{Chat, `{"min_tokens":null}`, 0, 0, false},
-		{Messages, `{"min_tokens":null}`, 0, 0, true},
+	for api, rows := range map[API]map[string]string{
+		Chat: {
+			`{}`: "0 0 true", `{"max_tokens":5,"max_completion_tokens":null,"min_tokens":5}`: "5 5 true", `{"max_tokens":5,"max_completion_tokens":7}`: "7 0 true",
+			`{"min_tokens":9}`: "0 9 true", `{"max_tokens":-1}`: "0 0 false", `{"max_tokens":0}`: "0 0 false", `{"max_tokens":"5"}`: "0 0 false",
+			`{"max_tokens":5,"min_tokens":6}`: "0 0 false", `{"min_tokens":-1}`: "0 0 false", `{"min_tokens":null}`: "0 0 false",
+		},
+		Text:      {`{"max_tokens":null}`: "16 0 true", `{"min_tokens":17}`: "0 0 false"},
+		Messages:  {`{"max_tokens":8}`: "8 0 true", `{"min_tokens":null}`: "0 0 true"},
+		Responses: {`{"max_tokens":8,"max_output_tokens":3}`: "3 0 true"},
 	} {
-		if most, least, ok := mustParse(t, row.api, row.body).Budget(); most != row.most || least != row.least || ok != row.ok {
-			t.Errorf("%v %s: got %d, %d, %t, want %d, %d, %t", row.api.Path(), row.body, most, least, ok, row.most, row.least, row.ok)
+		for body, want := range rows {
+			if got := fmt.Sprint(mustParse(t, api, body).Budget()); got != want {
+				t.Errorf("%s %s: got %s, want %s", api.Path(), body, got, want)
+			}
 		}
 	}
 }
@@ -70,28 +60,24 @@ func TestPromptChain_GrowsWithAConversation(t *testing.T) {
 
 func TestPromptChain_DiffersFromTheFirstDifferenceOn(t *testing.T) {
 	seed := maphash.MakeSeed()
-	all := chatOf(t, `"model":"m",`, 9000).Prompt().Chain(seed)
-	for name, other := range map[string][]uint64{
-		"model":                        chatOf(t, `"model":"n",`, 9000).Prompt().Chain(seed),
-		"cache salt":                   chatOf(t, `"model":"m","cache_salt":"s",`, 9000).Prompt().Chain(seed),
-		"model that reads like a salt": chatOf(t, `"model":"ms",`, 9000).Prompt().Chain(seed),
-		"tools":                        chatOf(t, `"model":"m","tools":[{"type":"function"}],`, 9000).Prompt().Chain(seed),
-		"seed":                         chatOf(t, `"model":"m",`, 9000).Prompt().Chain(maphash.MakeSeed()),
-	} {
-		for i := range min(len(all), len(other)) {
-			if all[i] == other[i] {
-				t.Errorf("another %s: piece %d is the same", name, i)
-			}
+	of := func(head string, sizes ...int) []uint64 { return chatOf(t, head, sizes...).Prompt().Chain(seed) }
+	same := func(a, b []uint64) (n int) {
+		for n < min(len(a), len(b)) && a[n] == b[n] {
+			n++
+		}
+		return n
+	}
+	all := of(`"model":"m",`, 9000)
+	for _, head := range []string{`"model":"n",`, `"model":"m","cache_salt":"s",`, `"model":"ms",`, `"model":"m","tools":[{"type":"function"}],`} {
+		if n := same(all, of(head, 9000)); n > 0 {
+			t.Errorf("%s: %d pieces are the same", head, n)
 		}
 	}
-	long := chatOf(t, `"model":"m",`, 4000, 5000).Prompt().Chain(seed)
-	other := chatOf(t, `"model":"m",`, 4000, 4999).Prompt().Chain(seed)
-	same := 0
-	for same < len(other) && long[same] == other[same] {
-		same++
+	if n := same(all, chatOf(t, `"model":"m",`, 9000).Prompt().Chain(maphash.MakeSeed())); n > 0 {
+		t.Errorf("another seed: %d pieces are the same", n)
 	}
-	if same < 3 || same > 9 {
-		t.Errorf("%d pieces are the same", same)
+	if n := same(of(`"model":"m",`, 4000, 5000), of(`"model":"m",`, 4000, 4999)); n < 3 || n > 9 {
+		t.Errorf("%d pieces are the same", n)
 	}
 }
 

@@ -2,7 +2,6 @@ package body
 
 import (
 	"errors"
-	"fmt"
 	"regexp"
 	"strings"
 	"testing"
@@ -20,157 +19,57 @@ func mustParse(tb testing.TB, api API, body string) *Request {
 }
 
 func TestParseRequest_Refuses(t *testing.T) {
-	for _, row := range []struct{ body, param, code string }{
-		{`{"stream":"true"}`, "stream", "invalid_type"},
-		{`{"stream":1}`, "stream", "invalid_type"},
-		{`{"n":"2"}`, "n", "invalid_type"},
-		{`{"n":1.0}`, "n", "invalid_type"},
-		{`{"n":1e0}`, "n", "invalid_type"},
-		{`{"n":true}`, "n", "invalid_type"},
-		{`{"model":7}`, "model", "invalid_type"},
-		{`{"model":["m"]}`, "model", "invalid_type"},
-		{`{"model":"\ud800"}`, "model", "invalid_type"},
-		{`{"mod\u0065l":7}`, "model", "invalid_type"},
-		{`{"a":1,"a":2}`, "a", "duplicate_key"},
-		{`{"a":`, "", "invalid_json"},
-		{"{\"secret\":\"\xff\"}", "", "invalid_utf8"},
+	for body, want := range map[string]string{ // member and code
+		`{"stream":"true"}`: "stream invalid_type", `{"stream":1}`: "stream invalid_type", `{"n":"2"}`: "n invalid_type", `{"n":1.0}`: "n invalid_type",
+		`{"n":1e0}`: "n invalid_type", `{"n":true}`: "n invalid_type", `{"model":7}`: "model invalid_type", `{"model":["m"]}`: "model invalid_type",
+		`{"model":"\ud800"}`: "model invalid_type", `{"mod\u0065l":7}`: "model invalid_type",
+		`{"a":1,"a":2}`: "a duplicate_key", `{"a":`: " invalid_json", "{\"secret\":\"\xff\"}": " invalid_utf8",
 	} {
-		_, err := ParseRequest(Chat, []byte(row.body))
+		_, err := ParseRequest(Chat, []byte(body))
 		bad, ok := errors.AsType[*BadRequestError](err)
-		if !ok || bad.Param != row.param || bad.Code != row.code || bad.Error() == "" {
-			t.Errorf("%q: got %v, want param %q, code %q", row.body, err, row.param, row.code)
-		}
-		if err != nil && strings.Contains(err.Error(), "secret") {
-			t.Errorf("%q: the message repeats the body: %v", row.body, err)
-		}
-	}
-}
-
-func TestAPI_PathIsConstant(t *testing.T) {
-	if got := Chat.Path() + " " + Text.Path(); got != "/v1/chat/completions /v1/completions" {
-		t.Errorf("got %s", got)
-	}
-}
-
-func TestRequest_Accessors(t *testing.T) {
-	const body = `{"model":"a\u002fb","stream":true,"n":null,"max_tokens":7,"max_completion_tokens":9,"messages":[{"role":"user"}],"seed":9007199254740993,"user":"é","none":null}`
-	r := mustParse(t, Chat, body)
-	if r.Model() != "a/b" || !r.Stream() || r.Size() != len(body) || r.API() != Chat {
-		t.Errorf("got model %q, stream %t, size %d, api %d", r.Model(), r.Stream(), r.Size(), r.API())
-	}
-	if got, _ := r.Member("messages"); string(got) != `[{"role":"user"}]` {
-		t.Errorf("messages: got %s", got)
-	}
-	if raw, ok := r.Member("seed"); string(raw) != "9007199254740993" || !ok {
-		t.Errorf("seed: got %s, %t", raw, ok)
-	}
-	if raw, ok := r.Member("absent"); raw != nil || ok {
-		t.Errorf("absent: got %s, %t", raw, ok)
-	}
-	if user, ok := r.String("user"); user != "é" || !ok {
-		t.Errorf("user: got %q, %t", user, ok)
-	}
-	if _, ok := r.String("seed"); ok {
-		t.Error("seed as a string: got ok")
-	}
-	if !r.Has("none") || r.Has("absent") {
-		t.Errorf("Has: got none %t, absent %t", r.Has("none"), r.Has("absent"))
-	}
-}
-
-func TestRequest_RemoveHidesFromReadersAndLegs(t *testing.T) {
-	r := mustParse(t, Chat, `{"conversation_id":"c","model":"m","request_id":"r"}`)
-	r.Remove("conversation_id")
-	r.Remove("request_id")
-	r.Remove("absent")
-	var names []string
-	for name := range r.Members() {
-		names = append(names, string(name))
-	}
-	if fmt.Sprint(names) != "[model]" || r.Has("request_id") {
-		t.Errorf("got members %v, want [model]", names)
-	}
-	if got := string(r.DecodeBody(DecodeEdit{}).Bytes()); got != `{"model":"m"}` {
-		t.Errorf("decode body: got %s", got)
-	}
-	for range r.Members() {
-		break
-	}
-}
-
-func TestRequest_Prompt(t *testing.T) {
-	for _, row := range []struct {
-		body string
-		want promptKind
-	}{
-		{`{}`, promptNone},
-		{`{"prompt":null}`, promptNone},
-		{`{"prompt":{}}`, promptNone},
-		{`{"prompt":[]}`, promptNone},
-		{`{"prompt":[ ]}`, promptNone},
-		{`{"prompt":[null]}`, promptNone},
-		{`{"prompt":"x"}`, promptText},
-		{`{"prompt":""}`, promptText},
-		{`{"prompt":[1,2]}`, promptTokens},
-		{`{"prompt":["a"]}`, promptTextBatch},
-		{"{\"prompt\":[\n\"a\",\"b\"]}", promptTextBatch},
-		{`{"prompt":[[1],[2]]}`, promptTokensBatch},
-	} {
-		if got := mustParse(t, Text, row.body).Prompt().kind(); got != row.want {
-			t.Errorf("%s: got kind %d, want %d", row.body, got, row.want)
+		if !ok || bad.Param+" "+bad.Code != want || bad.Error() == "" || strings.Contains(err.Error(), "secret") {
+			t.Errorf("%q: got %v, want %s, and nothing of the body", body, err, want)
 		}
 	}
 }
 
 func TestRequest_Disaggregable(t *testing.T) {
 	for _, row := range []struct {
-		api  API
-		body string
-		want string
+		api    API
+		why    string
+		bodies []string
 	}{
-		{Chat, `{"n":1,"use_beam_search":false,"best_of":1,"truncate_prompt_tokens":null}`, ""},
-		{Chat, `{"n":null,"use_beam_search":null,"best_of":null}`, ""},
-		{Chat, `{"n":2}`, WhyN},
-		{Chat, `{"n":0}`, WhyN},
-		{Chat, `{"n":-1}`, WhyN},
-		{Chat, `{"n":99999999999999999999}`, WhyN},
-		{Chat, `{"best_of":2}`, WhyN},
-		{Text, `{"prompt":"x"}`, ""},
-		{Text, `{"prompt":[1,2]}`, ""},
-		{Text, `{"prompt":["x"]}`, WhyN},
-		{Text, `{"prompt":[[1]]}`, WhyN},
-		{Text, `{"prompt":"x","prompt_embeds":"AAAA"}`, WhyN},
-		{Chat, `{"prompt":["x"]}`, ""}, // an unknown member of a chat request
-		{Chat, `{"use_beam_search":true}`, WhyN},
-		{Chat, `{"use_beam_search":"yes"}`, WhyN},
-		{Text, `{"use_beam_search":1}`, WhyN},
-		{Chat, `{"truncate_prompt_tokens":-1}`, WhyTruncate},
-		{Chat, `{"truncate_prompt_tokens":0}`, WhyTruncate},
-		{Chat, `{"truncate_prompt_tokens":"-1"}`, WhyTruncate},
-		{Chat, `{"truncate_prompt_tokens":100}`, ""},
-		{Chat, `{"prompt_logprobs":0,"stream":true}`, WhyPromptLogprobs},
-		{Text, `{"prompt_logprobs":null,"echo":true}`, ""},
-		{Text, `{"echo":true,"logprobs":0}`, WhyPromptLogprobs},
-		{Chat, `{"echo":1,"top_logprobs":2}`, WhyPromptLogprobs},
-		{Chat, `{"echo":false,"logprobs":true,"top_logprobs":50}`, ""},
+		{Chat, "", []string{
+			`{"n":1,"use_beam_search":false,"best_of":1,"truncate_prompt_tokens":null}`, `{"n":null,"use_beam_search":null,"best_of":null}`,
+			`{"prompt":["x"]}`, // an unknown member of a chat request
+			`{"truncate_prompt_tokens":100}`, `{"echo":false,"logprobs":true,"top_logprobs":50}`,
+		}},
+		{Chat, WhyN, []string{`{"n":2}`, `{"n":0}`, `{"n":-1}`, `{"n":99999999999999999999}`, `{"best_of":2}`, `{"use_beam_search":true}`, `{"use_beam_search":"yes"}`}},
+		{Chat, WhyTruncate, []string{`{"truncate_prompt_tokens":-1}`, `{"truncate_prompt_tokens":0}`, `{"truncate_prompt_tokens":"-1"}`}},
+		{Chat, WhyPromptLogprobs, []string{`{"prompt_logprobs":0,"stream":true}`, `{"echo":1,"top_logprobs":2}`}},
+		{Text, "", []string{
+			`{"prompt":"x"}`, `{"prompt":""}`, `{"prompt":[1,2]}`, `{"prompt_logprobs":null,"echo":true}`,
+			`{}`, `{"prompt":null}`, `{"prompt":{}}`, `{"prompt":[]}`, `{"prompt":[ ]}`, `{"prompt":[null]}`,
+		}},
+		{Text, WhyN, []string{
+			`{"prompt":["x"]}`, "{\"prompt\":[\n\"a\",\"b\"]}", `{"prompt":[[1]]}`, `{"prompt":[[1],[2]]}`, `{"prompt":"x","prompt_embeds":"AAAA"}`, `{"use_beam_search":1}`,
+		}},
+		{Text, WhyPromptLogprobs, []string{`{"echo":true,"logprobs":0}`}},
 	} {
-		why, ok := mustParse(t, row.api, row.body).Disaggregable()
-		if why != row.want || ok != (row.want == "") {
-			t.Errorf("%s: got %q, %t, want %q", row.body, why, ok, row.want)
+		for _, body := range row.bodies {
+			if why, ok := mustParse(t, row.api, body).Disaggregable(); why != row.why || ok != (why == "") {
+				t.Errorf("%s: got %q, %t, want %q", body, why, ok, row.why)
+			}
 		}
 	}
 }
 
 func TestRequest_Reusable(t *testing.T) {
-	for _, row := range []struct{ body, want string }{
-		{`{"echo":false,"prompt_logprobs":null,"truncate_prompt_tokens":null}`, ""},
-		{`{"echo":true}`, WhyEcho},
-		{`{"echo":"true"}`, WhyEcho},
-		{`{"truncate_prompt_tokens":10}`, WhyTruncate},
+	for body, want := range map[string]string{
+		`{"echo":false,"prompt_logprobs":null,"truncate_prompt_tokens":null}`: "", `{"echo":true}`: WhyEcho, `{"echo":"true"}`: WhyEcho, `{"truncate_prompt_tokens":10}`: WhyTruncate,
 	} {
-		why, ok := mustParse(t, Chat, row.body).Reusable()
-		if why != row.want || ok != (row.want == "") {
-			t.Errorf("%s: got %q, %t, want %q", row.body, why, ok, row.want)
+		if why, ok := mustParse(t, Chat, body).Reusable(); why != want || ok != (want == "") {
+			t.Errorf("%s: got %q, %t, want %q", body, why, ok, want)
 		}
 	}
 }

@@ -1,6 +1,0 @@
-package server_test
-
-import "carryover/upstream/dnstest"
-
-// names is what names resolve to in these tests.
-var names = dnstest.Install()
