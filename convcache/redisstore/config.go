@@ -68,7 +68,7 @@ type Config struct {
 	// Timeout bounds one operation. 0 means 5 ms.
 	Timeout time.Duration
 	// MaxValue is the largest ticket in bytes. 0 or less means 256 KiB, some 270,000 tokens in blocks of 16. A put of 256 KiB takes a
-	// quarter of 5 ms, one of 1 MiB all of it (BenchmarkRedis_Sizes), and the server does nothing else meanwhile.
+	// quarter of 5 ms, one of 1 MiB all of it, and the server does nothing else meanwhile.
 	MaxValue int
 	// Now is the clock; its wall reading ends values in Redis. nil means time.Now.
 	Now func() time.Time

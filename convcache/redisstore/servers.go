@@ -14,7 +14,7 @@ import (
 )
 
 // sizeable is the size in bytes that may explain a time-out. On two cores, over loopback, a put takes 0.06 ms for 6 KiB, 0.3 for 60, 0.6 for
-// 120, 1.2 for 240 and 4.5 for 930, or twice that with four others on the cores (BenchmarkRedis_Sizes). So a time-out of 5 ms at 64 KiB
+// 120, 1.2 for 240 and 4.5 for 930, or twice that with four others on the cores. So a time-out of 5 ms at 64 KiB
 // shows a server or a network some fifteen times slower.
 //
 // A take counts however large its answer is: the look-up before it counts as a success, so takes alone never make five failures in a row.

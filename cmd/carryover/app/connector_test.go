@@ -47,22 +47,6 @@ func TestOpenConnector_KnowsTheSettings(t *testing.T) {
 	}
 }
 
-// Tickets are handed back only where that was measured: with NixlConnector, and nothing beside.
-func TestOpenConnector_HandsBackWhereThatWasMeasured(t *testing.T) {
-	for _, name := range config.Connectors() {
-		cfg := config.Default()
-		cfg.Connector.Name = name
-		connector, err := (&Proxy{}).OpenConnector(cfg, nil, slog.New(slog.DiscardHandler))
-		if err != nil {
-			t.Errorf("%s: %v", name, err)
-			continue
-		}
-		if got, want := connector.Traits().HandsBack, name == config.ConnectorNIXL; got != want {
-			t.Errorf("%s: hands back %t, want %t", name, got, want)
-		}
-	}
-}
-
 func TestServerConfig_HandsBackWhereItCanBe(t *testing.T) {
 	off := pins.HandBackConfig{HandBack: pins.HandBackOff, HandBackAuto: true}
 	for args, want := range map[string]pins.HandBackConfig{

@@ -3,7 +3,6 @@ package cli
 import (
 	"bytes"
 	"context"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -187,23 +186,14 @@ func TestProbe_StatusDecides(t *testing.T) {
 	}
 }
 
-func TestProbe_RefusedConnectionIsAnError(t *testing.T) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	address := listener.Addr().String()
-	must(t, listener.Close())
-	code, _, stderr := runCommand(t, "probe", "http://"+address)
-	if code != command.ExitRuntime || !strings.HasPrefix(stderr, "carryover: probe: ") {
-		t.Errorf("exit code %d, stderr %q; want %d and a carryover: line", code, stderr, command.ExitRuntime)
-	}
-}
-
-func TestProbe_SilentServerIsGivenUp(t *testing.T) {
+func TestProbe_NobodyAnswers(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
-	defer server.Close()
-	err := probe(t.Context(), server.URL, 10*time.Millisecond)
-	if err == nil || !strings.Contains(err.Error(), "deadline exceeded") {
+	if err := probe(t.Context(), server.URL, 10*time.Millisecond); err == nil || !strings.Contains(err.Error(), "deadline exceeded") {
 		t.Errorf("probe of a silent server: %v, want deadline exceeded", err)
+	}
+	server.Close()
+	if code, _, stderr := runCommand(t, "probe", server.URL); code != command.ExitRuntime || !strings.HasPrefix(stderr, "carryover: probe: ") {
+		t.Errorf("exit code %d, stderr %q; want %d and a carryover: line", code, stderr, command.ExitRuntime)
 	}
 }
 

@@ -44,6 +44,11 @@ func TestExplain_SaysWhatAConnectorDoesAndCannotDo(t *testing.T) {
 			`--connector lmcache --decode-dns http://d:8200 --decoder-registry {"http://d:8200":{"receiver_host":"d","receiver_init_port":[1,2],"receiver_alloc_port":[3,4]}}`,
 			[]string{"decode d:8200 receives at d, ports 1,2 and 3,4", "not in lmcache.decoder_registry get no KV"}, nil,
 		},
+		{
+			"--prefill http://p:1,http://q:1 --decode-dns http://decode:8200",
+			[]string{"prefill q:1 at http://q:1", "decode by DNS: http://decode:8200, asked every 10s", "routing.disagg_threshold", "no secret: tickets end with this process"},
+			[]string{"localhost:8200"},
+		},
 		{"--kv-events-port 5557", []string{"KV events of prefill instances are read at port 5557"}, nil},
 	} {
 		text := explained(t, tc.args)
@@ -74,7 +79,7 @@ func TestExplain_WhatConnectorsCanDo(t *testing.T) {
 		if traits.Reuses != cfg.Connector.ReusesKV() {
 			t.Errorf("%s: %+v, but it is held to reuse KV: %t", name, traits, cfg.Connector.ReusesKV())
 		}
-		if traits.HandsBack != cfg.Connector.HandsBack() && name != config.ConnectorMulti { // which could, and was never measured
+		if traits.HandsBack != cfg.Connector.HandsBack() {
 			t.Errorf("%s: hands back: %t, but it is held to: %t", name, traits.HandsBack, cfg.Connector.HandsBack())
 		}
 	}

@@ -142,9 +142,7 @@ func TestServe_RuntimeErrorIsNotAUsageError(t *testing.T) {
 // runCommand runs the whole program with a command that ends by itself.
 func runCommand(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
-	var out, errOut bytes.Buffer
-	code = Run(t.Context(), args, nil, &out, &errOut)
-	return code, out.String(), errOut.String()
+	return ranWith(t, nil, args...)
 }
 
 func TestRun_ExitCodesAndStreams(t *testing.T) {
@@ -206,13 +204,6 @@ func TestHelp_ShowsEverySettingWithItsDefault(t *testing.T) {
 		if !strings.Contains(help, "\n  "+flag+" ") {
 			t.Errorf("help does not show %s", flag)
 		}
-	}
-}
-
-// 9090 is the port of Prometheus, which often runs on the same machine.
-func TestAdminListen_DefaultIsOnLoopbackAndNotThatOfPrometheus(t *testing.T) {
-	if got := config.Default().Admin.Listen; got != "127.0.0.1:9480" {
-		t.Errorf("operators are answered at %s by default, want 127.0.0.1:9480", got)
 	}
 }
 

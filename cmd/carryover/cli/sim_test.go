@@ -46,21 +46,21 @@ func simulated(t *testing.T, args string, lines int) (said string, got vllmsim.C
 	return said, got
 }
 
-func simDefaults() vllmsim.Config {
+// simDefaults are those of sim, with other members.
+func simDefaults(t *testing.T, members string) vllmsim.Config {
+	t.Helper()
 	want := vllmsim.DefaultConfig()
 	want.Timing = vllmsim.Timing{PrefillPerToken: 100 * time.Microsecond, TransferPerBlock: 20 * time.Microsecond, InterToken: 10 * time.Millisecond}
 	want.Mooncake.BootstrapPort = 8998
+	must(t, json.Unmarshal([]byte(members), &want))
 	return want
 }
 
 func TestSim_RunsWhatItsFlagsSay(t *testing.T) {
 	_, got := simulated(t, "--models a,b --adapters c --adapters d --dp-ranks 2 --max-num-seqs 3 --slowness 4 --time-scale 5 "+
 		"--vllm 0.32 --render --message-params --output-token-ids --max-model-len 6000", 1)
-	want := simDefaults()
-	want.Version = vllmsim.VLLM032
-	want.Model, want.Models, want.Adapters = "a", []string{"a", "b"}, []string{"c", "d"}
-	want.DPRanks, want.MaxNumSeqs, want.Slowness, want.TimeScale = 2, 3, 4, 5
-	want.Render, want.MessageParams, want.OutputTokenIDs, want.MaxModelLen = true, true, true, 6000
+	want := simDefaults(t, `{"version":"0.32.0","model":"a","models":["a","b"],"adapters":["c","d"],"dp_ranks":2,"max_num_seqs":3,"slowness":4,"time_scale":5,
+		"render":true,"message_params":true,"output_token_ids":true,"max_model_len":6000}`)
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("it runs %+v\nwant %+v", got, want)
 	}
@@ -69,41 +69,27 @@ func TestSim_RunsWhatItsFlagsSay(t *testing.T) {
 func TestSim_RunsOtherConnectors(t *testing.T) {
 	folder := t.TempDir()
 	for _, tc := range []struct {
-		args  string
-		lines int
-		says  string
-		want  func(*vllmsim.Config)
+		args       string
+		lines      int
+		says, want string
 	}{
 		{
 			"--role decode --connector lmcache --lmcache-tp 2 --lmcache-chunk-size 64", 2, "its LMCache receives at init ports ",
-			func(c *vllmsim.Config) {
-				c.Role, c.Connector, c.LMCache.TP, c.LMCache.ChunkSize = "decode", "lmcache", 2, 64
-			},
+			`{"role":"decode","connector":"lmcache","lmcache":{"tp":2,"chunk_size":64}}`,
 		},
-		{
-			"--role prefill --connector lmcache --lmcache-proxy-port 9", 1, "simulated prefill",
-			func(c *vllmsim.Config) {
-				c.Role, c.Connector, c.LMCache.ProxyPort = "prefill", "lmcache", 9
-			},
-		},
+		{"--role prefill --connector lmcache --lmcache-proxy-port 9", 1, "simulated prefill", `{"role":"prefill","connector":"lmcache","lmcache":{"proxy_port":9}}`},
 		{
 			"--connector lmcache-storage --storage-chunk-size 32 --storage-folder " + folder, 1, "simulated both",
-			func(c *vllmsim.Config) {
-				c.Connector, c.Storage.Folder, c.Storage.ChunkSize = "lmcache-storage", folder, 32
-			},
+			`{"connector":"lmcache-storage","storage":{"folder":"` + folder + `","chunk_size":32}}`,
 		},
 		{
 			"--role prefill --connector mooncake --mooncake-bootstrap-port 0", 2, "its bootstrap server listens at port ",
-			func(c *vllmsim.Config) {
-				c.Role, c.Connector, c.Mooncake.BootstrapPort = "prefill", "mooncake", 0
-			},
+			`{"role":"prefill","connector":"mooncake","mooncake":{"bootstrap_port":0}}`,
 		},
 	} {
 		t.Run(tc.args, func(t *testing.T) {
 			said, got := simulated(t, tc.args, tc.lines)
-			want := simDefaults()
-			tc.want(&want)
-			if !reflect.DeepEqual(got, want) || !strings.Contains(said, tc.says) {
+			if want := simDefaults(t, tc.want); !reflect.DeepEqual(got, want) || !strings.Contains(said, tc.says) {
 				t.Errorf("it says %q, want %q, and runs %+v\nwant %+v", said, tc.says, got, want)
 			}
 		})

@@ -47,18 +47,29 @@ func TestByteSize_TextAndBack(t *testing.T) {
 	}
 }
 
-func TestSecret_StaysHidden(t *testing.T) {
-	cfg := Config{Auth: AuthConfig{UpstreamKey: "hunter2"}}
+// shown is all that may be printed of a configuration and a value of it.
+func shown(t *testing.T, cfg Config, value any) string {
+	t.Helper()
 	var out bytes.Buffer
 	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q"} {
-		fmt.Fprintf(&out, verb, cfg)
-		fmt.Fprintf(&out, verb, cfg.Auth.UpstreamKey)
+		fmt.Fprintf(&out, verb+verb, cfg, value)
 	}
 	must(t, json.NewEncoder(&out).Encode(cfg))
-	slog.New(slog.NewJSONHandler(&out, nil)).Info("json", "config", cfg, "key", cfg.Auth.UpstreamKey)
-	slog.New(slog.NewTextHandler(&out, nil)).Info("text", "config", cfg, "key", cfg.Auth.UpstreamKey)
-	if strings.Contains(out.String(), "hunter2") || !strings.Contains(out.String(), redacted) {
-		t.Errorf("output %s, want %s instead of the secret", out.String(), redacted)
+	slog.New(slog.NewJSONHandler(&out, nil)).Info("json", "config", cfg, "value", value)
+	slog.New(slog.NewTextHandler(&out, nil)).Info("text", "config", cfg, "value", value)
+	out.Write(Marshal(cfg))
+	return out.String()
+}
+
+func TestSecret_StaysHidden(t *testing.T) {
+	if said := shown(t, Config{Auth: AuthConfig{UpstreamKey: "hunter2"}}, Secret("hunter2")); strings.Contains(said, "hunter2") || !strings.Contains(said, redacted) {
+		t.Errorf("output %s, want %s instead of the secret", said, redacted)
+	}
+	for _, raw := range []RedisURL{"redis://carry:hunter2@r:1/0", "redis://:a@hunter2@r:1/0", "unix://hunter2@/r.sock", "hunter2@r"} {
+		said := shown(t, Config{Redis: RedisConfig{URL: raw}}, raw)
+		if strings.Contains(said, "hunter2") || strings.Contains(said, "carry:") || !strings.Contains(said, redacted+"@") {
+			t.Errorf("%s: the output shows user or password, want %s@", raw, redacted)
+		}
 	}
 }
 

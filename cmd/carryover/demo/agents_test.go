@@ -1,18 +1,17 @@
 package demo
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"regexp"
 	"strings"
-	"sync"
 	"testing"
-	"time"
 
 	"carryover/cmd/carryover/config"
+	"carryover/cmd/carryover/testrig"
+	"carryover/logtest"
 )
 
 const demoMessages, demoResponses = "/v1/messages", "/v1/responses"
@@ -22,36 +21,28 @@ var demoServesAt = regexp.MustCompile(`Serving on (http://127\.0\.0\.1:\d+) with
 // readsMuch is what a turn says for which prefill has read 64 tokens or more from decode.
 var readsMuch = regexp.MustCompile(`^hit;tokens=\d+;read=(6[4-9]|[7-9]\d|\d{3,});`)
 
-// invited is what a demo prints. It hands on the address of the proxy as soon as that is there.
-type invited struct {
-	mu   sync.Mutex // guards the rest
-	text bytes.Buffer
+// printed is what a demo prints. It hands on the first address that a pattern finds, as soon as that is there.
+type printed struct {
+	logtest.Log
+	at   *regexp.Regexp
 	base chan string // holds one
 }
 
-func (i *invited) Write(text []byte) (int, error) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	if at := demoServesAt.FindSubmatch(text); at != nil {
-		i.base <- string(at[1])
+func (p *printed) Write(text []byte) (int, error) {
+	if at := p.at.FindSubmatch(text); at != nil {
+		p.base <- string(at[1])
 	}
-	return i.text.Write(text)
-}
-
-func (i *invited) String() string {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	return i.text.String()
+	return p.Log.Write(text)
 }
 
 // servingDemo runs the demo until the test ends, and returns when it serves.
-func servingDemo(t *testing.T) (d *Deployment, base string, said *invited) {
+func servingDemo(t *testing.T) (d *Deployment, base string, said *printed) {
 	t.Helper()
 	o := Options{host: "127.0.0.1", turns: 2, Prefills: 2, Decodes: 2, Connector: config.ConnectorNIXL, adminListen: config.AdminOff}
 	d, err := StartDeployment(o)
 	must(t, err)
 	t.Cleanup(d.Close)
-	said = &invited{base: make(chan string, 1)}
+	said = &printed{at: demoServesAt, base: make(chan string, 1)}
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- d.present(ctx, o, said, io.Discard) }()
@@ -72,9 +63,9 @@ func servingDemo(t *testing.T) (d *Deployment, base string, said *invited) {
 }
 
 // demoTurn sends a request and returns what the answer says of reuse, and the answer.
-func demoTurn(t *testing.T, url string, header http.Header, body []byte) (reuse, answer string) {
+func demoTurn(t *testing.T, url string, header http.Header, body string) (reuse, answer string) {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader(body))
 	must(t, err)
 	req.Header = header
 	req.Header.Set("Content-Type", "application/json")
@@ -94,34 +85,25 @@ const agentSaid = "the second turn of an agent sends the whole history of the fi
 	"the Messages of one vendor and for the Responses of the other, streamed and whole, as it does for chats"
 
 // agentRequest returns the request of a turn in the shape of an SDK, and what stands at the end of its answer.
-func agentRequest(path string, turn int, stream bool, session string) (header http.Header, body map[string]any, end string) {
-	first, second := "SAY "+agentSaid, "Thank you."
-	header, body = http.Header{}, map[string]any{"model": "sim", "stream": stream}
+func agentRequest(path string, turn int, stream bool, session string) (header http.Header, body, end string) {
 	repeat := "You repeat " + path + " of " + session + "." // another prompt each, that no prefill has computed before
 	if path == demoMessages {
-		header.Set("X-Api-Key", "any")
-		header.Set("Anthropic-Version", "2023-06-01")
-		messages := []any{map[string]any{"role": "user", "content": first}}
+		history := ""
 		if turn == 2 {
-			messages = append(messages,
-				map[string]any{"role": "assistant", "content": []any{map[string]any{"type": "text", "text": agentSaid}}},
-				map[string]any{"role": "user", "content": second})
+			history = `,{"role":"assistant","content":[{"type":"text","text":"` + agentSaid + `"}]},{"role":"user","content":"Thank you."}`
 		}
-		body["max_tokens"], body["system"], body["messages"] = 300, repeat, messages
-		body["metadata"] = map[string]any{"user_id": "user_5f1b_account__session_" + session}
-		end = map[bool]string{true: "message_stop", false: "end_turn"}[stream]
-		return header, body, end
+		return http.Header{"X-Api-Key": {"any"}, "Anthropic-Version": {"2023-06-01"}}, fmt.Sprintf(
+			`{"model":"sim","stream":%t,"max_tokens":300,"system":%q,"metadata":{"user_id":"user_5f1b_account__session_%s"},"messages":[{"role":"user","content":"SAY %s"}%s]}`,
+			stream, repeat, session, agentSaid, history), map[bool]string{true: "message_stop", false: "end_turn"}[stream]
 	}
-	header.Set("Authorization", "Bearer any")
-	said := func(role, kind, text string) any {
-		return map[string]any{"type": "message", "role": role, "content": []any{map[string]any{"type": kind, "text": text}}}
-	}
-	input := []any{said("user", "input_text", first)}
+	const said = `{"type":"message","role":%q,"content":[{"type":%q,"text":%q}]}`
+	input := fmt.Sprintf(said, "user", "input_text", "SAY "+agentSaid)
 	if turn == 2 {
-		input = append(input, said("assistant", "output_text", agentSaid), said("user", "input_text", second))
+		input += "," + fmt.Sprintf(said, "assistant", "output_text", agentSaid) + "," + fmt.Sprintf(said, "user", "input_text", "Thank you.")
 	}
-	body["instructions"], body["input"], body["store"], body["prompt_cache_key"] = repeat, input, false, session
-	return header, body, map[bool]string{true: "response.completed", false: `"completed"`}[stream]
+	return http.Header{"Authorization": {"Bearer any"}}, fmt.Sprintf(
+		`{"model":"sim","stream":%t,"instructions":%q,"input":[%s],"store":false,"prompt_cache_key":%q}`, stream, repeat, input, session,
+	), map[bool]string{true: "response.completed", false: `"completed"`}[stream]
 }
 
 // TestDemo_AgentsHitOnTheirSecondTurn: the engines of the demo render prompts, and have the plug-in for streams of the Messages API.
@@ -135,9 +117,7 @@ func TestDemo_AgentsHitOnTheirSecondTurn(t *testing.T) {
 				if turn == 2 {
 					header.Set("X-Conversation-Final", "true")
 				}
-				encoded, err := json.Marshal(body)
-				must(t, err)
-				reuse, answer := demoTurn(t, base+path, header, encoded)
+				reuse, answer := demoTurn(t, base+path, header, body)
 				if !strings.Contains(answer, end) || turn == 1 && !stream && !strings.Contains(answer, agentSaid) {
 					t.Errorf("%s, stream %v, turn %d: %s", path, stream, turn, answer)
 				}
@@ -155,15 +135,12 @@ func TestDemo_AgentsHitOnTheirSecondTurn(t *testing.T) {
 		if i == 1 {
 			header.Set("X-Conversation-Final", "true")
 		}
-		if reuse, _ := demoTurn(t, base+"/v1/chat/completions", header, []byte(body)); i == 1 && !readsMuch.MatchString(reuse) {
+		if reuse, _ := demoTurn(t, base+"/v1/chat/completions", header, body); i == 1 && !readsMuch.MatchString(reuse) {
 			t.Errorf("the invited turn: %s", reuse)
 		}
 	}
-	for end := time.Now().Add(time.Minute); d.pinned() > 0 && time.Now().Before(end); { // the demo's own conversation is handed back, the others are over
-		<-time.After(20 * time.Millisecond)
-	}
-	if n := d.pinned(); n != 0 {
-		t.Errorf("%d answers are still pinned", n)
+	if !testrig.Eventually(func() bool { return d.pinned() == 0 }) { // the demo's own conversation is handed back, the others are over
+		t.Errorf("%d answers are still pinned", d.pinned())
 	}
 	if n := d.misread(); n != 0 {
 		t.Errorf("%d wrong reads", n)

@@ -1,7 +1,6 @@
 package demo
 
 import (
-	"bytes"
 	"fmt"
 	"io"
 	"net"
@@ -10,7 +9,6 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -30,8 +28,8 @@ func must(tb testing.TB, err error) {
 	}
 }
 
-// demonstrated runs the demo once and returns the rows of its table.
-func demonstrated(t *testing.T, args ...string) (rows [][]string) {
+// demonstrated runs the demo once and returns what it prints, and the rows of its table.
+func demonstrated(t *testing.T, args ...string) (stdout string, rows [][]string) {
 	t.Helper()
 	code, stdout, stderr := runCommand(t, append([]string{"demo", "--once", "--port", "0", "--turns", "3"}, args...)...)
 	if code != command.ExitOK {
@@ -45,14 +43,14 @@ func demonstrated(t *testing.T, args ...string) (rows [][]string) {
 	if len(rows) != 3 {
 		t.Fatalf("demo %q: %d turns, want 3\n%s\n%s", args, len(rows), stdout, stderr)
 	}
-	return rows
+	return stdout, rows
 }
 
 func TestDemo_EveryConnector(t *testing.T) {
 	for _, name := range config.Connectors() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			rows := demonstrated(t, "--connector", name)
+			_, rows := demonstrated(t, "--connector", name)
 			for _, row := range rows {
 				last := row[len(row)-1]
 				if (config.ConnectorConfig{Name: name}).ReusesKV() {
@@ -148,18 +146,10 @@ func TestDemo_ShowsTheDefaults(t *testing.T) {
 // TestDemo_ShowsWhatWasReused: with the defaults, prefill has the prompts of earlier turns in its own cache and reads the answers from
 // decode, by a ticket or, after a pause, by a hand-back. Each row tells how many tokens that were, and the last line their sum.
 func TestDemo_ShowsWhatWasReused(t *testing.T) {
-	code, stdout, stderr := runCommand(t, "demo", "--once", "--port", "0", "--admin-listen", "off", "--turns", "3")
-	if code != command.ExitOK {
-		t.Fatalf("exit code %d\n%s\n%s", code, stdout, stderr)
-	}
+	stdout, fields := demonstrated(t, "--admin-listen", "off")
 	var rows []reuseRow
-	for line := range strings.Lines(stdout) {
-		if fields := strings.Fields(line); len(fields) > 0 && fields[0] == strconv.Itoa(len(rows)+1) {
-			rows = append(rows, asReuse(t, fields))
-		}
-	}
-	if len(rows) != 3 {
-		t.Fatalf("%d turns, want 3\n%s", len(rows), stdout)
+	for _, row := range fields {
+		rows = append(rows, asReuse(t, row))
 	}
 	if first := rows[0]; first.reuse != "miss;reason=first_turn" || first.reused != 0 || first.with != first.prompt || first.without != first.prompt {
 		t.Errorf("the first turn: %+v", first)
@@ -189,44 +179,25 @@ func runCommand(t *testing.T, args ...string) (code int, stdout, stderr string) 
 
 var demoPageAt = regexp.MustCompile(`The page for operators: (http://127\.0\.0\.1:(\d+)/)\n`)
 
-// visited is what a demo prints. It looks at the page as soon as its address is there.
-type visited struct {
-	mu     sync.Mutex // guards text
-	text   bytes.Buffer
-	status chan int // of the page
-}
-
-func (v *visited) Write(text []byte) (int, error) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if at := demoPageAt.FindSubmatch(text); at != nil {
-		url := string(at[1])
-		go func() {
-			resp, err := http.Get(url)
-			if err != nil {
-				v.status <- 0
-				return
-			}
-			resp.Body.Close()
-			v.status <- resp.StatusCode
-		}()
-	}
-	return v.text.Write(text)
-}
-
 func TestDemo_ShowsThePage(t *testing.T) {
 	o := Options{host: "127.0.0.1", turns: 2, once: true, Prefills: 1, Decodes: 1, Connector: config.ConnectorNIXL, adminListen: "127.0.0.1:0"}
-	out := &visited{status: make(chan int, 1)}
+	out, status := &printed{at: demoPageAt, base: make(chan string, 1)}, make(chan int, 1)
+	go func() { // while the demo runs
+		resp, err := http.Get(<-out.base)
+		if err != nil {
+			status <- 0
+			return
+		}
+		resp.Body.Close()
+		status <- resp.StatusCode
+	}()
 	d, err := StartDeployment(o)
 	must(t, err)
 	defer d.Close()
 	must(t, d.present(t.Context(), o, out, io.Discard))
 	defer http.DefaultClient.CloseIdleConnections()
-	if !demoPageAt.MatchString(out.text.String()) {
-		t.Fatalf("no page: %s", &out.text)
-	}
-	if status := <-out.status; status != http.StatusOK {
-		t.Errorf("the page answers %d", status)
+	if status := <-status; status != http.StatusOK {
+		t.Errorf("the page answers %d: %s", status, out)
 	}
 }
 

@@ -40,22 +40,23 @@ func TestDoctor_IsQuietOnAHealthyFleet(t *testing.T) {
 	}
 }
 
-func TestDoctor_SaysSoInOneLine(t *testing.T) {
-	w := newWard(t, func(p, _ *vllmsim.Config) { p.Render = true }) // without, agents could have more
-	code, stdout, stderr := runCommand(t, append([]string{"doctor", "--strict"}, w.args...)...)
-	if code != command.ExitOK || stderr != "" || !strings.Contains(stdout, "\nall ") && !strings.HasPrefix(stdout, "all ") || strings.Contains(stdout, "fix:") ||
-		!strings.Contains(stdout, "1 of 1 pair tried, with 4 short requests") {
-		t.Errorf("exit code %d\n%s%s", code, stdout, stderr)
-	}
-}
-
-// What a deployment without agents lacks is told, and is no fault.
-func TestDoctor_SaysThatNothingIsRendered(t *testing.T) {
-	w := newWard(t, nil)
-	code, stdout, stderr := runCommand(t, append([]string{"doctor", "--strict"}, w.args...)...)
-	if code != command.ExitOK || stderr != "" || !strings.Contains(stdout, "ok    "+codeRenderOff) || !strings.Contains(stdout, "reuse nothing") ||
-		!strings.Contains(stdout, "--enable-scale-out on "+strings.TrimPrefix(w.prefill.URL(), "http://")) || !strings.Contains(stdout, "--render URL") {
-		t.Errorf("exit code %d\n%s%s", code, stdout, stderr)
+// What is well is said in one line. What a deployment without agents lacks is told, and is no fault.
+func TestDoctor_SaysWhetherPromptsAreRendered(t *testing.T) {
+	for _, renders := range []bool{true, false} {
+		w := newWard(t, func(p, _ *vllmsim.Config) { p.Render = renders })
+		code, stdout, stderr := runCommand(t, append([]string{"doctor", "--strict"}, w.args...)...)
+		says := []string{"ok    " + codeRenderOff, "reuse nothing", "--enable-scale-out on " + strings.TrimPrefix(w.prefill.URL(), "http://"), "--render URL"}
+		if renders {
+			says = []string{"1 of 1 pair tried, with 4 short requests"}
+		}
+		if code != command.ExitOK || stderr != "" || renders && (!strings.Contains("\n"+stdout, "\nall ") || strings.Contains(stdout, "fix:")) {
+			t.Errorf("exit code %d\n%s%s", code, stdout, stderr)
+		}
+		for _, part := range says {
+			if !strings.Contains(stdout, part) {
+				t.Errorf("renders %v: %q is not said in\n%s", renders, part, stdout)
+			}
+		}
 	}
 }
 

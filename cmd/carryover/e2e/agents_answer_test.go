@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -35,21 +36,12 @@ func (r *rig) askAgent(ctx context.Context, path string, header http.Header, bod
 		}
 	})
 	if a.answered = answer; err != nil || failed != nil {
-		return a, fmt.Errorf("%s: %w", path, firstOf(err, failed))
+		return a, fmt.Errorf("%s: %w", path, errors.Join(err, failed))
 	}
 	if answer.status == http.StatusOK && answer.ends == endsWhole {
 		a.whole(answer.raw)
 	}
 	return a, nil
-}
-
-func firstOf(errs ...error) error {
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // whole reads an answer that came in one piece.
@@ -113,30 +105,21 @@ func (a *agentAnswer) event(data []byte) error {
 			}
 		}
 	case "content_block_stop":
-		return a.closeBlock()
+		// What a call's pieces of JSON have come to. One that the limit has cut stays a text.
+		if len(a.parts) == 0 {
+			return fmt.Errorf("the end of no block")
+		}
+		block := a.parts[len(a.parts)-1]
+		var input any
+		if text, called := block["input"].(string); called && block["type"] == "tool_use" && json.Unmarshal([]byte(text), &input) == nil {
+			block["input"] = input
+		}
 	case "message_delta":
 		a.stop, a.prompt = e.Get("delta.stop_reason").String(), messagePrompt(e.Get("usage"))
 	case "message_stop":
 		a.over = true
 	case "response.completed", "response.incomplete":
 		a.response(e.Get("response"))
-	}
-	return nil
-}
-
-// closeBlock parses what a call's pieces of JSON have come to. One that the limit has cut stays a text.
-func (a *agentAnswer) closeBlock() error {
-	if len(a.parts) == 0 {
-		return fmt.Errorf("the end of no block")
-	}
-	block := a.parts[len(a.parts)-1]
-	text, called := block["input"].(string)
-	if block["type"] != "tool_use" || !called {
-		return nil
-	}
-	var input any
-	if json.Unmarshal([]byte(text), &input) == nil {
-		block["input"] = input
 	}
 	return nil
 }

@@ -12,20 +12,14 @@ import (
 	"testing"
 
 	"github.com/tidwall/gjson"
-
-	"carryover/upstream/vllmsim"
 )
 
 // agentSoaks are the deployments in which agents talk.
-func agentSoaks() map[string]func(*vllmsim.Config) {
-	return map[string]func(*vllmsim.Config){
-		"append-only": func(*vllmsim.Config) {},
-		"reasoning stripped, inline system merged": func(c *vllmsim.Config) {
-			c.Template, c.MergeSystem = vllmsim.TemplateStripReasoning, true
-		},
-		"thinking prompt, non-canonical": func(c *vllmsim.Config) {
-			c.Template, c.Sampling = vllmsim.TemplateThinkingPrompt, vllmsim.SamplingNoncanonical
-		},
+func agentSoaks() map[string]string {
+	return map[string]string{
+		"append-only": `{"render":true,"output_token_ids":true,"message_params":true}`,
+		"reasoning stripped, inline system merged": `{"render":true,"output_token_ids":true,"message_params":true,"template":"strip_reasoning","merge_system":true}`,
+		"thinking prompt, non-canonical":           `{"render":true,"output_token_ids":true,"message_params":true,"template":"thinking_prompt","sampling":"noncanonical"}`,
 	}
 }
 
@@ -40,10 +34,7 @@ func TestAgents_SoakOfRandomConversations(t *testing.T) {
 	for _, name := range slices.Sorted(maps.Keys(agentSoaks())) {
 		seed++
 		t.Run(name, func(t *testing.T) {
-			s := newSoak(t, func(c *vllmsim.Config) {
-				c.Render, c.OutputTokenIDs, c.MessageParams = true, true, true
-				agentSoaks()[name](c)
-			}, seed)
+			s := newSoak(t, agentSoaks()[name], seed)
 			s.run(t, soakSize(t, agentsShort, agentsShare), func(i int) voice { return newSession(s.seed, i) })
 		})
 	}
@@ -71,10 +62,6 @@ func (k *session) ready(ctx context.Context, s *soak, name string, turn int, nam
 	k.asked[speaks]++
 	return speaks.ready(ctx, s, name, k.asked[speaks], named)
 }
-
-func (k *agentTalk) name() string { return k.id }
-
-func (*agentTalk) turns() int { return soakTurns }
 
 func (k *agentTalk) again(draw *rand.Rand) voice {
 	other := *k

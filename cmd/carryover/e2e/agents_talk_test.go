@@ -12,29 +12,21 @@ import (
 // agentTalk is the side of an agent in one random conversation, in the shape of Claude Code (Messages) or of Codex (Responses).
 // Everything that it does follows from its seed and from what it is answered.
 type agentTalk struct {
-	id      string
+	person
 	path    string
-	draw    *rand.Rand
 	persona string // of the sub-agent, "" for the agent itself
+	inline  bool   // a system message among the others on every turn
 
-	tools    bool // the model may call tools
-	thoughts bool // thinking, and reasoning items, are repeated as history
-	inline   bool // a system message among the others on every turn
-	parts    bool // contents are lists of blocks
-
-	nameless  bool   // neither a header nor a member names the session
-	opening   string // the first question, "" for one of its own
-	dropped   bool   // nothing of the last answer is in the history
-	rewritten bool   // the request is not what was sent and answered before, and something new
+	nameless bool // neither a header nor a member names the session
+	dropped  bool // nothing of the last answer is in the history
 
 	history []any
 	results []any // what answers tool calls
 }
 
 func newAgentTalk(seed uint64, number int) *agentTalk {
-	k := &agentTalk{
-		id: fmt.Sprintf("0d9c2f6a-%04x-4a51-8f43-%012x", seed, number), draw: rand.New(rand.NewPCG(seed, uint64(number))), path: pathMessages,
-	}
+	id, draw := fmt.Sprintf("0d9c2f6a-%04x-4a51-8f43-%012x", seed, number), rand.New(rand.NewPCG(seed, uint64(number)))
+	k := &agentTalk{person: person{id: id, draw: draw}, path: pathMessages}
 	if number%2 == 1 {
 		k.path = pathResponses
 	}
@@ -48,8 +40,6 @@ func (k *agentTalk) sub() *agentTalk {
 	child.persona, child.history, child.results = "You search files, and nothing else. ", nil, nil
 	return &child
 }
-
-func (k *agentTalk) odds(n int) bool { return k.draw.IntN(n) == 0 }
 
 // next makes the request of the next turn, and its headers.
 func (k *agentTalk) next(turn int) (http.Header, object) {
@@ -131,18 +121,9 @@ func (k *agentTalk) system() string {
 	return k.persona + "You are a patient agent. " + longText(len(k.persona))
 }
 
-// question is long enough for prefill to read a turn from decode: it computes fewer than 64 missing tokens by itself.
-func (k *agentTalk) question() string {
-	words := strings.Fields(longText(k.draw.IntN(1000)))
-	return strings.Join(words[:40+k.draw.IntN(30)], " ")
-}
-
 // ask adds what the agent says: results of tools, or a question.
 func (k *agentTalk) ask() {
-	text := k.question()
-	if k.opening != "" {
-		text, k.opening = k.opening, ""
-	}
+	text := k.asks()
 	switch {
 	case k.results == nil && k.odds(5):
 		text += " THINK"

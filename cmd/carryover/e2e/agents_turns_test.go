@@ -10,36 +10,31 @@ import (
 	"github.com/tidwall/gjson"
 
 	"carryover/cmd/carryover/testrig"
-	"carryover/upstream/vllmsim"
 )
 
-// startAgents runs the program in front of a pair that serves agents: with a render endpoint, and a plug-in that tells the ids of answers.
-func startAgents(t *testing.T, change func(*vllmsim.Config), flags ...string) *rig {
+// startAgents runs the program in front of a pair that serves agents: with a render endpoint, and a plug-in that tells the ids of answers,
+// but for what the members say.
+func startAgents(t *testing.T, members string, flags ...string) *rig {
 	t.Helper()
-	return startTokens(t, func(c *vllmsim.Config) {
-		c.Render, c.OutputTokenIDs, c.MessageParams = true, true, true
-		change(c)
-	}, flags...)
+	cfg := engineWith(`{"render":true,"output_token_ids":true,"message_params":true}`)
+	fill(t, &cfg, []byte(members))
+	return startRig(t, rigConfig{cfg: cfg, flags: flags})
 }
 
-func asTheyAre(*vllmsim.Config) {}
-
-// agentHistory is a session with fixed questions, one of which has the model think and one of which has it call a tool.
-func agentHistory(path string) *agentTalk {
-	k := newAgentTalk(1, map[string]int{pathMessages: 0, pathResponses: 1}[path])
-	k.tools, k.thoughts, k.inline, k.parts = true, true, false, true
-	return k
-}
-
-// agentTurns holds a session of four turns. ask changes each request before it is sent.
+// agentTurns holds a session of four turns, one of which has the model think and one of which has it call a tool. ask changes each request before
+// it is sent.
 func (r *rig) agentTurns(t *testing.T, path string, stream bool, ask func(turn int, header http.Header, body object)) (answers []*agentAnswer) {
 	t.Helper()
-	k := agentHistory(path)
+	k := newAgentTalk(1, map[string]int{pathMessages: 0, pathResponses: 1}[path])
+	k.tools, k.thoughts, k.inline, k.parts = true, true, false, true
 	for turn, order := range []string{"", " THINK", ` CALL lookup {"b": 1,   "a":"é"}`, ""} {
-		if k.results == nil {
+		switch { // the calls of the last answer are answered first
+		case k.results == nil:
 			k.say(longText(turn) + order)
-		} else {
-			k.history, k.results = append(k.history, k.answerTools()...), nil
+		case path == pathResponses:
+			k.history, k.results = append(k.history, k.results...), nil
+		default:
+			k.history, k.results = append(k.history, object{"role": "user", "content": k.results}), nil
 		}
 		header, body := http.Header{}, object{"model": "sim", "stream": stream}
 		if path == pathResponses {
@@ -69,14 +64,6 @@ func (k *agentTalk) say(text string) {
 	k.history = append(k.history, object{"role": "user", "content": []any{object{"type": "text", "text": text}}})
 }
 
-// answerTools are what the session has to add for the calls of the last answer.
-func (k *agentTalk) answerTools() []any {
-	if k.path == pathResponses {
-		return k.results
-	}
-	return []any{object{"role": "user", "content": k.results}}
-}
-
 // agentPlainly replaces what differs between any two answers: ids, signatures, times, and the seconds of a response.
 func agentPlainly(raw []byte) string {
 	s := regexp.MustCompile(`"(id|item_id|call_id|signature)":"[^"]*"`).ReplaceAllString(string(raw), `"$1":"…"`)
@@ -90,7 +77,7 @@ func TestAgents_TurnsReuseAndShowNothing(t *testing.T) {
 		for _, path := range []string{pathMessages, pathResponses} {
 			for _, stream := range []bool{true, false} {
 				t.Run(fmt.Sprintf("%s%s/stream %v", name, path, stream), func(t *testing.T) {
-					r := startAgents(t, func(c *vllmsim.Config) { c.OutputTokenIDs, c.MessageParams = plugIn, plugIn })
+					r := startAgents(t, fmt.Sprintf(`{"output_token_ids":%t,"message_params":%[1]t}`, plugIn))
 					got := r.agentTurns(t, path, stream, func(_ int, h http.Header, _ object) { h.Set("Content-Encoding", "zstd") })
 					want := r.agentTurns(t, path, stream, func(_ int, h http.Header, _ object) { h.Set("X-KV-Reuse", "off") })
 					hits := 0
@@ -126,69 +113,84 @@ func TestAgents_TurnsReuseAndShowNothing(t *testing.T) {
 
 // Ids prove, so that a ticket serves a turn of another API.
 func TestAgents_ATicketServesEveryAPI(t *testing.T) {
-	r := startAgents(t, asTheyAre)
-	question, then := longText(1), longText(2)
-	chat := func(messages ...any) (string, object) {
-		return "/v1/chat/completions", object{"model": "sim", "max_tokens": 60, "messages": messages, "conversation_id": "one"}
-	}
+	r := startAgents(t, `{}`)
 	say := func(role, text string) any { return object{"role": role, "content": text} }
-	ask := func(path string, body object) *agentAnswer {
-		a, err := r.askAgent(t.Context(), path, nil, body)
-		if err != nil || a.status != http.StatusOK {
-			t.Fatalf("%v: %d %s", err, a.status, a.raw)
+	ask := func(path string, hits bool, body object) *answered {
+		body["model"], body["conversation_id"] = "sim", "one"
+		a := r.must(t, path, nil, body)
+		if a.status != http.StatusOK || strings.HasPrefix(a.reuse(), "hit;tokens=") != hits {
+			t.Errorf("%s: %d %s, hits: %v: %s", path, a.status, a.reuse(), hits, a.raw)
 		}
 		return a
 	}
-	path, body := chat(say("user", question))
-	first := ask(path, body)
-	_, body = chat(say("user", question), say("assistant", first.content), say("user", then))
-	body["metadata"], body["conversation_id"] = map[string]string{}, "one"
-	second := ask(pathMessages, body)
-	if !strings.HasPrefix(second.reuse(), "hit;tokens=") {
-		t.Errorf("a Messages turn behind a chat turn: %s", second.reuse())
-	}
-	input := []any{
-		say("user", question), say("assistant", first.content), say("user", then),
-		say("assistant", gjson.GetBytes(second.raw, "content.0.text").String()), say("user", longText(3)),
-	}
-	third := ask(pathResponses, object{"model": "sim", "max_output_tokens": 60, "input": input, "conversation_id": "one"})
-	if !strings.HasPrefix(third.reuse(), "hit;tokens=") {
-		t.Errorf("a response behind a Messages turn: %s", third.reuse())
-	}
+	said := []any{say("user", longText(1))}
+	first := ask("/v1/chat/completions", false, object{"max_tokens": 60, "messages": said})
+	said = append(said, say("assistant", first.content), say("user", longText(2)))
+	second := ask(pathMessages, true, object{"max_tokens": 60, "messages": said, "metadata": object{}})
+	said = append(said, say("assistant", gjson.GetBytes(second.raw, "content.0.text").String()), say("user", longText(3)))
+	ask(pathResponses, true, object{"max_output_tokens": 60, "input": said})
 	r.verifyReads(t)
 }
 
-// Without a render endpoint the legs are native, nothing is offered, and the reason says so.
+// Without a render endpoint the legs are native, nothing is offered, and the reason says so. A render server beside the engines tells the ids in
+// the place of prefill.
 func TestAgents_WithoutRender(t *testing.T) {
 	for _, path := range []string{pathMessages, pathResponses} {
-		t.Run(path, func(t *testing.T) {
-			r := startAgents(t, func(c *vllmsim.Config) { c.Render = false })
-			for turn, a := range r.agentTurns(t, path, true, func(int, http.Header, object) {}) {
-				if noHit(a.reuse()) != "miss;reason=ineligible_unproven;why=render" && (turn > 0 || a.reuse() != "miss;reason=first_turn") {
-					t.Errorf("turn %d: %s", turn+1, a.reuse())
+		for _, beside := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/a server beside %v", path, beside), func(t *testing.T) {
+				var flags []string
+				if beside {
+					flags = []string{"--render", testrig.StartInstance(t, engineWith(`{"render":true}`), "").URL()}
 				}
-			}
-			if n := r.atPrefill("computed_tokens"); n == 0 {
-				t.Error("prefill has computed nothing")
-			}
-			if n := r.atDecode("computed_tokens"); n > 4 {
-				t.Errorf("decode computed %d tokens of prompts, want one of each", n)
-			}
-			r.verifyReads(t)
-		})
+				r := startAgents(t, `{"render":false}`, flags...)
+				for turn, a := range r.agentTurns(t, path, true, func(int, http.Header, object) {}) {
+					want := "miss;reason=ineligible_unproven;why=render"
+					if beside {
+						want = "hit;tokens="
+					}
+					if turn > 0 && !strings.HasPrefix(noHit(a.reuse()), want) {
+						t.Errorf("turn %d: %s, want %s", turn+1, a.reuse(), want)
+					}
+				}
+				if n := r.atPrefill("computed_tokens"); n == 0 {
+					t.Error("prefill has computed nothing")
+				}
+				if n := r.atDecode("computed_tokens"); n > 4 {
+					t.Errorf("decode computed %d tokens of prompts, want one of each", n)
+				}
+				r.verifyReads(t)
+			})
+		}
 	}
 }
 
-// A render server beside the engines tells the ids, where prefill does not.
-func TestAgents_RenderServer(t *testing.T) {
-	cfg := vllmsim.DefaultConfig()
-	cfg.Render = true
-	render := testrig.StartInstance(t, cfg, "")
-	r := startAgents(t, func(c *vllmsim.Config) { c.Render = false }, "--render", render.URL())
-	for turn, a := range r.agentTurns(t, pathMessages, true, func(int, http.Header, object) {}) {
-		if turn > 0 && !strings.HasPrefix(a.reuse(), "hit;tokens=") {
-			t.Errorf("turn %d: %s", turn+1, a.reuse())
+// Tokens are counted by a prefill instance, as the API has it.
+func TestAgents_CountTokens(t *testing.T) {
+	r := startAgents(t, `{}`)
+	count := func(header http.Header, body string) *answered {
+		a, err := r.post(t.Context(), pathMessages+"/count_tokens?beta=true", header, []byte(body), unwatched)
+		noError(t, err)
+		return a
+	}
+	body := `{"model":"sim","messages":[{"role":"user","content":"How many are there?"}]}`
+	a := count(http.Header{"X-Api-Key": {"k"}}, body)
+	want, err := (&rig{base: r.prefill[0].URL(), client: r.client}).post(t.Context(), pathMessages+"/count_tokens", nil, []byte(body), unwatched)
+	if err != nil || a.status != http.StatusOK || gjson.GetBytes(a.raw, "input_tokens").Int() != gjson.GetBytes(want.raw, "input_tokens").Int() {
+		t.Errorf("got %d %s, want %s (%v)", a.status, a.raw, want.raw, err)
+	}
+	for name, row := range map[string]struct {
+		body   string
+		status int
+	}{
+		"an unknown model": {`{"model":"other","messages":[]}`, http.StatusNotFound},
+		"no messages":      {`{"model":"sim"}`, http.StatusBadRequest},
+		"transfer params":  {`{"model":"sim","messages":[],"kv_transfer_params":{"remote_host":"x"}}`, http.StatusBadRequest},
+	} {
+		if a := count(http.Header{}, row.body); a.status != row.status || gjson.GetBytes(a.raw, "type").String() != "error" {
+			t.Errorf("%s: %d %s, want %d", name, a.status, a.raw, row.status)
 		}
 	}
-	r.verifyReads(t)
+	if n := r.sum("")["finished"]; n != 0 {
+		t.Errorf("%d engine requests, want 0", n)
+	}
 }

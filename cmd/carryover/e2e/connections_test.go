@@ -7,20 +7,10 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 )
-
-// startWithFewFiles runs the program with at most 600 open files, of which 172 are left for clients' connections.
-func startWithFewFiles(t *testing.T, flags ...string) (r *rig, most int) {
-	t.Helper()
-	r = &rig{client: &http.Client{Transport: &http.Transport{}}, turns: newTurnLog()}
-	args := slices.Concat([]string{"-c", `ulimit -n 600 && exec "$0" "$@"`, os.Args[0], "serve", "--host", "127.0.0.1", "--port", "0", "--log-format", "json"}, flags)
-	r.launchAs(t, exec.Command("sh", args...)) //nolint:noctx // it is stopped by a signal
-	return r, 172
-}
 
 // opened opens a connection, which is closed with the test.
 func (r *rig) opened(t *testing.T) net.Conn {
@@ -47,7 +37,10 @@ func alive(t *testing.T, conn net.Conn) error {
 // Connections that do nothing starve nobody, neither those of clients that keep theirs open nor silent ones.
 func TestConnections_IdleOnesStarveNobody(t *testing.T) {
 	t.Parallel()
-	r, most := startWithFewFiles(t, "--admin-listen", "off")
+	const most = 172 // connections of 600 files
+	r := &rig{client: &http.Client{Transport: &http.Transport{}}, turns: newTurnLog()}
+	args := []string{"-c", `ulimit -n 600 && exec "$0" "$@"`, os.Args[0], "serve", "--host", "127.0.0.1", "--port", "0", "--log-format", "json", "--admin-listen", "off"}
+	r.launchAs(t, exec.Command("sh", args...)) //nolint:noctx // it is stopped by a signal
 	for n := range 2 * most {
 		conn := r.opened(t)
 		if n < most { // it was served before it is idle

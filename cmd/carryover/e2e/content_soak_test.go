@@ -3,7 +3,9 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -12,7 +14,6 @@ import (
 	"carryover/cmd/carryover/testrig"
 	"carryover/convcache/redistest"
 	"carryover/server"
-	"carryover/upstream/vllmsim"
 )
 
 // byContent are the flags of a program that finds the conversations of turns without an id.
@@ -28,14 +29,10 @@ const (
 // unnamedSoaks are the deployments of conversations without ids, and what their engines and flags are.
 func unnamedSoaks() []unnamedSoak {
 	return []unnamedSoak{
-		{name: "replicas", replicas: 3, share: 1, hits: floors{95, 70}, change: func(*vllmsim.Config) {}},
-		{name: "reasoning stripped", replicas: 1, share: unnamedShare, hits: floors{95, 70}, change: func(c *vllmsim.Config) {
-			c.Template, c.EmptyDeltas, c.MergeSystem = vllmsim.TemplateStripReasoning, true, true
-		}},
+		{name: "replicas", replicas: 3, share: 1, hits: floors{95, 70}, engines: `{}`},
+		{name: "reasoning stripped", replicas: 1, share: unnamedShare, hits: floors{95, 70}, engines: `{"template":"strip_reasoning","empty_deltas":true,"merge_system":true}`},
 		// Hand-backs come within 20 ms, and a replica does not wait for those of another.
-		{name: "handing back", replicas: 2, share: unnamedShare, hits: floors{50, 35}, change: func(c *vllmsim.Config) {
-			c.Template, c.Sampling = vllmsim.TemplateThinkingPrompt, vllmsim.SamplingNoncanonical
-		}, flags: append([]string{"--routing-prefill", "auto"}, handBackModes()["idle"]...), handing: true},
+		{name: "handing back", replicas: 2, share: unnamedShare, hits: floors{50, 35}, engines: `{"template":"thinking_prompt","sampling":"noncanonical"}`, flags: append([]string{"--routing-prefill", "auto"}, handBackModes()["idle"]...), handing: true},
 	}
 }
 
@@ -44,7 +41,7 @@ type unnamedSoak struct {
 	replicas int // that share one Redis; one replica has its tickets in memory
 	share    int // one in so many of the conversations
 	hits     floors
-	change   func(*vllmsim.Config)
+	engines  string // as their configuration has it
 	flags    []string
 	handing  bool
 }
@@ -69,19 +66,19 @@ func TestByContent_SoakOfConversationsWithoutIDs(t *testing.T) {
 func (c unnamedSoak) run(t *testing.T, seed uint64, conversations int) {
 	t.Helper()
 	began := time.Now()
-	cfg := vllmsim.DefaultConfig()
-	cfg.Blocks = 1 << 17                                                 // no answer waits for memory
-	cfg.Lease = time.Hour                                                // what is left on prefill is counted at the end
-	cfg.Render, cfg.OutputTokenIDs, cfg.MessageParams = true, true, true // of agents
-	c.change(&cfg)
+	cfg := engineWith(c.engines)
+	// No answer waits for memory, what is left on prefill is counted at the end, and agents are served.
+	fill(t, &cfg, []byte(`{"blocks":131072,"lease":3600000000000,"render":true,"output_token_ids":true,"message_params":true}`))
 	live := &ledger{}
-	replace := func(deps *server.Deps) { deps.Store = live.live(deps.Store) }
 	redis := []string{""}
 	if c.replicas > 1 {
 		redis = slices.Repeat([]string{redistest.Start(t).Addr()}, c.replicas)
 	}
-	f := startFleetWith(t, cfg, redis, replace, slices.Concat(byContent, []string{"--store-timeout", "5s"}, c.flags)...)
-	s := &unnamed{soak: f.soakOf(t, cfg, seed), asked: &library{}, handing: c.handing}
+	f := startFleet(t, rigConfig{
+		cfg: cfg, replace: func(deps *server.Deps) { deps.Store = live.live(deps.Store) },
+		flags: slices.Concat(byContent, []string{"--store-timeout", "5s"}, c.flags),
+	}, redis...)
+	s := &unnamed{soak: f.soakOf(seed), handing: c.handing}
 	severally(t, soakAtOne, conversations, func(ctx context.Context, i int) error { return s.converse(ctx, newSpeaker(seed, i), 1, nil) })
 	live.verifyPinned(t, f.replicas[0], time.Since(began))
 	f.verify(t)
@@ -108,7 +105,7 @@ func (s *unnamed) converse(ctx context.Context, k *speaker, from int, ticket *ke
 			return fmt.Errorf("%s, alone: %w", name, err)
 		}
 		ids := slices.Concat(ask.prompt, ask.output)
-		s.asked.put(ids) // before another turn can find the ticket
+		s.puts(ids) // before another turn can find the ticket
 		a, rec, err := s.turn(ctx, ask, name)
 		if err == nil {
 			err = s.judge(k, ask, a.reuse(), ticket)
@@ -130,11 +127,37 @@ func (s *unnamed) converse(ctx context.Context, k *speaker, from int, ticket *ke
 
 // judge compares what a turn has reused with the books.
 func (s *unnamed) judge(k *speaker, ask asking, reuse string, ticket *kept) error {
-	if bound := s.asked.bound(ask.prompt); offeredIn(reuse) > bound && !byEngine(reuse) { // prefill's cache also has prompts whose answers left nothing
+	if bound := s.bound(ask.prompt); offeredIn(reuse) > bound && !byEngine(reuse) { // prefill's cache also has prompts whose answers left nothing
 		return fmt.Errorf("%s, but nothing that was answered has more than %d tokens of the prompt", reuse, bound)
 	}
-	if ticket != nil && reuse != "off" && ticket.worth(ask.prompt) > 0 {
-		s.tally.count(k.alike, ask.rewritten, reuse)
+	if ticket != nil && !ask.rewritten && reuse != "off" && ticket.worth(ask.prompt) > 0 {
+		s.tally.count(k.alike, reuse)
 	}
 	return nil
+}
+
+// Completions that share a template and no history are no conversation: none takes the ticket of another, and none is a hit.
+func TestByContent_CompletionsOfATemplateLeaveEachOtherTheirTickets(t *testing.T) {
+	r := startRig(t, rigConfig{
+		flags: []string{"--conversation-by-content", "on", "--teach-shapes", "off"}, cfg: engineWith(`{"output_token_ids":true}`),
+	})
+	template := strings.Repeat(longText(3)+" ", 12)[:2370] // the largest anchor of these prompts, of 2,048 bytes, is within it
+	ask := func(prompt string) *answered {
+		a := r.say(t, object{"model": "sim", "temperature": 0, "stream": true, "prompt": prompt, "max_tokens": 40})
+		if r.turns.await(t, a.header.Get("X-Request-Id")); a.status != http.StatusOK {
+			t.Fatalf("%.600s", a.raw)
+		}
+		return a
+	}
+	prompt, last := "", &answered{}
+	for i := range 6 {
+		prompt = fmt.Sprintf("%sNumber %d, %.80s", template, i, longText(40+i))
+		if last = ask(prompt); last.hit() {
+			t.Errorf("request %d: %s", i, last.reuse())
+		}
+	}
+	if a := ask(prompt + last.content + " And then? "); !a.hit() {
+		t.Errorf("a completion that is continued: %s", a.reuse())
+	}
+	r.verifyReads(t)
 }

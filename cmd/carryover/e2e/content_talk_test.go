@@ -13,7 +13,7 @@ import (
 // unnamed is a soak in which no request names its conversation.
 type unnamed struct {
 	*soak
-	asked   *library
+	asked   []kept // and answered, guarded by mu
 	handing bool
 	turns   atomic.Int64
 	tally   hitShares
@@ -66,23 +66,18 @@ func newSpeaker(seed uint64, number int) *speaker {
 // splits is how many threads become two at one of their turns, one in so many.
 const splits = 10
 
-// library is all that was asked and answered.
-type library struct {
-	mu    sync.Mutex // guards texts
-	texts []kept
-}
-
-func (l *library) put(ids []int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.texts = append(l.texts, kept{ids: ids})
+// puts adds what was asked and answered.
+func (s *unnamed) puts(ids []int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.asked = append(s.asked, kept{ids: ids})
 }
 
 // bound is the most that a ticket may serve of a prompt, whoever has left it.
-func (l *library) bound(prompt []int) (most int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, k := range l.texts {
+func (s *unnamed) bound(prompt []int) (most int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, k := range s.asked {
 		most = max(most, k.provable(prompt))
 	}
 	return most
@@ -92,9 +87,8 @@ func (l *library) bound(prompt []int) (most int) {
 type hitShares struct {
 	mu      sync.Mutex  // guards the rest
 	plain   [2]hitShare // turns that go on as they were answered, of threads that begin like others and of those that do not
-	edited  hitShare
-	learnt  int // turns that reused nothing because something had to be learnt first
-	engine  int // hits that prefill's own cache has proven
+	learnt  int         // turns that reused nothing because something had to be learnt first
+	engine  int         // hits that prefill's own cache has proven
 	reasons map[string]int
 }
 
@@ -102,7 +96,7 @@ type hitShare struct{ turns, hits int }
 
 func (s hitShare) String() string { return fmt.Sprintf("%d of %d hit", s.hits, s.turns) }
 
-func (h *hitShares) count(alike, rewritten bool, reuse string) {
+func (h *hitShares) count(alike bool, reuse string) {
 	reuse = noHit(reuse)
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -111,10 +105,7 @@ func (h *hitShares) count(alike, rewritten bool, reuse string) {
 		return
 	}
 	of := &h.plain[0]
-	switch {
-	case rewritten:
-		of = &h.edited
-	case alike:
+	if alike {
 		of = &h.plain[1]
 	}
 	of.turns++
@@ -134,8 +125,8 @@ func (h *hitShares) count(alike, rewritten bool, reuse string) {
 func (h *hitShares) String() string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return fmt.Sprintf("%s, of those that begin alike %s, rewritten %s, %d while learning, %d by prefill's cache; misses %v",
-		h.plain[0], h.plain[1], h.edited, h.learnt, h.engine, h.reasons)
+	return fmt.Sprintf("%s, of those that begin alike %s, %d while learning, %d by prefill's cache; misses %v",
+		h.plain[0], h.plain[1], h.learnt, h.engine, h.reasons)
 }
 
 func (h *hitShares) verify(t *testing.T, hits floors) {

@@ -1,10 +1,10 @@
 package e2e
 
 import (
-	"fmt"
 	"math"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -21,34 +21,20 @@ type counting struct {
 	saved       float64 // seconds
 }
 
-// startCounting runs the program on one pair. It hands back at the end of each turn, or not at all.
-func startCounting(t *testing.T, handsBack bool) *counting {
-	t.Helper()
-	mode, cfg := map[bool]string{false: "off", true: "now"}[handsBack], vllmsim.DefaultConfig()
-	c := &counting{handsBack: handsBack}
-	c.rig = startRig(t, rigConfig{
-		cfg: cfg, flags: []string{"--hand-back", mode, "--conversation-by-content", "on"},
-	})
-	return c
-}
-
 // turn takes a turn of a conversation. It returns how many tokens prefill has read of decode by the engine's account, and how many the turn says
 // were saved.
 func (c *counting) turn(t *testing.T, id string, messages speech) (a *answered, read, said int) {
 	t.Helper()
 	c.count++
-	name := fmt.Sprint("counted-", c.count)
 	external := c.bySource(t, fromDecode)
 	members := object{"model": "sim", "messages": messages, "max_tokens": 200}
 	if id != "" {
 		members["conversation_id"] = id
 	}
-	body := encode(members)
-	a, err := c.post(t.Context(), "/v1/chat/completions", http.Header{"X-Request-Id": {name}}, body, unwatched)
-	if err != nil || a.status != http.StatusOK {
-		t.Fatalf("%s: %v %s", name, err, a.raw)
+	if a = c.say(t, members); a.status != http.StatusOK {
+		t.Fatalf("turn %d: %s", c.count, a.raw)
 	}
-	rec := c.turns.await(t, name)
+	rec := c.turns.await(t, a.header.Get("X-Request-Id"))
 	if c.handsBack && !testrig.Eventually(func() bool {
 		return int(c.proxy.Server.Counts().HandBacks.Done) == c.count && c.sum("")["running"] == 0
 	}) {
@@ -69,7 +55,9 @@ func TestCredit_IsTheEnginesOwn(t *testing.T) {
 	for name, handsBack := range map[string]bool{"tickets": false, "hand-back": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c := startCounting(t, handsBack)
+			c := &counting{handsBack: handsBack, rig: startRig(t, rigConfig{
+				flags: []string{"--hand-back", choose(handsBack, "now", "off"), "--conversation-by-content", "on"},
+			})}
 			block := vllmsim.DefaultConfig().BlockSize
 			last, before := "", 0 // what the hand-back behind the turn before of this kind has read
 			take := func(kind, id string, messages speech) *answered {
@@ -135,3 +123,33 @@ func (c *counting) verifyTold(t *testing.T) {
 		t.Errorf("the metric tells of %v s, the journal of %v s, the turns of %v s", metric, totals.SavedSeconds, c.saved)
 	}
 }
+
+// What a turn says that prefill was spared, against what the engines count: vLLM tells prompt tokens by their source.
+
+// bySource reads how many prompt tokens the prefill instances have had from a source together.
+func (r *rig) bySource(t *testing.T, source string) (tokens int) {
+	t.Helper()
+	for _, p := range r.prefill {
+		_, text := r.get(t, p.URL()+"/metrics")
+		if m := readScrape(t, text); m.kinds["vllm:prompt_tokens_by_source_total"] != "" {
+			tokens += int(m.sum("vllm:prompt_tokens_by_source_total", `source="`+source+`"`))
+			continue
+		}
+		t.Fatalf("%s is not told", source)
+	}
+	return tokens
+}
+
+// readOf is how many tokens a hit says that prefill was spared by what was reused, -1 if it does not say.
+func readOf(a *answered) int {
+	_, rest, found := strings.Cut(a.reuse(), ";read=")
+	digits, _, _ := strings.Cut(rest, ";")
+	n, err := strconv.Atoi(digits)
+	if !found || err != nil {
+		return -1
+	}
+	return n
+}
+
+// fromDecode is the source of what prefill has read.
+const fromDecode = "external_kv_transfer"

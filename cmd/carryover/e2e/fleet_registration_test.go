@@ -37,46 +37,52 @@ func (r *rig) state(t *testing.T, name string) string {
 
 func TestFleet_RegisteredInstanceServesDrainsAndGoes(t *testing.T) {
 	t.Parallel()
-	cfg := vllmsim.DefaultConfig()
-	g := startChanging(t, rigConfig{
-		cfg: cfg, flags: []string{"--discovery-registration"},
-	})
+	g := startChanging(t, rigConfig{flags: []string{"--discovery-registration"}})
 	listed := authority(g.decode[0])
-	added := testrig.StartInstance(t, cfg, "")
+	added := testrig.StartInstance(t, vllmsim.DefaultConfig(), "")
 	g.decode = append(g.decode, added)
 
-	a, b := g.thread("a"), g.thread("b")
-	a.on(t, "first_turn", listed)
-	under := a.begin(t, g.decode[0])
+	a, b := g.talk("a"), g.talk("b")
+	a.expect(t, "first_turn", listed)
+	end := a.begin(t, g.decode[0])
 	g.operates(t, http.MethodPost, "/admin/instances", object{"role": config.RoleDecode, "url": added.URL(), "name": "added"}, http.StatusOK)
-	b.on(t, "first_turn", "added") // at once: the other one is busy
-	b.on(t, hit, "added")
-	under.end(t, hit, g.decode[0])
+	b.expect(t, "first_turn", "added") // at once: the other one is busy
+	b.expect(t, hit, "added")
+	end(hit)
+	gauges := func() int { // of the added instance
+		return strings.Count(g.scrapedText(t), "\ncarryover_pinned_tokens{instance=\"added\"") + strings.Count(g.scrapedText(t), "\ncarryover_instance_state{instance=\"added\"")
+	}
+	if gauges() < 2 {
+		t.Errorf("state and pins of the added instance are not told: %s", g.scrapedText(t))
+	}
 
 	g.drain(t, listed, "drain")
-	a.on(t, whatever, "added") // a hit, or instance_gone: what a drained instance holds is read until it is released, within 250 ms
+	a.expect(t, whatever, "added") // a hit, or instance_gone: what a drained instance holds is read until it is released, within 250 ms
 	for i := range 3 {
-		g.thread("during-"+string(rune('a'+i))).on(t, "first_turn", "added")
+		g.talk("during-"+string(rune('a'+i))).expect(t, "first_turn", "added")
 	}
 	if got := g.state(t, listed); got != "draining" {
 		t.Errorf("state of the drained instance %q, want draining", got)
 	}
 	g.drain(t, listed, "undrain")
 
-	under = b.begin(t, added)
+	end = b.begin(t, added)
 	g.operates(t, http.MethodDelete, "/admin/instances/decode/added", nil, http.StatusOK)
 	if got := g.state(t, "added"); got != "draining" {
 		t.Errorf("state of the removed instance under a stream %q, want draining", got)
 	}
-	a.on(t, "instance_gone", listed)
-	a.on(t, hit, listed)
-	under.end(t, hit)
+	a.expect(t, "instance_gone", listed)
+	a.expect(t, hit, listed)
+	end(hit)
 	g.awaitDrained(t)
+	if !testrig.Eventually(func() bool { return gauges() == 0 }) {
+		t.Error("there are still gauges of the instance that was removed")
+	}
 	if got := g.state(t, "added"); got != "" {
 		t.Errorf("state of the removed instance after its last turn %q, want none", got)
 	}
-	b.on(t, "instance_gone", listed)
-	b.on(t, hit, listed)
+	b.expect(t, "instance_gone", listed)
+	b.expect(t, hit, listed)
 	g.operates(t, http.MethodDelete, "/admin/instances/decode/added", nil, http.StatusNotFound)
 	g.operates(t, http.MethodDelete, "/admin/instances/decode/"+listed, nil, http.StatusNotFound) // of the configuration
 	g.verify(t, pins{})
@@ -85,8 +91,7 @@ func TestFleet_RegisteredInstanceServesDrainsAndGoes(t *testing.T) {
 // What names this program itself would have its turns run in a circle, and of what is said twice, either could be meant.
 func TestFleet_RegistrationOfItselfOrTwiceIsRefused(t *testing.T) {
 	t.Parallel()
-	cfg := vllmsim.DefaultConfig()
-	g := startChanging(t, rigConfig{cfg: cfg, flags: []string{"--discovery-registration"}})
+	g := startChanging(t, rigConfig{flags: []string{"--discovery-registration"}})
 	port := g.base[strings.LastIndexByte(g.base, ':'):]
 	for name, body := range map[string]string{
 		"itself":                   `{"role":"decode","url":"` + g.base + `"}`,
@@ -107,6 +112,6 @@ func TestFleet_RegistrationOfItselfOrTwiceIsRefused(t *testing.T) {
 	if n := g.operates(t, http.MethodGet, "/admin/instances", nil, http.StatusOK).Get("instances.#").Int(); n != 2 {
 		t.Errorf("%d instances, want those of the configuration", n)
 	}
-	other := testrig.StartInstance(t, cfg, "") // of this machine, and not the program
+	other := testrig.StartInstance(t, vllmsim.DefaultConfig(), "") // of this machine, and not the program
 	g.operates(t, http.MethodPost, "/admin/instances", object{"role": config.RoleDecode, "url": other.URL()}, http.StatusOK)
 }

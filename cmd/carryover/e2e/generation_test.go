@@ -1,50 +1,31 @@
 package e2e
 
 import (
-	"context"
-	"encoding/json"
+	"regexp"
 	"testing"
 	"time"
 
 	"carryover/cmd/carryover/testrig"
 	"carryover/server"
 	"carryover/upstream"
-	"carryover/upstream/fleet"
 )
-
-// startWaking runs the program in front of one instance of each role.
-func startWaking(t *testing.T, replace func(*server.Deps), flags ...string) *rig {
-	t.Helper()
-	return startRig(t, rigConfig{
-		replace: replace, flags: flags, taught: true,
-	})
-}
-
-// nothingStale asserts that every read was by the registration of its time.
-func (r *rig) nothingStale(t *testing.T) {
-	t.Helper()
-	if n := r.sum("")["stale_reads"]; n != 0 {
-		t.Errorf("%d stale reads, want none", n)
-	}
-}
 
 // An engine that any reading finds asleep has lost what it held, whatever its answers tell.
 func TestGeneration_SeenAsleep(t *testing.T) {
 	t.Parallel()
-	var f *fleet.Fleet
-	r := startWaking(t, func(deps *server.Deps) { f = deps.Fleet })
-	a := r.thread("a")
-	a.turn(t, "first_turn")
-	a.turn(t, hit)
-	was := f.Engines(upstream.RoleDecode)[0].Last()
+	r := startRig(t, rigConfig{taught: true})
+	a := r.talk("a")
+	a.expect(t, "first_turn")
+	a.expect(t, hit)
+	was := r.proxy.Fleet.Engines(upstream.RoleDecode)[0].Last()
 	r.decode[0].Sleep()
 	was.Engine().Refresh(t.Context())
 	r.decode[0].Resume()
 	if !was.Ended() {
 		t.Error("an incarnation outlives its sleep")
 	}
-	a.turn(t, "instance_gone")
-	a.turn(t, hit)
+	a.expect(t, "instance_gone")
+	a.expect(t, hit)
 	r.verify(t, pins{unused: -1}) // the ticket from before is in the store, and pins nothing
 }
 
@@ -53,62 +34,39 @@ func TestGeneration_NothingFromBeforeIsHandedBack(t *testing.T) {
 	t.Parallel()
 	const idle = 4 * time.Second
 	for told := false; !told; { // again where the machine was too slow for b to tell the generation before a's hand-back is due
-		r := startWaking(t, nil, "--hand-back", "idle", "--hand-back-after", idle.String(), "--release", "on")
-		a, b := r.thread("a"), r.thread("b")
-		a.turn(t, "first_turn")
+		r := startRig(t, rigConfig{taught: true, flags: []string{"--hand-back", "idle", "--hand-back-after", idle.String(), "--release", "on"}})
+		a, b := r.talk("a"), r.talk("b")
+		a.expect(t, "first_turn")
 		last := time.Now()
-		a.turn(t, whatever)
+		a.expect(t, whatever)
 		r.decode[0].SleepAndWake()
-		b.turn(t, "first_turn")
+		b.expect(t, "first_turn")
 		if told = time.Since(last) < idle; told {
-			r.handsBackOf(t, a, b)
+			// That of b is due after that of a.
+			if !testrig.Eventually(func() bool { return r.atPrefill("hand_backs") == 1 }) {
+				t.Errorf("%d hand-backs, want that of b", r.atPrefill("hand_backs"))
+			}
+			a.expect(t, whatever)
+			b.expect(t, whatever)
+			r.nothingWrong(t, "stale_reads")
 		}
 		r.stop()
 	}
 }
 
-// handsBackOf waits until the ticket of b is handed back, which is due after that of a, and continues both.
-func (r *rig) handsBackOf(t *testing.T, a, b *thread) {
-	t.Helper()
-	if !testrig.Eventually(func() bool { return r.atPrefill("hand_backs") == 1 }) {
-		t.Errorf("%d hand-backs, want that of b", r.atPrefill("hand_backs"))
-	}
-	a.turn(t, whatever)
-	b.turn(t, whatever)
-	r.nothingStale(t)
-	if n := r.wrong(); n != 0 {
-		t.Errorf("%d reads are wrong", n)
-	}
-}
-
-// forgetful legs have no generation, as a proxy would send them that lets known members pass only.
-type forgetful struct{ server.Legs }
-
-func (f forgetful) without(leg upstream.Leg) upstream.Leg {
-	var body, params map[string]json.RawMessage
-	if json.Unmarshal(leg.Body.Bytes(), &body) != nil || json.Unmarshal(body["kv_transfer_params"], &params) != nil {
-		return leg
-	}
-	delete(params, "remote_registration_generation")
-	body["kv_transfer_params"] = encode(params)
-	leg.Body = [][]byte{encode(body)}
-	return leg
-}
-
-// Prefill implements server.Legs.
-func (f forgetful) Prefill(ctx context.Context, leg upstream.Leg) (upstream.PrefillAnswer, error) {
-	return f.Legs.Prefill(ctx, f.without(leg))
-}
-
+// Legs have no generation, as a proxy would send them that lets known members pass only.
 func TestMutant_WithoutTheGenerationTheOracleSeesIt(t *testing.T) {
-	r := startWaking(t, func(deps *server.Deps) { deps.Legs = forgetful{deps.Legs} })
+	generation := regexp.MustCompile(`"remote_registration_generation":\d+,|,"remote_registration_generation":\d+`)
+	r := startRig(t, rigConfig{taught: true, replace: func(deps *server.Deps) {
+		deps.Legs = &legChanger{Legs: deps.Legs, prefillBody: func(body []byte) []byte { return generation.ReplaceAll(body, nil) }}
+	}})
 	var messages speech
 	for n := range 5 {
 		messages = append(messages, says(n))
-		messages = append(messages, r.ask(t, messages...).assistant())
+		messages = append(messages, r.askAs(t, "mutant", messages...).assistant())
 		if n == 1 {
 			r.decode[0].SleepAndWake()
-			r.thread("other").turn(t, "first_turn") // tells the generation, so that the ticket from before is not used
+			r.talk("other").expect(t, "first_turn") // tells the generation, so that the ticket from before is not used
 		}
 	}
 	if r.sum("")["expired_reads"] != 0 {

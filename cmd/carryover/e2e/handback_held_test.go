@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"carryover/cmd/carryover/testrig"
+	"carryover/convcache/redistest"
 	"carryover/upstream"
 	"carryover/upstream/vllmsim"
 )
@@ -15,7 +16,7 @@ func TestHandBack_PrefillIsQuarantinedDuringIt(t *testing.T) {
 	for _, at := range holdPoints() {
 		t.Run(string(at), func(t *testing.T) {
 			t.Parallel()
-			h := startHanding(t, handingConfig(), 2, 2, atOnce...)
+			h := startRig(t, rigConfig{cfg: handing, prefills: 2, decodes: 2, flags: atOnce})
 			c := h.talk("quarantined")
 			c.want(t, "miss;reason=first_turn")
 			h.handedBack(t, ends{done: 1})
@@ -36,7 +37,7 @@ func TestHandBack_PrefillIsQuarantinedDuringIt(t *testing.T) {
 				}
 				h.handedBack(t, ends{done: 3 + n})
 			}
-			h.verifyBack(t, accounted{})
+			h.verifyBack(t, 0)
 		})
 	}
 }
@@ -44,7 +45,7 @@ func TestHandBack_PrefillIsQuarantinedDuringIt(t *testing.T) {
 // A ticket that waits behind a hand-back that prefill has stopped outlasts a prefill that refuses connections meanwhile.
 func TestHandBack_PrefillRefusesBeforeIt(t *testing.T) {
 	t.Parallel()
-	h := startHanding(t, handingConfig(), 1, 1, atOnce...)
+	h := startRig(t, rigConfig{cfg: handing, flags: atOnce})
 	before, c := &listed{rig: h, id: "before"}, &listed{rig: h, id: "waits"}
 	before.turn(t)
 	h.handedBack(t, ends{done: 1})
@@ -68,5 +69,100 @@ func TestHandBack_PrefillRefusesBeforeIt(t *testing.T) {
 		}
 		h.settle(t)
 	}
-	h.verifyBack(t, accounted{pins: -h.store.unused()})
+	h.verifyBack(t, -h.store.unused())
+}
+
+// A cache that is too small for what is handed back until its turn comes teaches the same.
+func TestHandBack_EvictionsInARowEndIt(t *testing.T) {
+	t.Parallel()
+	h := startRig(t, rigConfig{cfg: handing, flags: atOnce})
+	evict := func() { // what others do to a cache
+		if !testrig.Eventually(func() bool { return h.atPrefill("running") == 0 }) {
+			t.Fatal("prefill computes on")
+		}
+		for _, instance := range h.prefill {
+			instance.ClearBlocks()
+		}
+	}
+	c := h.talk("evicted")
+	c.want(t, "miss;reason=first_turn")
+	evicted := 0
+	for range 12 {
+		h.settle(t)
+		evict()
+		if a := c.turn(t); noHit(a.reuse()) == "miss;reason=handed_back_evicted" {
+			evicted++
+		} else if a.hit() && !byEngine(a.reuse()) {
+			break
+		}
+	}
+	if a := c.turn(t); evicted == 0 || evicted > 8 || !a.hit() || byEngine(a.reuse()) {
+		t.Errorf("after %d turns that found nothing: X-KV-Reuse %q, want a hit by the ticket after eight at most", evicted, a.reuse())
+	}
+	if n := h.turns.count("WARN prefill does not keep what is handed back to it; tickets serve turns instead"); n != 1 {
+		t.Errorf("the log says so %d times, want once", n)
+	}
+	h.settle(t)
+	h.verifyBack(t, 0)
+}
+
+// Conversations whose tickets are handed back between their turns.
+
+// The next turn comes while the ticket is on its way, to another replica. To the same one: testdata/scenarios/hand-back-held.yaml.
+func TestHandBack_TheNextTurnRacesIt(t *testing.T) {
+	t.Parallel()
+	for _, at := range holdPoints() {
+		t.Run(string(at), func(t *testing.T) {
+			t.Parallel()
+			c := rigConfig{cfg: handing, prefills: 2, decodes: 2, flags: atOnce, redis: redistest.Start(t).Addr()}
+			first := startRig(t, c)
+			c.sharing = first
+			second, talk := startRig(t, c), first.talk("raced")
+			settle := func() {
+				first.settle(t)
+				second.settle(t)
+			}
+			talk.want(t, "miss;")
+			first.handedBack(t, ends{done: 1})
+			release := first.hold(at)
+			defer release()
+			talk.hits(t)
+			first.held(t)
+			talk.rig = second
+			if a := talk.turn(t); a.hit() && !byEngine(a.reuse()) {
+				t.Errorf("X-KV-Reuse %q: the ticket was used twice", a.reuse())
+			}
+			release()
+			settle()
+			first.free(t)
+			talk.hits(t)
+			settle()
+			talk.rig = first
+			talk.hits(t)
+			settle()
+			if n := first.ends().done + second.ends().done; n != 5 {
+				t.Errorf("handed back: %+v and %+v, want all five", first.ends(), second.ends())
+			}
+			second.stop()
+			second.saidNothing(t)
+			first.verifyBack(t, 0)
+		})
+	}
+}
+
+func holdPoints() []vllmsim.HandBackPoint {
+	return []vllmsim.HandBackPoint{vllmsim.HandBackQueued, vllmsim.HandBackRead, vllmsim.HandBackComputed}
+}
+
+// hold stops hand-backs at every prefill instance.
+func (r *rig) hold(at vllmsim.HandBackPoint) (release func()) {
+	var all []func()
+	for _, instance := range r.prefill {
+		all = append(all, instance.HoldHandBacks(at))
+	}
+	return func() {
+		for _, release := range all {
+			release()
+		}
+	}
 }

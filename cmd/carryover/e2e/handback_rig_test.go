@@ -1,17 +1,10 @@
 package e2e
 
 import (
-	"context"
-	"net/http"
 	"strings"
 	"testing"
-	"time"
-
-	"github.com/tidwall/gjson"
 
 	"carryover/cmd/carryover/testrig"
-	"carryover/upstream"
-	"carryover/upstream/vllmsim"
 )
 
 // handBackModes are the flags of the ways to hand back, each so that a test need not wait for long.
@@ -25,17 +18,8 @@ func handBackModes() map[string][]string {
 // atOnce hands back at the end of each turn.
 var atOnce = []string{"--hand-back", "now"}
 
-func handingConfig() vllmsim.Config {
-	cfg := vllmsim.DefaultConfig()
-	cfg.Lease = 10 * time.Second // a machine that is busy drops connections late
-	return cfg
-}
-
-// startHanding runs the program on new instances.
-func startHanding(t *testing.T, cfg vllmsim.Config, prefills, decodes int, flags ...string) *rig {
-	t.Helper()
-	return startRig(t, rigConfig{cfg: cfg, prefills: prefills, decodes: decodes, flags: flags})
-}
+// handing are engines on a busy machine, which drops connections late.
+var handing = engineWith(`{"lease":10000000000}`)
 
 // ends are the ends of hand-backs.
 type ends struct{ done, failed, kept int }
@@ -62,11 +46,11 @@ func (r *rig) handedBack(t *testing.T, want ends) {
 	}
 }
 
-// free waits until decode pins no more than that.
-func (r *rig) free(t *testing.T, most int) {
+// free waits until decode pins nothing.
+func (r *rig) free(t *testing.T) {
 	t.Helper()
-	if !testrig.Eventually(func() bool { return r.atDecode("pins") <= most }) {
-		t.Errorf("decode pins %d answers, want %d", r.atDecode("pins"), most)
+	if !testrig.Eventually(func() bool { return r.atDecode("pins") == 0 }) {
+		t.Errorf("decode pins %d answers, want none", r.atDecode("pins"))
 	}
 }
 
@@ -78,27 +62,11 @@ func (r *rig) held(t *testing.T) {
 	}
 }
 
-// accounted is what a fault explains.
-type accounted struct {
-	pins  int  // of decode, without a ticket
-	upTo  bool // or fewer: it is open whether decode was told
-	stale int  // reads of an earlier start of decode, which were refused
-}
-
-// verifyBack is verify of a program that hands back: nothing was read that had not to be, and decode is free.
-func (r *rig) verifyBack(t *testing.T, want accounted) {
+// verifyBack is verify of a program that hands back: nothing was read that had not to be, and decode pins nothing beside so many answers.
+func (r *rig) verifyBack(t *testing.T, unused int) {
 	t.Helper()
-	r.verifyPins(t, func() pins {
-		if left := r.atDecode("pins") - r.store.unused(); want.upTo && left < want.pins {
-			return pins{unused: left}
-		}
-		return pins{unused: want.pins}
-	})
-	total := r.sum("")
-	if total["stale_reads"] != want.stale || total["late_notifications"] != 0 || total["declined_reads"] != 0 {
-		t.Errorf("stale reads: got %d, want %d; late notifications %d, declined reads %d, want none",
-			total["stale_reads"], want.stale, total["late_notifications"], total["declined_reads"])
-	}
+	r.verify(t, pins{unused: unused})
+	r.nothingWrong(t, "stale_reads", "late_notifications", "declined_reads")
 }
 
 // talk is a conversation of the program, whose answers must be those of a lone instance.
@@ -138,33 +106,13 @@ func (c *listed) ask(t *testing.T, right bool) *answered {
 	if c.salt != "" {
 		members["cache_salt"] = c.salt
 	}
-	a := c.must(t, "/v1/completions", nil, members)
-	raw, err := vllmsim.Lone(t.Context(), c.cfg, "/v1/completions", encode(members))
+	a := c.say(t, members)
+	want, err := alone(t.Context(), c.cfg, "/v1/completions", members)
 	noError(t, err)
-	want := &answered{status: http.StatusOK, ends: endsWhole}
-	want.take(raw, "message")
 	if err := same(a, want); right && err != nil {
 		t.Errorf("%s (%s): %v", c.id, a.reuse(), err)
 	}
 	_, output := idsOf(a, nil)
 	c.prompt = append(c.prompt, output...)
 	return a
-}
-
-// HandBack implements server.Legs.
-func (c *blockUses) HandBack(ctx context.Context, leg upstream.Leg) (upstream.PrefillAnswer, error) {
-	params := gjson.GetBytes(leg.Body.Bytes(), "kv_transfer_params")
-	c.names(params)
-	answer, err := c.Legs.HandBack(ctx, leg)
-	c.refused(params, err)
-	return answer, err
-}
-
-// HandBack implements server.Legs.
-func (w *witness) HandBack(ctx context.Context, leg upstream.Leg) (upstream.PrefillAnswer, error) {
-	answer, err := w.Legs.HandBack(ctx, leg)
-	if err != nil {
-		w.vain.Add(1)
-	}
-	return answer, err
 }

@@ -4,54 +4,25 @@ import (
 	"testing"
 	"time"
 
-	"carryover/cmd/carryover/config"
 	"carryover/upstream/vllmsim"
 )
-
-// handBackDoubts are what befalls hand-backs alone. Those of other ids are missing: between prefill's filing what it has computed and
-// its saying so a next turn finds it that names no conversation, and does not wait for the leg. TestHandBack_FaultsOfTheLeg has them, one
-// after the other.
-func handBackDoubts() []doubt {
-	prefill := func(name string, fault vllmsim.Fault) doubt {
-		fault.HandBacks = true
-		return doubt{name: name, role: config.RolePrefill, fault: fault}
-	}
-	quarantining := func(name, kind string) doubt {
-		d := prefill(name, vllmsim.Fault{Kind: kind, Probability: 0.5})
-		d.restarts, d.seen, d.ends = atTheEnd, true, []string{endsBroken, failed}
-		return d
-	}
-	return []doubt{
-		prefill("hand-backs fail", vllmsim.Fault{Kind: vllmsim.FaultStatus, Probability: 0.5}),
-		prefill("hand-backs are cut", vllmsim.Fault{Kind: vllmsim.FaultReset, Probability: 0.5}),
-		prefill("hand-backs die", vllmsim.Fault{Kind: vllmsim.FaultDieMidEvent, Probability: 0.5}),
-		prefill("hand-backs end with an error", vllmsim.Fault{Kind: vllmsim.FaultErrorEvent, Probability: 0.5}),
-		prefill("hand-backs take long", vllmsim.Fault{Kind: vllmsim.FaultSlow, Factor: 20}),
-		quarantining("hand-backs without a receipt", vllmsim.FaultNoIDEcho),
-	}
-}
-
-// sparing are doubts in which no hand-back is computed of other ids than were sent: see handBackDoubts.
-func sparing(kinds []doubt) []doubt {
-	for i := range kinds {
-		if kinds[i].fault.Kind == vllmsim.FaultOtherIDs {
-			kinds[i].fault.Route = "/v1/chat/completions"
-		}
-	}
-	return kinds
-}
 
 // The soak of doubts with tickets that are handed back whenever no turn comes, and conversations that nobody names.
 func TestSoakOfDoubts_HandingBack(t *testing.T) {
 	t.Parallel()
 	alone, mixture := soakSize(t, doubtAlone, doubtShare), soakSize(t, doubtMixture, 1)
-	seed := uint64(200)
+	seed, both := uint64(200), doubts(t, "doubts")
+	for i := range both { // no hand-back is computed of other ids than were sent: see testdata/doubts.yaml
+		if both[i].fault.Kind == vllmsim.FaultOtherIDs {
+			both[i].fault.Route = "/v1/chat/completions"
+		}
+	}
 	for _, mode := range []string{"now", "idle"} {
 		for _, of := range []struct {
 			name          string
 			kinds         []doubt
 			conversations int
-		}{{"hand-backs", handBackDoubts(), 2 * alone}, {"both", append(sparing(doubts()), handBackDoubts()...), mixture}} {
+		}{{"hand-backs", doubts(t, "hand_backs"), 2 * alone}, {"both", append(both, doubts(t, "hand_backs")...), mixture}} {
 			seed++
 			own := seed
 			t.Run(mode+"/"+of.name, func(t *testing.T) {
@@ -62,9 +33,9 @@ func TestSoakOfDoubts_HandingBack(t *testing.T) {
 				d.handing = true
 				d.run(t, of.conversations)
 				c := d.proxy.Server.Counts().HandBacks
-				t.Logf("handed back: %+v; %d of %d hits by proof=engine", c, d.engine, d.hits)
-				if c.Done == 0 || d.engine == 0 && of.conversations == mixture { // of few there may be none
-					t.Errorf("%d hand-backs ended well, and %d turns found what came of them: nothing was shown", c.Done, d.engine)
+				t.Logf("handed back: %+v; %d of %d hits by proof=engine", c, d.tally.engine, d.tally.hits)
+				if c.Done == 0 || d.tally.engine == 0 && of.conversations == mixture { // of few there may be none
+					t.Errorf("%d hand-backs ended well, and %d turns found what came of them: nothing was shown", c.Done, d.tally.engine)
 				}
 			})
 		}

@@ -3,6 +3,7 @@ package e2e
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"log/slog"
 	"net"
 	"net/http"
@@ -10,7 +11,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -21,6 +21,7 @@ import (
 	"carryover/server"
 	"carryover/server/journal"
 	"carryover/upstream"
+	"carryover/upstream/fleet"
 	"carryover/upstream/vllmsim"
 )
 
@@ -35,7 +36,6 @@ type rig struct {
 	between         *interposed
 	turns           *turnLog
 	proxy           *app.Proxy
-	asked           atomic.Int64
 	look            func()  // has the program read of every instance which start is alive
 	args            string  // the command line
 	log             *writes // of a whole program
@@ -60,6 +60,8 @@ func (r *rig) hangUp() { r.proxy.Client.Close() }
 type rigConfig struct {
 	found             bool             // its flags say where instances are
 	cfg               vllmsim.Config   // of all instances
+	tamper            *tampering       // stands before the instances of a role
+	redis             string           // where replicas share tickets
 	prefills, decodes int              // 1 for 0
 	prefill, decode   []vllmsim.Config // in their place, where instances differ
 	sharing           *rig             // has the instances
@@ -100,7 +102,11 @@ func startRig(t *testing.T, c rigConfig) *rig {
 			}
 			instance := testrig.StartInstance(t, cfg, c.host)
 			*into = append(*into, instance)
-			flags = append(flags, flag, instance.URL())
+			url := instance.URL()
+			if c.tamper != nil && flag[2:] == cmp.Or(c.tamper.role, config.RolePrefill) {
+				url = c.tamper.front(t, instance)
+			}
+			flags = append(flags, flag, url)
 		}
 	}
 	r.cfg = vllmsim.DefaultConfig()
@@ -131,6 +137,9 @@ func startRig(t *testing.T, c rigConfig) *rig {
 		r.file = filepath.Join(t.TempDir(), "carryover.yaml")
 		r.configure(t, c.file)
 		flags = append(flags, "--config", r.file)
+	}
+	if c.redis != "" {
+		flags, c.env = append(flags, "--redis-url", "redis://"+c.redis), append(c.env, testrig.ReplicaSecret)
 	}
 	r.args = strings.Join(flags, " ")
 	cfg, err := configtest.Load(t, r.args, c.env...)
@@ -241,12 +250,10 @@ func readStarts(t *testing.T, p *app.Proxy) {
 	if !testrig.Eventually(func() bool { return len(p.Fleet.Engines(upstream.RoleDecode)) > 0 }) {
 		t.Fatal("the program knows no instances")
 	}
-	for _, role := range []upstream.Role{upstream.RolePrefill, upstream.RoleDecode} {
-		for _, engine := range p.Fleet.Engines(role) {
-			for range 3 { // a reading under way may have begun while the instance refused connections
-				if engine.Refresh(t.Context()); engine.Fresh().Known() {
-					break
-				}
+	for _, engine := range engines(p.Fleet) {
+		for range 3 { // a reading under way may have begun while the instance refused connections
+			if engine.Refresh(t.Context()); engine.Fresh().Known() {
+				break
 			}
 		}
 	}
@@ -260,11 +267,9 @@ func keepReading(ctx context.Context, p *app.Proxy) {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		for _, role := range []upstream.Role{upstream.RolePrefill, upstream.RoleDecode} {
-			for _, engine := range p.Fleet.Engines(role) {
-				if !engine.Fresh().Known() {
-					engine.Refresh(ctx)
-				}
+		for _, engine := range engines(p.Fleet) {
+			if !engine.Fresh().Known() {
+				engine.Refresh(ctx)
 			}
 		}
 		select {
@@ -273,6 +278,21 @@ func keepReading(ctx context.Context, p *app.Proxy) {
 		case <-tick.C:
 		}
 	}
+}
+
+// engines are those of both roles.
+func engines(f *fleet.Fleet) []*fleet.Engine {
+	return slices.Concat(f.Engines(upstream.RolePrefill), f.Engines(upstream.RoleDecode))
+}
+
+// engineWith is the default configuration of an engine with other members, as its JSON names them.
+func engineWith(members string) vllmsim.Config {
+	cfg, decoder := vllmsim.DefaultConfig(), json.NewDecoder(strings.NewReader(members))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&cfg); err != nil {
+		panic(err) // a test is spelt wrongly
+	}
+	return cfg
 }
 
 // startInstances starts instances of one configuration.

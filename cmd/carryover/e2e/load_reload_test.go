@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"os"
@@ -32,27 +31,6 @@ func (r *rig) serving(t *testing.T) (names []string) {
 	return names
 }
 
-// wantTurns holds a conversation of streams until there are enough. Each answer must be what the model says.
-func (r *rig) wantTurns(ctx context.Context, id string, enough func(turn int) bool) error {
-	var messages speech
-	for turn := 1; !enough(turn); turn++ {
-		answer := fmt.Sprintf("Answer %d of %s is what the clerk remembers of it.", turn, id)
-		messages = append(messages, question(fmt.Sprintf("%s %d %s SAY %s", id, turn, longText(turn), answer)))
-		body := encode(object{"model": "sim", "messages": messages, "stream": true, "max_tokens": 400, "conversation_id": id})
-		a, err := r.post(ctx, "/v1/chat/completions", nil, body, unwatched)
-		switch {
-		case err != nil:
-			return fmt.Errorf("%s, turn %d: %w", id, turn, err)
-		case a.status != http.StatusOK || a.ends != endsDone || a.content != answer:
-			return fmt.Errorf("%s, turn %d: status %d, ends %s: %.300s", id, turn, a.status, a.ends, a.raw)
-		}
-		if messages = append(messages, a.assistant()); len(messages) > 16 {
-			messages = nil
-		}
-	}
-	return nil
-}
-
 // ownLegs is how many legs of our own prefill got, which release blocks or hand them back. They are dropped at their first event.
 func (r *rig) ownLegs() (n int) {
 	for _, instance := range r.prefill {
@@ -78,7 +56,9 @@ func TestReload_UnderTraffic(t *testing.T) {
 	group, ctx := errgroup.WithContext(t.Context())
 	for i := range 20 {
 		group.Go(func() error {
-			return r.wantTurns(ctx, fmt.Sprint("talk-", i), func(int) bool { return turns.Add(1) > 0 && reloaded.Load() })
+			return streamed(ctx, fmt.Sprint("talk-", i), func(int) *rig { return r }, func(int, *answered) (bool, error) {
+				return turns.Add(1) == 0 || !reloaded.Load(), nil
+			})
 		})
 	}
 	policies := config.Policies()

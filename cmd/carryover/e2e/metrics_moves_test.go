@@ -2,8 +2,6 @@ package e2e
 
 import (
 	"context"
-	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -24,8 +22,6 @@ type moves struct {
 	value map[string]float64 // the largest of any series
 }
 
-func newMoves() *moves { return &moves{moved: map[string]bool{}, value: map[string]float64{}} }
-
 // see compares a text with the one before, which a new program has none of.
 func (m *moves) see(s scraped) scraped {
 	for series, value := range s.series {
@@ -43,14 +39,11 @@ func (m *moves) see(s scraped) scraped {
 // Every family that is served moves when that happens which it counts.
 func TestMetrics_EachMoves(t *testing.T) {
 	t.Parallel()
-	m := newMoves()
-	moveTurns(t, m)
-	m.last = scraped{}
-	moveFailures(t, m)
-	m.last = scraped{}
-	moveHandBacks(t, m)
-	m.last = scraped{}
-	moveConnections(t, m)
+	m := &moves{moved: map[string]bool{}, value: map[string]float64{}}
+	for _, move := range []func(*testing.T, *moves){moveTurns, moveFailures, moveHandBacks, moveConnections} {
+		m.last = scraped{}
+		move(t, m)
+	}
 	constant := []string{
 		"carryover_build_info", "carryover_kv_cache_tokens", "carryover_pinned_budget_tokens",
 	}
@@ -64,24 +57,30 @@ func TestMetrics_EachMoves(t *testing.T) {
 	}
 }
 
+// start starts a program whose metrics are seen, and returns what looks at them again.
+func (m *moves) start(t *testing.T, c rigConfig) (s *scripted, see func() scraped) {
+	t.Helper()
+	c.admin = true
+	s = &scripted{rig: startRig(t, c)}
+	see = func() scraped { return m.see(s.scrape(t)) }
+	see()
+	return s, see
+}
+
 // moveTurns takes turns that hit, that are made again, that wait, of which the last finds an engine that computes other ids.
 func moveTurns(t *testing.T, m *moves) {
 	t.Helper()
-	cfg := vllmsim.DefaultConfig()
-	cfg.OutputTokenIDs, cfg.PromptTokensDetails, cfg.MaxNumSeqs = true, true, 1
-	s := &scripted{rig: startOperated(t, rigConfig{
-		cfg:   cfg,
-		flags: []string{"--release", "on", "--hand-back", "off", "--max-streams", "2", "--max-per-instance", "1"},
-	})}
-	see := func() scraped { return m.see(s.scrape(t)) }
-	see()
+	s, see := m.start(t, rigConfig{
+		cfg:   engineWith(`{"output_token_ids":true,"prompt_tokens_details":true,"max_num_seqs":1}`),
+		flags: []string{"--release", "on", "--max-streams", "2", "--max-per-instance", "1"},
+	})
 	talk := s.talk("a")
 	talk.learnt(t)
 	talk.h.messages = talk.h.messages[:len(talk.h.messages)-1]
 	talk.repeat(t) // the answer is made again
-	again := streamed(object{"model": "sim", "messages": talk.h.messages, "max_tokens": 400, "conversation_id": talk.id})
-	if a, err := s.post(t.Context(), "/v1/chat/completions", nil, encode(again), unwatched); err != nil || !a.hit() {
-		t.Fatalf("a stream: %v %v, want a hit", a, err)
+	again := asStream(object{"model": "sim", "messages": talk.h.messages, "max_tokens": 400, "conversation_id": talk.id})
+	if a := s.rig.say(t, again); !a.hit() {
+		t.Fatalf("a stream: %q, want a hit", a.reuse())
 	}
 	see()
 
@@ -124,10 +123,7 @@ func moveTurns(t *testing.T, m *moves) {
 		t.Error("the engine that computes other ids was not quarantined")
 	}
 	// Last, because an instance that leaves has its tickets given up at once.
-	name := s.proxy.Fleet.Engines(upstream.RoleDecode)[0].Name
-	if status, body := s.operate(t, http.MethodPost, "/admin/instances/decode/"+url.PathEscape(name)+"/drain", nil); status != http.StatusOK {
-		t.Fatalf("drain: %d %s", status, body)
-	}
+	s.drain(t, authority(s.decode[0]), "drain")
 	if see().sum("carryover_instance_state", `role="decode"`, `state="draining"`) != 1 {
 		t.Error("the instance that is drained is not said to be")
 	}
@@ -137,12 +133,9 @@ func moveTurns(t *testing.T, m *moves) {
 func moveFailures(t *testing.T, m *moves) {
 	t.Helper()
 	redis := redistest.Start(t)
-	s := &scripted{rig: startOperated(t, rigConfig{
-		env:   []string{testrig.ReplicaSecret},
-		flags: []string{"--release", "on", "--hand-back", "off", "--pinned-share", "0.001", "--redis-url", "redis://" + redis.Addr()},
-	})}
-	see := func() scraped { return m.see(s.scrape(t)) }
-	see()
+	s, see := m.start(t, rigConfig{
+		redis: redis.Addr(), flags: []string{"--release", "on", "--pinned-share", "0.001"},
+	})
 	s.talk("a").turn(t)
 	if !within(workedOff, func() bool { return see().sum("carryover_releases_total", `result="sent"`) == 1 }) {
 		t.Error("the ticket that exceeds its share was not given up")
@@ -164,13 +157,9 @@ func moveFailures(t *testing.T, m *moves) {
 // moveHandBacks has two tickets handed back that no turn comes for, of which one waits while the other is on its way.
 func moveHandBacks(t *testing.T, m *moves) {
 	t.Helper()
-	cfg := vllmsim.DefaultConfig()
-	cfg.OutputTokenIDs, cfg.PromptTokensDetails = true, true
-	s := &scripted{rig: startOperated(t, rigConfig{
-		cfg: cfg, flags: []string{"--hand-back", "now"},
-	})}
-	see := func() scraped { return m.see(s.scrape(t)) }
-	see()
+	s, see := m.start(t, rigConfig{
+		cfg: engineWith(`{"output_token_ids":true,"prompt_tokens_details":true}`), flags: []string{"--hand-back", "now"},
+	})
 	release := s.prefill[0].HoldHandBacks(vllmsim.HandBackQueued)
 	defer release()
 	talks := []*chatting{s.talk("a"), s.talk("b")}
@@ -198,17 +187,16 @@ func moveHandBacks(t *testing.T, m *moves) {
 // moveConnections has a second client come where there is one connection for all.
 func moveConnections(t *testing.T, m *moves) {
 	t.Helper()
-	s := &scripted{rig: startOperated(t, rigConfig{
+	s, see := m.start(t, rigConfig{
 		empty:  true,
 		server: func(c *server.Config) { c.MaxConnections = 1 },
-	})}
-	m.see(s.scrape(t))
+	})
 	for range 2 {
 		if err := alive(t, s.opened(t)); err != nil {
 			t.Error(err)
 		}
 	}
-	if now := m.see(s.scrape(t)); now.sum("carryover_connections_shed_total") != 1 {
+	if now := see(); now.sum("carryover_connections_shed_total") != 1 {
 		t.Errorf("an idle connection made room, and is not counted: %v", now.own("carryover_connections"))
 	}
 }

@@ -90,19 +90,15 @@ func wantSeries(t *testing.T, got, want map[string]float64) {
 	}
 }
 
-// streamed is a request for a stream with its usage.
-func streamed(members object) object {
+// asStream is a request for a stream with its usage.
+func asStream(members object) object {
 	members["stream"], members["stream_options"] = true, object{"include_usage": true}
 	return members
 }
 
 func TestMetrics_OfAScriptedScenario(t *testing.T) {
-	cfg := vllmsim.DefaultConfig()
-	cfg.OutputTokenIDs, cfg.PromptTokensDetails = true, true
-	redis := redistest.Start(t)
-	s := &scripted{rig: startOperated(t, rigConfig{
-		cfg: cfg, env: []string{testrig.ReplicaSecret},
-		flags: []string{"--release", "on", "--hand-back", "off", "--conversation-by-content", "off", "--redis-url", "redis://" + redis.Addr()},
+	s := &scripted{rig: startRig(t, rigConfig{
+		admin: true, cfg: engineWith(`{"output_token_ids":true,"prompt_tokens_details":true}`), redis: redistest.Start(t).Addr(), flags: []string{"--release", "on"},
 	})}
 	s.proxy.Fleet.Catalogue.Refresh(t.Context())
 	wantFamilies(t, s.scrape(t), "start", "redis")
@@ -138,9 +134,9 @@ func TestMetrics_OfAScriptedScenario(t *testing.T) {
 	first := says(20)
 	one := want("first turn", s.say(ctx, t, chat("a", first), nil), 200, "miss;reason=first_turn")
 	history := speech{first, one.assistant(), says(21)}
-	hit := want("second turn", s.say(ctx, t, streamed(chat("a", history...)), nil), 200, "hit;")
+	hit := want("second turn", s.say(ctx, t, asStream(chat("a", history...)), nil), 200, "hit;")
 	history[0] = question("SAY something else, at " + longText(23))
-	want("rewritten", s.say(ctx, t, streamed(chat("a", history...)), nil), 200, "miss;reason=history_rewritten")
+	want("rewritten", s.say(ctx, t, asStream(chat("a", history...)), nil), 200, "miss;reason=history_rewritten")
 	want("no conversation", s.say(ctx, t, chat("", question("SAY one.")), nil), 200, "miss;reason=no_conversation")
 	want("release rides", s.say(ctx, t, chat("", question("SAY two."), one.assistant(), question("SAY more.")), nil), 200, "miss;reason=no_conversation")
 	want("off", s.say(ctx, t, chat("", question("SAY three.")), http.Header{"X-KV-Reuse": {"off"}}), 200, "off")
@@ -159,11 +155,10 @@ func TestMetrics_OfAScriptedScenario(t *testing.T) {
 	want("failed", s.say(ctx, t, chat("r2", question("SAY six.")), nil), 502, "miss;reason=")
 	s.settle(t)
 	leaving, leave := context.WithCancel(ctx)
-	act := func(turn context.Context) {
+	s.between.act(func(turn context.Context) {
 		leave()
 		<-turn.Done()
-	}
-	s.between.once.Store(&act)
+	})
 	s.say(leaving, t, chat("g", question("SAY seven.")), nil)
 	s.settle(t)
 	after := s.scrape(t)
@@ -202,14 +197,12 @@ func (s *scripted) settle(t *testing.T) {
 	t.Helper()
 	if !testrig.Eventually(func() bool {
 		total := s.sum("")
-		return total["leased_pins"] == 0 && total["running"] == 0 && s.scrape(t).sum("carryover_pinned_tokens") == s.pinned()
+		told, held := s.pinned(t)
+		return total["leased_pins"] == 0 && total["running"] == 0 && told == held
 	}) {
 		t.Fatal("decode has not read what was handed over")
 	}
 }
-
-// pinned is how many tokens decode's pinned blocks hold.
-func (s *scripted) pinned() float64 { return float64(s.decode[0].Stats().PinnedBlocks * 16) }
 
 // expected are all series that the script changes, of which nothing but times is left out. What engines count is taken from them.
 func (s *scripted) expected(t *testing.T, hit *answered, before scraped) map[string]float64 {
@@ -218,6 +211,7 @@ func (s *scripted) expected(t *testing.T, hit *answered, before scraped) map[str
 		t.Fatal("requests still run")
 	}
 	offered := float64(offeredBy(hit))
+	_, held := s.pinned(t)
 	want := map[string]float64{
 		`carryover_turns_total{follow_up="true",outcome="hit",path="prefill_decode",reason="none"}`:               1,
 		`carryover_turns_total{follow_up="false",outcome="off",path="prefill_decode",reason="none"}`:              1,
@@ -257,7 +251,7 @@ func (s *scripted) expected(t *testing.T, hit *answered, before scraped) map[str
 		`carryover_store_operation_duration_seconds_count{operation="peek",outcome="found"}`:   2,
 		`carryover_store_operation_duration_seconds_count{operation="take",outcome="taken"}`:   1,
 		`carryover_store_operation_duration_seconds_count{operation="put",outcome="stored"}`:   4,
-		`carryover_pinned_tokens{instance="d"}`:                                                s.pinned() - before.sum("carryover_pinned_tokens"),
+		`carryover_pinned_tokens{instance="d"}`:                                                float64(held) - before.sum("carryover_pinned_tokens"),
 	}
 	for status, n := range map[string]float64{"200": 8, "400": 1, "499": 1, "502": 1} {
 		failure := map[string]string{"499": `error_type="client_gone",`, "502": `error_type="decode_failed",`}[status]

@@ -9,7 +9,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"carryover/cmd/carryover/config"
 	"carryover/cmd/carryover/testrig"
@@ -31,30 +30,22 @@ func startMutant(t *testing.T, mutate func(*server.Deps), flags ...string) *rig 
 	})
 }
 
-// ask sends one turn of the conversation "mutant" and returns its answer. It may be
-// called from any goroutine.
-func (r *rig) ask(t *testing.T, messages ...json.RawMessage) *answered {
-	t.Helper()
-	body := encode(object{"model": "sim", "messages": messages, "max_tokens": 2000, "conversation_id": "mutant"})
-	a, err := r.post(t.Context(), "/v1/chat/completions", nil, body, nil)
-	if err != nil {
-		t.Error(err)
-		return &answered{}
-	}
-	if a.status != http.StatusOK {
-		t.Errorf("status %d: %s", a.status, a.raw)
-	}
-	return a
-}
-
 // says asks for the n-th text.
 func says(n int) json.RawMessage { return question("SAY " + longText(n) + ".") }
 
 // speech is what was said in a chat.
 type speech = []json.RawMessage
 
-// called names a program as it is, or a mutant of it.
-func called(mutant bool) string { return choose(mutant, "mutant", "as it is") }
+// bothWays runs a test of the program as it is, and of a mutant of it.
+func bothWays(t *testing.T, run func(t *testing.T, mutant bool)) {
+	t.Helper()
+	for _, mutant := range []bool{false, true} {
+		t.Run(choose(mutant, "mutant", "as it is"), func(t *testing.T) {
+			t.Parallel()
+			run(t, mutant)
+		})
+	}
+}
 
 func question(text string) json.RawMessage {
 	return encode(map[string]string{"role": "user", "content": text})
@@ -75,88 +66,47 @@ func blind(store server.Store) server.Store {
 func TestMutant_WithChainsMixedUpTheOracleSeesIt(t *testing.T) {
 	first, edited := says(1), says(2)
 	second := says(3)
-	for _, mutant := range []bool{false, true} {
-		t.Run(called(mutant), func(t *testing.T) {
-			r := startMutant(t, func(deps *server.Deps) {
-				if mutant {
-					deps.Store = blind(deps.Store)
-				}
-			})
-			reply := r.askAs(t, "other", edited).assistant()
-			r.ask(t, first)
-			a := r.ask(t, edited, reply, second)
-			if !mutant {
-				r.verify(t, pins{})
-				return
-			}
-			if !a.hit() {
-				t.Fatalf("X-KV-Reuse %q: the mutant does not work", a.reuse())
-			}
-			r.stop()
-			if r.wrong() == 0 {
-				t.Error("a ticket was used for another history, and no instance noticed")
-			}
-			if a.content == longText(3)+"." {
-				t.Error("a ticket was used for another history, and the answer is right all the same")
+	bothWays(t, func(t *testing.T, mutant bool) {
+		r := startMutant(t, func(deps *server.Deps) {
+			if mutant {
+				deps.Store = blind(deps.Store)
 			}
 		})
-	}
-}
-
-// twoStepStore looks first and removes later, as a store with GET and DEL does: with a
-// pause between the two, equal turns all get the ticket.
-type twoStepStore struct {
-	server.Store
-	mu      sync.Mutex // guards tickets
-	tickets map[convcache.TicketID]convcache.Ticket
-	both    sync.WaitGroup // takers that have looked
-}
-
-// Put implements server.Store.
-func (s *twoStepStore) Put(ctx context.Context, key convcache.Key, ticket convcache.Ticket, ttl time.Duration) ([]convcache.Ticket, convcache.Outcome) {
-	kept := ticket
-	kept.Deadline = time.Now().Add(ttl)
-	s.mu.Lock()
-	s.tickets[ticket.ID] = kept
-	s.mu.Unlock()
-	return s.Store.Put(ctx, key, ticket, ttl)
-}
-
-// Take implements server.Store.
-func (s *twoStepStore) Take(ctx context.Context, key convcache.Key, id convcache.TicketID) (convcache.Ticket, convcache.Outcome) {
-	s.mu.Lock()
-	ticket, ok := s.tickets[id]
-	unrecognised(&ticket)
-	s.mu.Unlock()
-	s.both.Done()
-	s.both.Wait() // none removes before both have looked
-	s.Store.Take(ctx, key, id)
-	if !ok {
-		return ticket, convcache.Consumed
-	}
-	return ticket, convcache.Taken
-}
-
-func TestMutant_WithTakeInTwoStepsTheOracleSeesIt(t *testing.T) {
-	store := &twoStepStore{tickets: map[convcache.TicketID]convcache.Ticket{}}
-	var known *server.Deps
-	r := startMutant(t, func(deps *server.Deps) {
-		store.Store, deps.Store = deps.Store, store
-		known = deps
+		reply := r.askAs(t, "other", edited).assistant()
+		r.askAs(t, "mutant", first)
+		a := r.askAs(t, "mutant", edited, reply, second)
+		if !mutant {
+			r.verify(t, pins{})
+			return
+		}
+		if !a.hit() {
+			t.Fatalf("X-KV-Reuse %q: the mutant does not work", a.reuse())
+		}
+		r.stop()
+		if r.wrong() == 0 {
+			t.Error("a ticket was used for another history, and no instance noticed")
+		}
+		if a.content == longText(3)+"." {
+			t.Error("a ticket was used for another history, and the answer is right all the same")
+		}
 	})
+}
+
+// Of a store that looks first and removes later, as one with GET and DEL does, equal turns all get the ticket.
+func TestMutant_WithTakeInTwoStepsTheOracleSeesIt(t *testing.T) {
+	r := startMutant(t, func(deps *server.Deps) { deps.Store = leaving(deps.Store, true) })
 	first, second := says(1), says(2)
-	reply := r.ask(t, first).assistant()
+	reply := r.askAs(t, "mutant", first).assistant()
 	// Both pairs are proven, or one of the turns would wait for the other's trial.
-	decode := known.Fleet.Engines(upstream.RoleDecode)[0].Current(t.Context())
-	for _, prefill := range known.Fleet.Engines(upstream.RolePrefill) {
+	decode := r.proxy.Fleet.Engines(upstream.RoleDecode)[0].Current(t.Context())
+	for _, prefill := range r.proxy.Fleet.Engines(upstream.RolePrefill) {
 		pair := prefill.Current(t.Context()).PairWith(decode)
 		pair.Begin("")
 		pair.End(pairs.Answered, "")
 	}
-	store.both.Add(2)
 	var group sync.WaitGroup
 	for range 2 {
-		group.Go(func() { r.ask(t, first, reply, second) })
+		group.Go(func() { r.askAs(t, "mutant", first, reply, second) })
 	}
 	group.Wait()
 	r.stop()
@@ -200,7 +150,7 @@ func TestMutant_WithAHandOverToTwoDecodesTheOracleSeesIt(t *testing.T) {
 	for name, to := range map[string]*upstream.Instance{"same instance": nil, "two instances": &instance} {
 		t.Run(name, func(t *testing.T) {
 			r := startMutant(t, func(deps *server.Deps) { deps.Legs = &replayingEngine{Legs: deps.Legs, to: to} })
-			r.ask(t, says(1))
+			r.askAs(t, "mutant", says(1))
 			r.stop()
 			if total := r.sum(config.RolePrefill); total["double_reads"] == 0 {
 				t.Errorf("a hand-over was read twice, and prefill saw no double read: %v", total)
@@ -223,12 +173,26 @@ func hoarding(store server.Store) server.Store {
 func TestMutant_WithATicketUsedTwiceTheOracleSeesIt(t *testing.T) {
 	r := startMutant(t, func(deps *server.Deps) { deps.Store = hoarding(deps.Store) })
 	first := says(1)
-	reply := r.ask(t, first).assistant()
+	reply := r.askAs(t, "mutant", first).assistant()
 	for n := 2; n < 5; n++ {
-		r.ask(t, first, reply, says(n))
+		r.askAs(t, "mutant", first, reply, says(n))
 	}
 	r.stop()
 	if r.wrong() == 0 {
 		t.Error("a ticket was used three times, and no instance noticed")
+	}
+}
+
+// What keeps equal words apart is the key: with one key for everybody another tenant gets the ticket.
+func TestMutant_WithOneKeyForAllAnotherTenantGetsTheTicket(t *testing.T) {
+	r := startMutant(t, func(deps *server.Deps) {
+		deps.Store = &tapped{Store: deps.Store, key: func() convcache.Key { return convcache.Key{1} }}
+	}, "--tenant-header", "X-Tenant", "--conversation-by-content", "on")
+	as := func(tenant string, messages ...json.RawMessage) *answered {
+		return r.must(t, "/v1/chat/completions", http.Header{"X-Tenant": {tenant}}, object{"model": "sim", "messages": messages, "max_tokens": 400})
+	}
+	first := as("a", says(31)).assistant()
+	if a := as("b", says(31), first, says(32)); !a.hit() {
+		t.Errorf("X-KV-Reuse %q: the mutant does not work", a.reuse())
 	}
 }

@@ -10,7 +10,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"carryover/convcache/redistest"
-	"carryover/upstream/vllmsim"
 )
 
 // Conversations under the nemesis: so that each of its steps meets fifty turns, and twice that in the long form. With hand-backs it is half of
@@ -49,12 +48,12 @@ func TestReplicas_RedisUnderANemesisHandingBack(t *testing.T) {
 // underANemesis holds conversations while the nemesis rages.
 func underANemesis(t *testing.T, seed uint64, conversations int, flags ...string) (*replicas, *soak) {
 	t.Helper()
-	cfg := vllmsim.DefaultConfig()
-	cfg.OutputTokenIDs, cfg.Blocks = true, 1<<16
-	cfg.Lease = 10 * time.Minute // hand-overs that nobody reads are counted at the end
 	n := newNemesis(t, 3)
-	f := startFleet(t, cfg, n.addresses(), append([]string{"--store-timeout", "500ms"}, flags...)...)
-	s := f.soakOf(t, cfg, seed)
+	f := startFleet(t, rigConfig{
+		cfg:   engineWith(`{"output_token_ids":true,"blocks":65536,"lease":600000000000}`), // hand-overs that nobody reads are counted at the end
+		flags: append([]string{"--store-timeout", "500ms"}, flags...),
+	}, n.addresses()...)
+	s := f.soakOf(seed)
 	s.permit = n.permit
 	group, ctx := errgroup.WithContext(t.Context())
 	group.SetLimit(nemesisAtOnce)

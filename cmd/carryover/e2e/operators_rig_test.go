@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -36,45 +35,17 @@ func authority(instance *vllmsim.Instance) string {
 	return strings.TrimPrefix(instance.URL(), "http://")
 }
 
-// names are those of the instances of a role that get turns.
-func (r *rig) names(role upstream.Role) []string {
-	var names []string
-	for _, engine := range r.proxy.Fleet.Engines(role) {
-		names = append(names, engine.Name)
-	}
-	slices.Sort(names)
-	return names
-}
-
-// await waits until the fleet has exactly these decode instances.
-func (r *rig) await(t *testing.T, decode ...*vllmsim.Instance) {
+// await waits until turns go to this decode instance alone, and one that was removed has turns. The program is taught of the new one.
+func (r *rig) await(t *testing.T, decode *vllmsim.Instance) {
 	t.Helper()
-	var want []string
-	for _, instance := range decode {
-		want = append(want, authority(instance))
-	}
-	r.awaitNamed(t, want...)
-}
-
-// awaitNamed is await for instances with names of their own. It has the program taught of those that are new.
-func (r *rig) awaitNamed(t *testing.T, want ...string) {
-	t.Helper()
-	slices.Sort(want)
-	if !within(foundWithin, func() bool { return slices.Equal(r.names(upstream.RoleDecode), want) }) {
-		t.Fatalf("decode instances %v, want %v", r.names(upstream.RoleDecode), want)
+	if !within(foundWithin, func() bool {
+		engines := r.proxy.Fleet.Engines(upstream.RoleDecode)
+		return len(engines) == 1 && engines[0].Name == authority(decode) && len(r.proxy.Fleet.Draining()) > 0
+	}) {
+		t.Fatalf("turns do not go to %s alone, or none is drained", authority(decode))
 	}
 	r.look()
 	r.know()
-}
-
-// drains reports whether an instance was removed and still has turns.
-func (r *rig) drains(instance *vllmsim.Instance) bool {
-	for _, engine := range r.proxy.Fleet.Draining() {
-		if engine.BaseURL == instance.URL() {
-			return true
-		}
-	}
-	return false
 }
 
 // awaitDrained waits until no instance that was removed has turns.

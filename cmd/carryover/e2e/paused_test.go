@@ -33,12 +33,7 @@ func (r *rig) pauses(t *testing.T, instance *vllmsim.Instance, path string) (ans
 func TestPause_ADecodeInstanceThatLeavesIsFree(t *testing.T) {
 	t.Parallel()
 	const talks = 6
-	for how, leave := range map[string]func(t *testing.T, r *rig, id string){
-		"drained": func(t *testing.T, r *rig, id string) {
-			r.drain(t, id, "drain")
-		},
-		"removed": func(t *testing.T, r *rig, _ string) { r.reload(t, r.with(r.decode[1:], "")) },
-	} {
+	for _, how := range []string{"drained", "removed"} {
 		for _, backs := range []string{"off", "idle"} {
 			for _, path := range []string{"/pause?mode=abort", "/pause?mode=keep", "/sleep?level=1"} {
 				t.Run(how+", hand-back "+backs+", "+path, func(t *testing.T) {
@@ -55,7 +50,11 @@ func TestPause_ADecodeInstanceThatLeavesIsFree(t *testing.T) {
 					if n := r.atDecode("pins"); n < talks {
 						t.Fatalf("%d answers are pinned, want one for each conversation", n)
 					}
-					leave(t, r, authority(r.decode[0]))
+					if how == "drained" {
+						r.drain(t, authority(r.decode[0]), "drain")
+					} else {
+						r.reload(t, r.with(r.decode[1:], ""))
+					}
 					if !r.pauses(t, r.decode[0], path) {
 						t.Errorf("%s is not answered: %d answers are pinned", path, r.decode[0].Stats().Pins)
 					}
@@ -92,7 +91,14 @@ func TestPause_ATurnBeginsAnewElsewhere(t *testing.T) {
 				g := startChanging(t, rigConfig{
 					prefills: 2, decodes: 2, flags: []string{"--release", "on", "--hand-back", "off"},
 				})
-				turn := g.anyTalk(t, stream)
+				c := g.talk("a")
+				turn := func() *record.Turn {
+					if stream {
+						return c.expect(t, whatever)
+					}
+					rec := g.turns.await(t, c.turn(t).header.Get("X-Request-Id"))
+					return &rec
+				}
 				turn()
 				paused, at := g.prefill, turn().Leg(role).Instance
 				if role == upstream.RoleDecode {
@@ -126,19 +132,6 @@ func TestPause_ATurnBeginsAnewElsewhere(t *testing.T) {
 	}
 }
 
-// talk returns what holds the next turn of a conversation, whose answer must be right.
-func (r *rig) anyTalk(t *testing.T, stream bool) func() *record.Turn {
-	if stream {
-		h := r.thread("a")
-		return func() *record.Turn { return h.turn(t, whatever) }
-	}
-	c := r.talk("a")
-	return func() *record.Turn {
-		rec := r.turns.await(t, c.turn(t).header.Get("X-Request-Id"))
-		return &rec
-	}
-}
-
 // Where every instance of a role is paused, the client is told to come again, as by the engine.
 func TestPause_NoOtherInstance(t *testing.T) {
 	t.Parallel()
@@ -146,36 +139,28 @@ func TestPause_NoOtherInstance(t *testing.T) {
 	if !g.pauses(t, g.decode[0], "/pause") {
 		t.Fatal("an instance on which nothing is under way is not paused")
 	}
-	for _, stream := range []bool{false, true} {
+	ask := func(stream bool) *answered {
+		return g.say(t, object{"model": "sim", "max_tokens": 10, "stream": stream, "messages": speech{question(longText(7))}})
+	}
+	for i, stream := range []bool{false, true} {
 		before := len(legs(g.prefill[0]))
-		body := encode(object{"model": "sim", "max_tokens": 10, "stream": stream, "messages": []any{map[string]string{"role": "user", "content": longText(7)}}})
-		a, err := g.post(t.Context(), "/v1/chat/completions", nil, body, unwatched)
-		noError(t, err)
+		a := ask(stream)
 		told := a.status == http.StatusServiceUnavailable && a.header.Get("Retry-After") != "" || stream && strings.Contains(string(a.raw), `"code":503`)
 		if !told || strings.Contains(string(a.raw), `"role"`) {
 			t.Errorf("stream %t: status %d, %.300s; want 503", stream, a.status, a.raw)
 		}
-		most := 1 // there is nothing to prefill for, and from the first refusal on that is known
-		if stream {
-			most = 0
+		if n := len(legs(g.prefill[0])) - before; n > 1-i { // there is nothing to prefill for, and from the first refusal on that is known
+			t.Errorf("stream %t: prefill has got %d legs, want %d at most", stream, n, 1-i)
 		}
-		if n := len(legs(g.prefill[0])) - before; n > most {
-			t.Errorf("stream %t: prefill has got %d legs, want %d at most", stream, n, most)
-		}
-	}
-	ask := func() (ok bool) {
-		body := encode(object{"model": "sim", "max_tokens": 1, "messages": []any{map[string]string{"role": "user", "content": longText(7)}}})
-		a, err := g.post(t.Context(), "/v1/chat/completions", nil, body, unwatched)
-		return err == nil && a.status == http.StatusOK
 	}
 	is := func(state string) bool {
 		return scrape(t, g.metrics()).sum("carryover_instance_state", `role="decode"`, `state="`+state+`"`) == 1
 	}
-	if !testrig.Eventually(func() bool { return !ask() && is("paused") }) { // for two seconds behind each refusal
+	if !testrig.Eventually(func() bool { return ask(false).status != http.StatusOK && is("paused") }) { // for two seconds behind each refusal
 		t.Error("no metric says that decode is paused")
 	}
 	g.pauses(t, g.decode[0], "/resume")
-	if !ask() || !testrig.Eventually(func() bool { return is("up") }) {
+	if ask(false).status != http.StatusOK || !testrig.Eventually(func() bool { return is("up") }) {
 		t.Error("decode does not go on, or no metric says so")
 	}
 	g.verifyPins(t, func() pins { // a rescue that came behind the end of the pause has left its own

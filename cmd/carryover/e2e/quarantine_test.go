@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"regexp"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -37,18 +36,13 @@ type poisoned struct {
 }
 
 // startPoisoned has one turn read what was filed wrongly. meanwhile is run behind it, before the first replica knows.
-func startPoisoned(t *testing.T, replace func(*server.Deps), meanwhile func(p *poisoned), flags ...string) *poisoned {
+func startPoisoned(t *testing.T, replace func(*server.Deps), meanwhile func(p *poisoned)) *poisoned {
 	t.Helper()
-	p := &poisoned{cfg: vllmsim.DefaultConfig()}
-	p.cfg.OutputTokenIDs = true
-	redis := []string{"--redis-url", "redis://" + redistest.Start(t).Addr(), "--release", "on"}
-	p.first = startRig(t, rigConfig{
-		cfg: p.cfg, env: []string{testrig.ReplicaSecret}, replace: replace,
-		flags: slices.Concat(redis, flags),
-	})
+	p := &poisoned{cfg: engineWith(`{"output_token_ids":true}`)}
+	redis, flags := redistest.Start(t).Addr(), []string{"--release", "on"}
+	p.first = startRig(t, rigConfig{cfg: p.cfg, redis: redis, replace: replace, flags: flags})
 	p.second = startRig(t, rigConfig{
-		prefill: []vllmsim.Config{p.cfg}, env: []string{testrig.ReplicaSecret}, replace: replace,
-		flags: slices.Concat(redis, []string{"--decode", p.first.decode[0].URL()}, flags),
+		prefill: []vllmsim.Config{p.cfg}, redis: redis, replace: replace, flags: append(flags, "--decode", p.first.decode[0].URL()),
 	})
 	p.second.look()
 	for i, r := range []*rig{p.first, p.second} { // both know the shapes of requests, and their pair
@@ -58,7 +52,7 @@ func startPoisoned(t *testing.T, replace func(*server.Deps), meanwhile func(p *p
 	victim.learnt(t)
 	p.first.setFault(t, p.first.prefill[0], vllmsim.Fault{Kind: vllmsim.FaultOtherIDs, Tickets: true, Count: 1})
 	p.prompt = append(slices.Clone(victim.h.messages), says(victim.asks+1))
-	p.first.between.act(func() {
+	p.first.between.act(func(context.Context) {
 		a := p.first.askAs(t, "reader", p.prompt...)
 		p.reader = append(slices.Clone(p.prompt), a.assistant())
 		if meanwhile != nil {
@@ -76,9 +70,8 @@ func startPoisoned(t *testing.T, replace func(*server.Deps), meanwhile func(p *p
 }
 
 // act has what follows the next prefill leg's answer be done before the program knows of it.
-func (e *interposed) act(do func()) {
-	act := func(context.Context) { do() }
-	e.once.Store(&act)
+func (e *interposed) act(do func(turn context.Context)) {
+	e.once.Store(&do)
 }
 
 // wrong counts what was read wrongly.
@@ -97,18 +90,15 @@ func (p *poisoned) sends(t *testing.T, r *rig, tenant, id string, messages speec
 	if tenant != "" {
 		header.Set("Authorization", "Bearer "+tenant)
 	}
-	a := r.must(t, "/v1/chat/completions", header, members)
-	return a
+	return r.must(t, "/v1/chat/completions", header, members)
 }
 
 // asks compares the answer with that of a lone instance, too.
 func (p *poisoned) asks(t *testing.T, r *rig, tenant, id string, messages speech) *answered {
 	t.Helper()
-	right, err := vllmsim.Lone(t.Context(), p.cfg, "/v1/chat/completions", encode(object{"model": "sim", "messages": messages, "max_tokens": 400}))
+	want, err := alone(t.Context(), p.cfg, "/v1/chat/completions", object{"model": "sim", "messages": messages, "max_tokens": 400})
 	noError(t, err)
 	a := p.sends(t, r, tenant, id, messages)
-	want := &answered{status: http.StatusOK, ends: endsWhole}
-	want.take(right, "message")
 	if err := same(a, want); err != nil {
 		t.Errorf("tenant %q, conversation %q: %v", tenant, id, err)
 	}
@@ -158,16 +148,11 @@ func TestQuarantine_TheOtherReplicaLooksFirst(t *testing.T) {
 	if !testrig.Eventually(func() bool { return p.first.turns.count(saidRisen) > 0 }) { // it has told the others before
 		t.Fatal("the epoch does not rise")
 	}
-	if a := p.askNext(t); a.hit() {
+	// What it says of its history is what the reader was told, right or not.
+	if a := p.asks(t, p.second, "", "reader", p.next()); a.hit() {
 		t.Errorf("X-KV-Reuse %q", a.reuse())
 	}
 	p.clean(t)
-}
-
-// askNext sends the reader's next turn to the other replica. What it says of its history is what the reader was told, right or not.
-func (p *poisoned) askNext(t *testing.T) *answered {
-	t.Helper()
-	return p.asks(t, p.second, "", "reader", p.next())
 }
 
 // The other replica uses that ticket before it can know: another incarnation of prefill has wrong KV, too.
@@ -199,10 +184,8 @@ func TestQuarantine_TurnsInFlight(t *testing.T) {
 				}
 			}
 			var held atomic.Bool // the next decode leg waits
-			cfg := vllmsim.DefaultConfig()
-			cfg.OutputTokenIDs = true
 			r = startRig(t, rigConfig{
-				cfg: cfg,
+				cfg: engineWith(`{"output_token_ids":true}`),
 				replace: func(deps *server.Deps) {
 					deps.Legs = &decodeHeld{Legs: deps.Legs, held: &held, reached: reached, until: known}
 				},
@@ -212,9 +195,9 @@ func TestQuarantine_TurnsInFlight(t *testing.T) {
 			r.setFault(t, r.prefill[0], vllmsim.Fault{Kind: vllmsim.FaultOtherIDs, Tickets: true, Count: 1})
 			prompt := append(slices.Clone(victim.h.messages), says(victim.asks+1))
 			answered := make(chan *answered, 1) // one answer, read once
-			r.between.act(func() {
+			r.between.act(func(context.Context) {
 				if held.Store(decoding); !decoding {
-					r.between.act(func() {
+					r.between.act(func(context.Context) {
 						close(reached)
 						known()
 					})
@@ -305,35 +288,3 @@ func (f fixed) Epoch() int64 { return f.epoch }
 
 // ShareEpoch implements server.Shared.
 func (f fixed) ShareEpoch(context.Context, int64, bool) error { return nil }
-
-// Replicas know an incarnation by its start, however they spell the address of the instance.
-func TestQuarantine_ReplicasSpellAHostDifferently(t *testing.T) {
-	t.Parallel()
-	cfg := vllmsim.DefaultConfig()
-	cfg.OutputTokenIDs = true
-	redis := []string{"--redis-url", "redis://" + redistest.Start(t).Addr()}
-	first := startRig(t, rigConfig{
-		cfg: cfg, env: []string{testrig.ReplicaSecret}, flags: redis,
-	})
-	second := startRig(t, rigConfig{found: true, env: []string{testrig.ReplicaSecret}, flags: append(redis,
-		"--prefill", strings.Replace(first.prefill[0].URL(), "127.0.0.1", "localhost", 1), "--decode", first.decode[0].URL())})
-	victim := first.talk("victim")
-	victim.learnt(t)
-	(&chatting{rig: second, id: "other", asks: 20}).want(t, "miss;")
-	first.setFault(t, first.prefill[0], vllmsim.Fault{Kind: vllmsim.FaultOtherIDs, Tickets: true, Count: 1})
-	victim.want(t, "miss;reason=retried_without_ticket")
-	told := func() bool {
-		return second.turns.count(logsQuarantine+": another replica has found that it does not compute the ids that it is sent") > 0
-	}
-	if !testrig.Eventually(told) {
-		t.Error("the other replica does not bar it")
-	}
-	if _, body := second.get(t, second.base+"/readyz"); !strings.Contains(body, `"quarantined":1`) {
-		t.Errorf("/readyz of the other replica: %s", body)
-	}
-	first.stop()
-	second.stop()
-	if first.wrong() != 0 {
-		t.Errorf("wrong reads: %v", first.sum(""))
-	}
-}

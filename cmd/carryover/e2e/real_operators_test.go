@@ -107,7 +107,7 @@ func (w *watched) turns(t *testing.T, n int) (records []gjson.Result) {
 
 // traced sends turns of a client that traces, with a collector behind the program.
 func (s *suite) traced(t *testing.T) string {
-	c := startCollector(t, nil)
+	c := startCollector(t)
 	for name, value := range map[string]string{"ENDPOINT": c.url, "PROTOCOL": "http/protobuf"} {
 		t.Setenv("OTEL_EXPORTER_OTLP_"+name, value)
 	}

@@ -5,94 +5,26 @@ import (
 	"strings"
 	"testing"
 
-	"go.opentelemetry.io/otel/metric"
-	"go.opentelemetry.io/otel/metric/noop"
+	sdk "go.opentelemetry.io/otel/sdk/metric"
 
 	"carryover/server"
+	"carryover/server/record"
+	reads "carryover/server/request"
 	"carryover/server/telemetry"
+	"carryover/upstream/body"
 )
 
-// recording is a meter that keeps what each instrument is for, by its name.
-type recording struct {
-	noop.MeterProvider
-
-	units, means map[string]string
-}
-
-func (r *recording) Meter(string, ...metric.MeterOption) metric.Meter { return &instruments{of: r} }
-
-type instruments struct {
-	noop.Meter
-
-	of *recording
-}
-
-func (r *instruments) keep(name string, c interface {
-	Unit() string
-	Description() string
-}) {
-	r.of.units[name], r.of.means[name] = c.Unit(), c.Description()
-}
-
-func (r *instruments) Int64Counter(name string, options ...metric.Int64CounterOption) (metric.Int64Counter, error) {
-	r.keep(name, metric.NewInt64CounterConfig(options...))
-	return r.Meter.Int64Counter(name)
-}
-
-func (r *instruments) Float64Counter(name string, options ...metric.Float64CounterOption) (metric.Float64Counter, error) {
-	r.keep(name, metric.NewFloat64CounterConfig(options...))
-	return r.Meter.Float64Counter(name)
-}
-
-func (r *instruments) Int64Histogram(name string, options ...metric.Int64HistogramOption) (metric.Int64Histogram, error) {
-	r.keep(name, metric.NewInt64HistogramConfig(options...))
-	return r.Meter.Int64Histogram(name)
-}
-
-func (r *instruments) Float64Histogram(name string, options ...metric.Float64HistogramOption) (metric.Float64Histogram, error) {
-	r.keep(name, metric.NewFloat64HistogramConfig(options...))
-	return r.Meter.Float64Histogram(name)
-}
-
-func (r *instruments) Int64ObservableGauge(name string, options ...metric.Int64ObservableGaugeOption) (metric.Int64ObservableGauge, error) {
-	r.keep(name, metric.NewInt64ObservableGaugeConfig(options...))
-	return r.Meter.Int64ObservableGauge(name)
-}
-
-func (r *instruments) Float64ObservableGauge(name string, options ...metric.Float64ObservableGaugeOption) (metric.Float64ObservableGauge, error) {
-	r.keep(name, metric.NewFloat64ObservableGaugeConfig(options...))
-	return r.Meter.Float64ObservableGauge(name)
-}
-
-func (r *instruments) Int64ObservableCounter(name string, options ...metric.Int64ObservableCounterOption) (metric.Int64ObservableCounter, error) {
-	r.keep(name, metric.NewInt64ObservableCounterConfig(options...))
-	return r.Meter.Int64ObservableCounter(name)
-}
-
-func (r *instruments) Int64ObservableUpDownCounter(name string, options ...metric.Int64ObservableUpDownCounterOption) (metric.Int64ObservableUpDownCounter, error) {
-	r.keep(name, metric.NewInt64ObservableUpDownCounterConfig(options...))
-	return r.Meter.Int64ObservableUpDownCounter(name)
-}
-
-// recordedMetrics returns what each family of /metrics is for, by its name there.
+// recordedMetrics returns what each family of /metrics is for, by its name there: a view is shown each instrument.
 func recordedMetrics(t *testing.T) map[string]string {
 	t.Helper()
-	r := &recording{units: map[string]string{}, means: map[string]string{}}
-	m, err := telemetry.NewMetrics(r)
-	noError(t, err)
-	if err := m.Watch(telemetry.State{
-		Store: m.Store(nil), Server: func() *server.Server { return nil }, Redis: func() string { return "" },
-	}); err != nil {
-		t.Fatal(err)
-	}
 	means := map[string]string{}
-	for name, unit := range r.units {
-		family := strings.ReplaceAll(name, ".", "_") + map[string]string{"s": "_seconds", "By": "_bytes"}[unit]
-		if unit == "1" {
-			family += "_ratio"
-		}
-		means[family], means[family+"_total"] = r.means[name], r.means[name]
-	}
+	m, err := telemetry.NewMetrics(sdk.NewMeterProvider(sdk.WithReader(sdk.NewManualReader()), sdk.WithView(func(i sdk.Instrument) (s sdk.Stream, match bool) {
+		family := strings.ReplaceAll(i.Name, ".", "_") + map[string]string{"s": "_seconds", "By": "_bytes", "1": "_ratio"}[i.Unit]
+		means[family], means[family+"_total"] = i.Description, i.Description
+		return s, false
+	})))
+	noError(t, err)
+	noError(t, m.Watch(telemetry.State{Store: m.Store(nil), Server: func() *server.Server { return nil }, Redis: func() string { return "" }}))
 	return means
 }
 
@@ -112,5 +44,32 @@ func referenceMetrics(t *testing.T, b *strings.Builder) {
 			labels = "`" + strings.ReplaceAll(f.labels, ",", "`, `") + "`"
 		}
 		fmt.Fprintf(b, "| `%s` | %s | %s | %s%s |\n", f.name, f.kind, labels, cell(what), map[string]string{"redis": " Only with Redis."}[f.appears])
+	}
+}
+
+// requestHeaders returns the headers of a client that Carryover reads, besides those of HTTP and of known front ends and agents.
+func requestHeaders() []record.Term {
+	return []record.Term{
+		{Name: "X-Conversation-Id", Means: "names the conversation; so does X-Session-Id"},
+		{Name: "X-KV-Reuse", Means: "`off`: this request neither looks for KV nor leaves any"},
+		{Name: reads.TaskHeader, Means: "any value: the request is a task of the front end, such as a title; same effect as `X-KV-Reuse: off`"},
+		{Name: reads.FinalHeader, Means: "`true`: no turn follows, and decode frees all blocks of the conversation; without an id, only the blocks of this turn's ticket"},
+		{Name: "X-Request-Id", Means: "the name of the turn in the log; Carryover makes one if it is missing"},
+		{Name: "Authorization", Means: "tells tenants apart, unless `--tenant-header` does; goes on with `--forward-authorization`"},
+		{Name: "X-Api-Key", Means: "the same, as Anthropic's clients send it"},
+		{Name: reads.PrefillerHeader, Means: "names the prefill instance, with `--prefiller-allow`"},
+		{Name: "traceparent", Means: "the trace to which the turn's spans belong; with tracestate"},
+	}
+}
+
+// answerHeaders returns the headers that Carryover adds to answers.
+func answerHeaders() []record.Term {
+	return []record.Term{
+		{Name: "X-KV-Reuse", Means: "`hit;tokens=…;read=…;age=…;proof=…;confirmed=…`, with `;reason=…` if it saved nothing; `prefix;tokens=…;reason=…` (no hit, but prefill's own caches had `tokens` of the prompt, at least one block), `miss;reason=…` or `off`"},
+		{Name: "X-KV-Path", Means: "`" + record.WayPrefillDecode + ";tokens=…` or `" + record.WayDecodeOnly + ";reason=…;tokens=…`"},
+		{Name: "Server-Timing", Means: "`queue`, `lookup`, `prefill`, and `ttft` of a stream or `answer` of a whole answer, in milliseconds"},
+		{Name: "X-Request-Id", Means: "the name of the turn in the log; on `" + body.Messages.Path() + "` also as `request-id`"},
+		{Name: "Keep-Alive", Means: "how long the connection stays open between two requests, unless connections are scarce"},
+		{Name: "Retry-After", Means: "seconds, on 429 and 503"},
 	}
 }

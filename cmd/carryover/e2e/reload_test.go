@@ -7,8 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"carryover/cmd/carryover/cli"
-	"carryover/cmd/carryover/command"
 	"carryover/cmd/carryover/config"
 	"carryover/upstream/vllmsim"
 )
@@ -64,6 +62,7 @@ func TestReload_ChangesInstancesAndRefusesWhatItCannotChange(t *testing.T) {
 			t.Errorf("%s: %s, want what names %s", name, why, tc.why)
 		}
 	}
+	r.refusesReload(t, "a file that an editor is about to write", "")
 	r.reload(t, naming(r.prefill, r.decode, "")+"routing: {prefill: round_robin, disagg_threshold: 100}\n")
 	if got := r.serving(t); len(got) != 4 {
 		t.Errorf("%v serve after a reload, want 4", got)
@@ -73,41 +72,5 @@ func TestReload_ChangesInstancesAndRefusesWhatItCannotChange(t *testing.T) {
 	if status != http.StatusOK || !strings.Contains(before, `"kind":"reload","text":"The configuration was read again and is in force; changed: `) || !strings.Contains(refused, "store.max_tickets") ||
 		!strings.Contains(before, `prefill, decode, routing.prefill: \"round_robin\" instead of \"auto\", routing.disagg_threshold: \"100\" instead of \"0\"`) || !strings.Contains(before, "Instances were added: prefill ") {
 		t.Errorf("events, newest first: %d %s", status, events)
-	}
-}
-
-// A file that an editor is about to write, or that has lost its instances, must not have the program serve from the addresses that are there
-// by default: it is refused as a whole.
-func TestReload_WithoutInstancesIsRefused(t *testing.T) {
-	r := startReloadable(t)
-	whole := naming(r.prefill[:1], r.decode[:1], "") + "limits: {max_per_tenant: 7}\n"
-	r.reload(t, whole)
-	for name, text := range map[string]string{
-		"empty": "", "blank": "\n  \n", "comments": "# prefill:\n", "null": "~\n", "no instances": "limits: {max_per_tenant: 8}\n",
-		"no prefill": strings.Replace(whole, "prefill:", "discovery: {}\n#", 1), "no members": "prefill:\ndecode:\n", "empty lists": "prefill: []\ndecode: []\n",
-	} {
-		r.refusesReload(t, name, text)
-	}
-	r.reload(t, whole)
-}
-
-func TestCheckConfig_SaysInWordsWhatAConfigurationComesTo(t *testing.T) {
-	var out, errs strings.Builder
-	args := []string{"check-config", "--prefill", "http://p:1,http://q:1", "--decode-dns", "http://decode:8200", "--disagg-threshold", "512",
-		"--prefill-failure", "error", "--max-per-tenant", "3", "--pinned-share", "0.25"}
-	if code := cli.Run(t.Context(), args, nil, &out, &errs); code != command.ExitOK {
-		t.Fatalf("exit code %d: %s", code, errs.String())
-	}
-	for _, want := range []string{
-		"prefill q:1 at http://q:1", "decode by DNS: http://decode:8200, asked every 10s", "fewer than 512 uncached prompt tokens",
-		"a failed prefill leg is an error for the client", "per tenant 3", "pin more than 0.25", "127.0.0.1:9480, without a token",
-		"routing.disagg_threshold", "no secret: tickets end with this process",
-	} {
-		if !strings.Contains(out.String(), want) {
-			t.Errorf("%q is not said in:\n%s", want, out.String())
-		}
-	}
-	if strings.Contains(out.String(), "localhost:8200") {
-		t.Errorf("the decode instance that is there by default stayed beside DNS:\n%s", out.String())
 	}
 }

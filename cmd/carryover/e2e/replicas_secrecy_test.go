@@ -11,11 +11,11 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 
-	"carryover/cmd/carryover/testrig"
 	"carryover/convcache/redistest"
 	"carryover/upstream/vllmsim"
 )
@@ -53,10 +53,8 @@ func monitor(t *testing.T, address, password string) *writes {
 	return seen
 }
 
+// What a client or an operator has written is in nothing that leaves the program, whatever way a turn goes.
 func TestReplicas_NothingOfAClientIsInRedisOrLogs(t *testing.T) {
-	cfg := vllmsim.DefaultConfig()
-	cfg.OutputTokenIDs = true
-	prefill, decode := testrig.StartInstance(t, cfg, ""), testrig.StartInstance(t, cfg, "")
 	redis := redistest.Start(t, "--requirepass", canaryRedis)
 	commands := monitor(t, redis.Addr(), canaryRedis)
 	file := func(name, text string) string {
@@ -65,17 +63,31 @@ func TestReplicas_NothingOfAClientIsInRedisOrLogs(t *testing.T) {
 		return path
 	}
 	args := []string{
-		"--prefill", prefill.URL(), "--decode", decode.URL(), "--log-level", "debug",
-		"--tenant-header", "X-Tenant", "--secret-file", file("secret", canarySecret),
+		"--log-level", "debug", "--tenant-header", "X-Tenant", "--secret-file", file("secret", canarySecret),
 		"--redis-url", "redis://" + redis.Addr(), "--redis-password-file", file("password", canaryRedis),
 	}
-	r, log := startProgram(t, []string{"OPENAI_API_KEY=" + canaryUpstream}, args...)
-	ids := r.talkOfSecrets(t, cfg)
+	r := startTraced(t, []string{"OPENAI_API_KEY=" + canaryUpstream, "OTEL_TRACES_SAMPLER=always_on"}, args...)
+	log, ids := r.log, r.talkOfSecrets(t)
+	r.setFault(t, r.prefill[0], vllmsim.Fault{Kind: vllmsim.FaultStatus, Status: 400, Count: 1})
+	r.turn(t, &history{}, traceOf(0), true, object{"conversation_id": canaryID, canaryPrompt: 1, "user": canaryPrompt})
+	r.turn(t, &history{}, traceOf(1), true, object{"model": canaryPrompt, "conversation_id": canaryID})
+	r.traces.of(t, traceOf(0), 3)
+	r.traces.of(t, traceOf(1), 3)
 
 	if n := strings.Count(log.String(), `"X-KV-Reuse"`) + strings.Count(log.String(), `"reuse":"hit`); n == 0 {
 		t.Fatalf("no hit is logged: %s", log)
 	}
-	seen := map[string]string{"log": log.String(), "commands": commands.String(), "keys and values": dump(t, redis)}
+	r.traces.mu.Lock()
+	sent := r.traces.raw.String()
+	if !slices.ContainsFunc(r.traces.spans, func(s exported) bool { return s.attribute("carryover.reuse.outcome") == "hit" }) {
+		t.Error("no hit is exported")
+	}
+	r.traces.mu.Unlock()
+	held := ""
+	for key := range strings.Lines(redis.CLI("KEYS", "*")) {
+		held += key + redis.CLI("HGETALL", strings.TrimSpace(key)) + "\n"
+	}
+	seen := map[string]string{"what is exported": sent, "log": log.String(), "commands": commands.String(), "keys and values": held}
 	for _, path := range []string{"/health", "/readyz", "/version", "/healthz"} {
 		status, body := r.get(t, r.base+path)
 		if !json.Valid([]byte(body)) {
@@ -97,22 +109,11 @@ func TestReplicas_NothingOfAClientIsInRedisOrLogs(t *testing.T) {
 		t.Fatalf("nothing of the conversations was seen in Redis: %.300s", seen["keys and values"])
 	}
 	for place, text := range seen {
-		for _, canary := range []string{canaryID, canaryPrompt, canaryKey, canaryTenant, canarySecret, canaryUpstream} {
-			for _, spelt := range []string{canary, hex.EncodeToString([]byte(canary)), base64.StdEncoding.EncodeToString([]byte(canary))[:len(canary)]} {
-				if strings.Contains(text, spelt) {
-					t.Errorf("%s shows %q", place, canary)
-				}
-			}
-		}
+		wantHidden(t, place, text, ids, canaryID, canaryPrompt, canaryKey, canaryTenant, canarySecret, canaryUpstream)
 		if place != "commands" && strings.Contains(text, canaryRedis) { // MONITOR hides AUTH itself
 			t.Errorf("%s shows the password of Redis", place)
 		}
-		for _, spelt := range spellings(ids) {
-			if strings.Contains(text, spelt) {
-				t.Errorf("%s shows token ids", place)
-			}
-		}
-		host := strings.TrimPrefix(decode.URL(), "http://")
+		host := authority(r.decode[0])
 		if inRedis := place == "commands" || place == "keys and values"; inRedis && !strings.Contains(text, host) {
 			t.Errorf("%s does not show decode's name: this looks in the wrong place", place)
 		}
@@ -120,7 +121,7 @@ func TestReplicas_NothingOfAClientIsInRedisOrLogs(t *testing.T) {
 }
 
 // talkOfSecrets holds a conversation of each API and returns the ids of a prompt in it.
-func (r *rig) talkOfSecrets(t *testing.T, cfg vllmsim.Config) []int {
+func (r *rig) talkOfSecrets(t *testing.T) []int {
 	t.Helper()
 	header := http.Header{"Authorization": {"Bearer " + canaryKey}, "X-Tenant": {canaryTenant}}
 	var ids []int
@@ -150,7 +151,7 @@ func (r *rig) talkOfSecrets(t *testing.T, cfg vllmsim.Config) []int {
 		}
 		if api == talkChat {
 			body := encode(object{"model": "sim", "max_tokens": 1, "messages": h.messages[:1], "return_token_ids": true})
-			raw, err := vllmsim.Lone(t.Context(), cfg, "/v1/chat/completions", body)
+			raw, err := vllmsim.Lone(t.Context(), r.cfg, "/v1/chat/completions", body)
 			noError(t, err)
 			ids, _ = idsOf(&answered{raw: raw}, nil)
 		}
@@ -161,26 +162,26 @@ func (r *rig) talkOfSecrets(t *testing.T, cfg vllmsim.Config) []int {
 	return ids
 }
 
-// spellings are eight ids from the middle of a prompt, as texts and as words.
-func spellings(ids []int) []string {
-	some := ids[len(ids)/2 : len(ids)/2+8]
+// wantHidden asserts that a text shows none of these words, however they are spelt, and no eight ids from the middle of a prompt.
+func wantHidden(t *testing.T, place, text string, ids []int, words ...string) {
+	t.Helper()
+	for _, word := range words {
+		for _, spelt := range []string{word, hex.EncodeToString([]byte(word)), base64.StdEncoding.EncodeToString([]byte(word))[:len(word)]} {
+			if strings.Contains(text, spelt) {
+				t.Errorf("%s shows %q", place, word)
+			}
+		}
+	}
 	var little, big []byte
 	var decimal []string
-	for _, id := range some {
+	for _, id := range ids[len(ids)/2 : len(ids)/2+8] {
 		little = binary.LittleEndian.AppendUint32(little, uint32(id))
 		big = binary.BigEndian.AppendUint32(big, uint32(id))
 		decimal = append(decimal, strconv.Itoa(id))
 	}
-	return []string{string(little), string(big), strings.Join(decimal, ","), strings.Join(decimal, ", ")}
-}
-
-// dump is all that a server holds, keys and values.
-func dump(t *testing.T, redis *redistest.Server) string {
-	t.Helper()
-	var all strings.Builder
-	for key := range strings.Lines(redis.CLI("KEYS", "*")) {
-		key = strings.TrimSpace(key)
-		all.WriteString(key + "\n" + redis.CLI("HGETALL", key) + "\n")
+	for _, spelt := range []string{string(little), string(big), strings.Join(decimal, ","), strings.Join(decimal, ", ")} {
+		if strings.Contains(text, spelt) {
+			t.Errorf("%s shows token ids", place)
+		}
 	}
-	return all.String()
 }

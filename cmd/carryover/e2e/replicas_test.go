@@ -2,8 +2,8 @@ package e2e
 
 import (
 	"cmp"
+	"context"
 	"fmt"
-	"net/http"
 	"os"
 	"slices"
 	"strconv"
@@ -12,12 +12,9 @@ import (
 	"testing"
 
 	"github.com/tidwall/gjson"
-	"golang.org/x/sync/errgroup"
 
-	"carryover/cmd/carryover/testrig"
 	"carryover/convcache/redistest"
 	"carryover/server"
-	"carryover/upstream/vllmsim"
 )
 
 // replicas is several programs on the same instances, which share their tickets.
@@ -27,32 +24,21 @@ type replicas struct {
 }
 
 // startFleet runs one program per Redis address, behind which there may be one and the same server. One for "" has its tickets in memory.
-func startFleet(t *testing.T, cfg vllmsim.Config, redis []string, flags ...string) *replicas {
+func startFleet(t *testing.T, c rigConfig, redis ...string) *replicas {
 	t.Helper()
-	return startFleetWith(t, cfg, redis, unchanged, flags...)
-}
-
-// startFleetWith is startFleet with other parts.
-func startFleetWith(t *testing.T, cfg vllmsim.Config, redis []string, replace func(*server.Deps), flags ...string) *replicas {
-	t.Helper()
-	f := &replicas{}
-	c := rigConfig{cfg: cfg, prefills: 2, decodes: 2, env: []string{testrig.ReplicaSecret}}
+	f, replace := &replicas{}, c.replace
+	c.prefills, c.decodes, c.alone, c.flags = 2, 2, true, slices.Concat(inTurn, []string{"--release", "on"}, c.flags)
 	for _, address := range redis {
-		seen := &blockUses{named: map[string]int{}}
-		c.replace = func(deps *server.Deps) {
-			replace(deps)
-			seen.Legs, deps.Legs = deps.Legs, seen
-		}
-		c.flags = slices.Concat([]string{
-			"--routing-prefill", "round_robin", "--routing-decode", "round_robin", "--release", "on",
-		}, flags)
-		if address != "" {
-			c.flags = append(c.flags, "--redis-url", "redis://"+address)
+		seen := newUses()
+		c.redis, c.replace = address, func(deps *server.Deps) {
+			if replace != nil {
+				replace(deps)
+			}
+			seen.watch(deps)
 		}
 		r := startRig(t, c)
 		c.sharing = cmp.Or(c.sharing, r)
-		f.replicas = append(f.replicas, r)
-		f.seen = append(f.seen, seen)
+		f.replicas, f.seen = append(f.replicas, r), append(f.seen, seen)
 	}
 	return f
 }
@@ -81,13 +67,8 @@ func (f *replicas) verify(t *testing.T) {
 
 // soakOf makes the replicas the front of random conversations, whose answers are compared with those of a lone
 // instance.
-func (f *replicas) soakOf(t *testing.T, cfg vllmsim.Config, seed uint64) *soak {
-	t.Helper()
-	first := f.replicas[0]
-	return &soak{
-		rig: first, fronts: f.replicas, cfg: cfg, uses: f.seen[0], seed: seed, reasons: map[string]int{},
-		lone: &rig{base: testrig.StartInstance(t, cfg, "").URL(), client: first.client},
-	}
+func (f *replicas) soakOf(seed uint64) *soak {
+	return &soak{rig: f.replicas[0], fronts: f.replicas, seed: seed}
 }
 
 // awaitRedis waits until every replica shares its tickets.
@@ -110,10 +91,8 @@ func (r *rig) redisState(t *testing.T) string {
 
 // A failover costs each conversation one miss, which says so.
 func TestReplicas_FailoverIsNamed(t *testing.T) {
-	cfg := vllmsim.DefaultConfig()
-	cfg.OutputTokenIDs = true
 	n := newNemesis(t, 1)
-	f := startFleet(t, cfg, n.addresses())
+	f := startFleet(t, rigConfig{cfg: engineWith(`{"output_token_ids":true}`)}, n.addresses()...)
 	c := f.replicas[0].talk("failover")
 	c.learnt(t)
 	n.replica.ReplicaOf(n.master) // has all by now
@@ -140,52 +119,33 @@ func TestReplicas_ImmediateFollowUp(t *testing.T) {
 		}
 		timeout = "5ms" // what is served with
 	}
-	cfg := vllmsim.DefaultConfig()
-	cfg.OutputTokenIDs, cfg.Blocks = true, 1<<17
 	address := redistest.Start(t).Addr()
-	f := startFleet(t, cfg, []string{address, address, address}, "--store-timeout", timeout)
+	f := startFleet(t, rigConfig{cfg: engineWith(`{"output_token_ids":true,"blocks":131072}`), flags: []string{"--store-timeout", timeout}}, address, address, address)
 	for i, r := range f.replicas {
 		for n := range 3 { // each pair of instances has its trial on each replica
 			r.talk(fmt.Sprintf("learning-%d-%d", i, n)).learnt(t)
 		}
 	}
 	var hits, unavailable, broken, other atomic.Int64
-	group, ctx := errgroup.WithContext(t.Context())
-	group.SetLimit(2)
-	for i := range conversations {
-		group.Go(func() error {
-			id := fmt.Sprintf("follow-up-%d", i)
-			h := &history{}
-			for turn := range 2 {
-				h.messages = append(h.messages, question(fmt.Sprintf("%s %s", id, longText(i+turn))))
-				body := encode(object{"model": "sim", "messages": h.messages, "max_tokens": 16, "stream": true, "conversation_id": id})
-				a, err := f.replicas[(i+turn)%len(f.replicas)].post(ctx, "/v1/chat/completions", nil, body, unwatched)
-				if err != nil {
-					return fmt.Errorf("%s: %w", id, err)
-				}
-				if a.status != http.StatusOK || a.ends != endsDone {
-					return fmt.Errorf("%s: status %d, answer ends %s: %.300s", id, a.status, a.ends, a.raw)
-				}
-				h.messages = append(h.messages, a.assistant())
-				if turn == 0 {
-					continue
-				}
-				switch reuse := noHit(a.reuse()); {
-				case strings.HasPrefix(reuse, "hit;"):
-					hits.Add(1)
-				case reuse == "miss;reason=store_unavailable":
-					unavailable.Add(1)
-				case reuse == "miss;reason=retried_without_ticket" && conversations == followUpShort:
-					broken.Add(1) // as in TestTwoHundredConversations
-				default:
-					other.Add(1)
-					t.Logf("%s: %s", id, reuse)
-				}
+	severally(t, 2, conversations, func(ctx context.Context, i int) error {
+		front := func(turn int) *rig { return f.replicas[(i+turn)%len(f.replicas)] }
+		return streamed(ctx, fmt.Sprint("follow-up-", i), front, func(turn int, a *answered) (bool, error) {
+			switch reuse := noHit(a.reuse()); {
+			case turn == 1:
+				return true, nil
+			case strings.HasPrefix(reuse, "hit;"):
+				hits.Add(1)
+			case reuse == "miss;reason=store_unavailable":
+				unavailable.Add(1)
+			case reuse == "miss;reason=retried_without_ticket" && conversations == followUpShort:
+				broken.Add(1) // as in TestTwoHundredConversations
+			default:
+				other.Add(1)
+				t.Logf("%d: %s", i, reuse)
 			}
-			return nil
+			return false, nil
 		})
-	}
-	noError(t, group.Wait())
+	})
 	t.Logf("%d follow-ups: %d hits, %d misses because the store took longer than %s, %d others",
 		conversations, hits.Load(), unavailable.Load(), timeout, other.Load())
 	if n := other.Load(); n*1000 > int64(conversations) {

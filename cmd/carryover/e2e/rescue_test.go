@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"carryover/cmd/carryover/config"
 	"carryover/cmd/carryover/testrig"
 	"carryover/server"
 	"carryover/upstream"
@@ -20,10 +21,8 @@ import (
 // startRescue starts the program in front of one instance of each role, which gives up a silent leg soon.
 func startRescue(t *testing.T, replace func(*server.Deps)) *rig {
 	t.Helper()
-	cfg := vllmsim.DefaultConfig()
-	cfg.Lease = time.Hour // blocks that wait for their lease to end are pinned when the test ends
 	return startRig(t, rigConfig{
-		cfg: cfg, replace: replace,
+		cfg: engineWith(`{"lease":3600000000000}`), replace: replace, // blocks that wait for their lease to end are pinned when the test ends
 		server: func(c *server.Config) { c.FirstByteTimeout, c.AnswerTimeout = time.Second, time.Second },
 	})
 }
@@ -39,22 +38,15 @@ func (r *rig) leased(t *testing.T) int {
 
 // untaken are the ways in which decode does not take a hand-over.
 func untaken() map[string]vllmsim.Fault {
-	faults := map[string]vllmsim.Fault{
-		"400":                           {Kind: vllmsim.FaultStatus, Status: http.StatusBadRequest},
-		"429":                           {Kind: vllmsim.FaultStatus, Status: http.StatusTooManyRequests},
-		"500":                           {Kind: vllmsim.FaultStatus, Status: http.StatusInternalServerError},
-		"503":                           {Kind: vllmsim.FaultStatus, Status: http.StatusServiceUnavailable},
-		"200 with an error":             {Kind: vllmsim.FaultErrorBody200},
-		"HTML":                          {Kind: vllmsim.FaultWrongContentType},
-		"closed connection":             {Kind: vllmsim.FaultReset},
-		"closed connection, KV is read": {Kind: vllmsim.FaultLostAnswer},
-		"closed behind the headers":     {Kind: vllmsim.FaultDieBeforeFirstEvent},
-		"silence":                       {Kind: vllmsim.FaultSilent},
-		"an error in place of a token":  {Kind: vllmsim.FaultErrorEvent},
-		"garbage":                       {Kind: vllmsim.FaultGarbageJSON},
-		"half an answer":                {Kind: vllmsim.FaultTruncatedJSON},
+	faults := map[string]vllmsim.Fault{}
+	for name, kind := range map[string]string{
+		"200 with an error": vllmsim.FaultErrorBody200, "HTML": vllmsim.FaultWrongContentType, "closed connection": vllmsim.FaultReset,
+		"closed connection, KV is read": vllmsim.FaultLostAnswer, "closed behind the headers": vllmsim.FaultDieBeforeFirstEvent, "silence": vllmsim.FaultSilent,
+		"an error in place of a token": vllmsim.FaultErrorEvent, "garbage": vllmsim.FaultGarbageJSON, "half an answer": vllmsim.FaultTruncatedJSON,
+	} {
+		faults[name] = vllmsim.Fault{Kind: kind}
 	}
-	for _, code := range []int{401, 403, 404, 413, 422, 501} {
+	for _, code := range []int{400, 401, 403, 404, 413, 422, 429, 500, 501, 503} {
 		faults[strconv.Itoa(code)] = vllmsim.Fault{Kind: vllmsim.FaultStatus, Status: code}
 	}
 	return faults
@@ -95,14 +87,12 @@ func TestRescue_OfWhatTheEngineHasFreed(t *testing.T) {
 	t.Parallel()
 	for _, path := range []string{"/v1/chat/completions", "/v1/completions", pathMessages, pathResponses} {
 		for _, stream := range []bool{false, true} {
-			short := vllmsim.DefaultConfig()
-			short.MaxModelLen = 80
-			behind := testrig.StartInstance(t, short, "")
-			untold := tampering{answer: func(_ string, body []byte) []byte {
-				return bytes.ReplaceAll(body, []byte(`"max_model_len":80`), []byte(`"max_model_len":null`))
-			}}
-			r := startRig(t, rigConfig{prefill: []vllmsim.Config{vllmsim.DefaultConfig()}, flags: []string{"--decode", untold.front(t, behind)}})
-			r.decode = append(r.decode, behind)
+			r := startRig(t, rigConfig{
+				prefill: []vllmsim.Config{vllmsim.DefaultConfig()}, decode: []vllmsim.Config{engineWith(`{"max_model_len":80}`)},
+				tamper: &tampering{role: config.RoleDecode, answer: func(_ string, body []byte) []byte {
+					return bytes.ReplaceAll(body, []byte(`"max_model_len":80`), []byte(`"max_model_len":null`))
+				}},
+			})
 			a, err := r.post(t.Context(), path, nil, encode(shortAsk(path, 1, stream)), unwatched)
 			if err != nil || a.status != http.StatusBadRequest {
 				t.Fatalf("%s: %v, %+v", path, err, a)
@@ -131,18 +121,16 @@ func (u unsent) Prefill(ctx context.Context, leg upstream.Leg) (upstream.Prefill
 
 func TestMutant_WithoutARescueTheOracleSeesIt(t *testing.T) {
 	t.Parallel()
-	for name, replace := range map[string]func(*server.Deps){
-		"as it is": nil,
-		"mutant":   func(deps *server.Deps) { deps.Legs = unsent{deps.Legs} },
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			r := startRescue(t, replace)
-			r.setFault(t, r.decode[0], vllmsim.Fault{Kind: vllmsim.FaultStatus, Status: http.StatusBadRequest, Count: 1})
-			r.say(t, object{"model": "sim", "messages": speech{says(1)}, "max_tokens": 50})
-			if n := r.leased(t); (n > 0) != (replace != nil) {
-				t.Errorf("prefill keeps the blocks of %d hand-overs", n)
+	bothWays(t, func(t *testing.T, mutant bool) {
+		r := startRescue(t, func(deps *server.Deps) {
+			if mutant {
+				deps.Legs = unsent{deps.Legs}
 			}
 		})
-	}
+		r.setFault(t, r.decode[0], vllmsim.Fault{Kind: vllmsim.FaultStatus, Status: http.StatusBadRequest, Count: 1})
+		r.say(t, object{"model": "sim", "messages": speech{says(1)}, "max_tokens": 50})
+		if n := r.leased(t); (n > 0) != mutant {
+			t.Errorf("prefill keeps the blocks of %d hand-overs", n)
+		}
+	})
 }

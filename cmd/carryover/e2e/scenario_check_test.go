@@ -2,6 +2,8 @@ package e2e
 
 import (
 	"bytes"
+	"cmp"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -31,6 +33,18 @@ func (p *play) check(t *testing.T, r request, a *answered, legs bool) {
 	}
 	if legs {
 		p.checkLegs(t, want, a)
+	}
+	// Conversations of two scopes never have one name.
+	scope := fmt.Sprint(cmp.Or(r.header.Get("X-Tenant"), r.header.Get("Authorization")), gjson.GetManyBytes(r.body, "model", "cache_salt"))
+	if other := cmp.Or(p.scopes[turn.Conversation], scope); other != scope && turn.Conversation != "" {
+		t.Errorf("the conversation %s is of %s and of %s", turn.Conversation, scope, other)
+	}
+	p.scopes[turn.Conversation] = scope
+	// One that its content names keeps its name.
+	if name := cmp.Or(p.names[want.Turn], turn.Conversation); turn.Source == "content" && name != turn.Conversation {
+		t.Errorf("the conversation %s was called %s before", turn.Conversation, name)
+	} else if turn.Source == "content" {
+		p.names[want.Turn] = name
 	}
 }
 

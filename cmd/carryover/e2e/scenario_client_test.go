@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"carryover/upstream/vllmsim"
 	"github.com/klauspost/compress/zstd"
 	"github.com/tidwall/gjson"
 )
@@ -198,21 +199,33 @@ func endpointOf(body object) string {
 	return "/v1/completions"
 }
 
-// must sends a request that is answered, well or not.
+// must sends a request that is answered, well or not. It may be called from any goroutine.
 func (r *rig) must(t *testing.T, path string, header http.Header, body any) *answered {
 	t.Helper()
 	a, err := r.post(t.Context(), path, header, encode(body), unwatched)
-	noError(t, err)
-	return a
-}
-
-// say sends a request.
-func (r *rig) say(t *testing.T, body object) *answered {
-	t.Helper()
-	a, err := r.post(t.Context(), endpointOf(body), nil, encode(body), unwatched)
 	if err != nil {
-		t.Errorf("%v: %v", body["model"], err)
+		t.Errorf("%s: %v", path, err)
 		return &answered{header: http.Header{}}
 	}
 	return a
+}
+
+// say sends a chat, or a prompt.
+func (r *rig) say(t *testing.T, body object) *answered {
+	t.Helper()
+	return r.must(t, endpointOf(body), nil, body)
+}
+
+// askAs sends messages as one turn of a conversation.
+func (r *rig) askAs(t *testing.T, id string, messages ...json.RawMessage) *answered {
+	t.Helper()
+	return r.say(t, object{"model": "sim", "messages": messages, "max_tokens": 400, "conversation_id": id})
+}
+
+// alone is the answer of a new engine to a request.
+func alone(ctx context.Context, cfg vllmsim.Config, path string, body any) (*answered, error) {
+	raw, err := vllmsim.Lone(ctx, cfg, path, encode(body))
+	a := &answered{status: http.StatusOK, ends: endsWhole}
+	a.take(raw, "message")
+	return a, err
 }

@@ -46,6 +46,7 @@ type scenario struct {
 	Unused  int
 	Fewer   bool // or fewer of them
 	Leased  int
+	Said    map[string]int // how often the log has said what, with its level
 	Stats   map[string]map[string]int
 }
 
@@ -53,6 +54,7 @@ type scenario struct {
 type engineSetup struct {
 	Prefill, Decode int
 	Connector       string
+	Entry           string // what the file says of each instance of Mooncake's prefill, too
 	Host            string
 	All             object
 	PrefillWith     object `yaml:"prefill_with"`
@@ -117,6 +119,7 @@ type step struct {
 	Close       string
 	Hold        string // where hand-backs stop: queued, read or computed
 	Release     string // has them go on
+	Pinned      *int   // answers that decode pins, once the program says the same
 	Settle      []int  // hand-backs that are done, have failed and are kept, once none waits
 	Advance     string
 	By          time.Duration
@@ -166,17 +169,21 @@ func (e *engineSetup) configs(t *testing.T, role string) []vllmsim.Config {
 		n, with = max(1, e.Decode), e.DecodeWith
 	}
 	for _, settings := range []object{e.All, with} {
-		decoder := json.NewDecoder(bytes.NewReader(encode(settings)))
-		decoder.DisallowUnknownFields()
-		if err := decoder.Decode(&cfg); err != nil {
-			t.Fatalf("engines: %v", err)
-		}
+		fill(t, &cfg, encode(settings))
 	}
 	list := make([]vllmsim.Config, n)
 	for i := range list {
 		list[i] = cfg
 	}
 	return list
+}
+
+// fill sets the members of a value that JSON names.
+func fill(t *testing.T, to any, members []byte) {
+	t.Helper()
+	decoder := json.NewDecoder(bytes.NewReader(members))
+	decoder.DisallowUnknownFields()
+	noError(t, decoder.Decode(to))
 }
 
 // settings are those of the server that no flag sets.

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -144,57 +145,46 @@ func longText(n int) string {
 // body is the JSON of a request. Later members replace earlier ones in place; all keep
 // the spelling and the order that the file gives them.
 func (p *play) body(s step, h *history) []byte {
-	type member struct {
-		name string
-		raw  []byte
+	var order []string
+	members := map[string][]byte{}
+	set := func(name string, raw []byte) {
+		if members[name] == nil {
+			order = append(order, name)
+		}
+		members[name] = raw
 	}
-	members := []member{{"model", []byte(`"sim"`)}}
+	set("model", encode("sim"))
 	if p.scenario.API == "text" {
-		members = append(members, member{"prompt", encode(h.prompt)})
+		set("prompt", encode(h.prompt))
 	} else {
-		members = append(members, member{"messages", slices.Concat([]byte("["), bytes.Join(raws(h.messages), []byte(",")), []byte("]"))})
+		said := []byte("[")
+		for _, message := range h.messages {
+			said = append(append(said, message...), ',')
+		}
+		set("messages", append(bytes.TrimSuffix(said, []byte(",")), ']'))
 	}
-	members = append(members, member{"temperature", []byte("0")}, member{"max_tokens", []byte("2000")}, member{"stream", encode(p.stream)})
-	switch s.Conversation {
-	case "":
-		members = append(members, member{"conversation_id", []byte(`"main"`)})
-	case "none":
-	default:
-		members = append(members, member{"conversation_id", encode(s.Conversation)})
+	set("temperature", encode(0))
+	set("max_tokens", encode(2000))
+	set("stream", encode(p.stream))
+	if s.Conversation != "none" {
+		set("conversation_id", encode(cmp.Or(s.Conversation, "main")))
 	}
 	if s.IDs > 0 {
-		members[1].raw = encode(manyIDs(0, s.IDs))
+		set("prompt", encode(manyIDs(0, s.IDs)))
 	}
 	for _, extra := range []string{p.scenario.Body, s.Body} {
 		gjson.Parse(extra).ForEach(func(key, value gjson.Result) bool {
-			at := slices.IndexFunc(members, func(m member) bool { return m.name == key.String() })
-			if at < 0 {
-				at = len(members)
-				members = append(members, member{name: key.String()})
-			}
-			members[at].raw = []byte(value.Raw)
+			set(key.String(), []byte(value.Raw))
 			return true
 		})
 	}
 	body := []byte("{")
-	for _, m := range members {
-		if slices.Contains(s.Omit, m.name) {
-			continue
+	for _, name := range order {
+		if !slices.Contains(s.Omit, name) {
+			body = fmt.Appendf(body, "%s:%s,", encode(name), members[name])
 		}
-		if len(body) > 1 {
-			body = append(body, ',')
-		}
-		body = append(append(append(body, encode(m.name)...), ':'), m.raw...)
 	}
-	return append(body, '}')
-}
-
-func raws(list speech) [][]byte {
-	out := make([][]byte, len(list))
-	for i, raw := range list {
-		out[i] = raw
-	}
-	return out
+	return append(bytes.TrimSuffix(body, []byte(",")), '}')
 }
 
 func (p *play) path() string {

@@ -26,18 +26,20 @@ type play struct {
 	branches map[string]*history
 	seen     map[*vllmsim.Instance]int // requests that earlier steps have caused
 	lastEnd  time.Time
-	goOn     func() // releases the hand-backs that are held
+	goOn     func()            // releases the hand-backs that are held
+	scopes   map[string]string // of conversations, by their names for operators
+	names    map[string]string // of the conversations of branches that their content names
 }
 
 func newPlay(t *testing.T, s *scenario, stream bool) *play {
 	t.Helper()
 	return &play{
 		scenario: s, stream: stream,
-		branches: map[string]*history{}, seen: map[*vllmsim.Instance]int{},
+		branches: map[string]*history{}, seen: map[*vllmsim.Instance]int{}, scopes: map[string]string{}, names: map[string]string{},
 		rig: startRig(t, rigConfig{
 			prefill: s.Engines.configs(t, config.RolePrefill), decode: s.Engines.configs(t, config.RoleDecode),
 			host: s.Engines.Host, flags: s.flags(), env: s.Env, server: s.settings, taught: !s.Learns && s.Engines.Connector == "",
-			connector: s.Engines.Connector, alone: s.Alone,
+			connector: s.Engines.Connector, entry: s.Engines.Entry, alone: s.Alone,
 		}),
 	}
 }
@@ -64,14 +66,27 @@ func (p *play) run(t *testing.T) {
 		return pins{unused: unused, leased: leased}
 	})
 	p.verifyConnector(t)
+	for note, want := range p.scenario.Said {
+		if n := p.turns.count(note); n != want {
+			t.Errorf("the log says %q %d times, want %d", note, n, want)
+		}
+	}
+	for _, stat := range p.wrongStats() {
+		t.Error(stat)
+	}
+}
+
+// wrongStats are the statistics that are not as wanted.
+func (p *play) wrongStats() (all []string) {
 	for role, fields := range p.scenario.Stats {
 		total := p.sum(role)
 		for name, want := range fields {
 			if got, ok := total[name]; !ok || got != want {
-				t.Errorf("%s %s: got %d, want %d", role, name, got, want)
+				all = append(all, fmt.Sprintf("%s %s: got %d, want %d", role, name, got, want))
 			}
 		}
 	}
+	return all
 }
 
 // settleEngines waits until the engines of a connector have nothing left to do, and their statistics are as wanted.
@@ -81,15 +96,7 @@ func (p *play) settleEngines(t *testing.T) {
 		return
 	}
 	testrig.Eventually(func() bool {
-		for role, fields := range p.scenario.Stats {
-			total := p.sum(role)
-			for name, want := range fields {
-				if total[name] != want {
-					return false
-				}
-			}
-		}
-		return p.connector == config.ConnectorLMCache || p.sum("")["running"] == 0
+		return len(p.wrongStats()) == 0 && (p.connector == config.ConnectorLMCache || p.sum("")["running"] == 0)
 	})
 }
 
@@ -141,8 +148,7 @@ func (p *play) act(t *testing.T, s step) {
 	case s.Restart != "":
 		each(s.Restart, restart)
 	case s.Between != "":
-		hook := func(context.Context) { each(s.Between, restart) }
-		p.between.once.Store(&hook)
+		p.between.act(func(context.Context) { each(s.Between, restart) })
 	case s.Sleep != "":
 		each(s.Sleep, func(i *vllmsim.Instance) error { i.SleepAndWake(); return nil })
 	case s.Close != "":
@@ -152,6 +158,8 @@ func (p *play) act(t *testing.T, s step) {
 	case s.Release != "":
 		p.goOn()
 		p.goOn = nil
+	case s.Pinned != nil:
+		p.wantPinned(t, *s.Pinned)
 	case s.Settle != nil:
 		p.handedBack(t, ends{s.Settle[0], s.Settle[1], s.Settle[2]})
 	case s.Advance != "":
@@ -282,11 +290,10 @@ func (p *play) send(t *testing.T, r request) *answered {
 			leave()
 		}()
 	case "between":
-		hook := func(ctx context.Context) {
+		p.between.act(func(turn context.Context) {
 			leave()
-			<-ctx.Done() // the server has noticed
-		}
-		p.between.once.Store(&hook)
+			<-turn.Done() // the server has noticed
+		})
 	}
 	a, err := p.post(ctx, p.path(), r.header, r.body, func(event int, _ []byte) {
 		if event == events {

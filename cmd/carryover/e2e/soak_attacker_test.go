@@ -15,9 +15,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"carryover/cmd/carryover/testrig"
 	"carryover/server"
-	"carryover/upstream/vllmsim"
 )
 
 // Conversations of quiet tenants within go test. With CARRYOVER_SOAK there is one for so many of what it says.
@@ -57,17 +55,13 @@ func TestSoakOfQuietTenants_BesideAnAttacker(t *testing.T) {
 // and the next one begins.
 func quiet(t *testing.T, conversations int, flags []string, attacked bool) map[string]int {
 	t.Helper()
-	cfg, books := vllmsim.DefaultConfig(), newPinBooks()
-	cfg.Blocks = 1 << 16
-	cfg.OutputTokenIDs, cfg.PromptTokensDetails = true, true
-	s := &soak{cfg: cfg, seed: 900, reasons: map[string]int{}}
+	s, uses := &soak{seed: 900}, newUses()
 	s.rig = startRig(t, rigConfig{
-		cfg: cfg, taught: true, replace: books.watch,
+		cfg: engineWith(`{"blocks":65536,"output_token_ids":true,"prompt_tokens_details":true}`), alone: true, taught: true, replace: uses.watch,
 		server: func(c *server.Config) { c.HandBackMemory = 1 << 14 },
 		flags:  append([]string{"--release", "on", "--tenant-header", "X-Tenant"}, flags...),
 	})
-	s.lone = &rig{base: testrig.StartInstance(t, cfg, "").URL(), client: s.client}
-	s.pins = samplePins(t, s.rig, books, cfg.BlockSize)
+	s.pins = samplePins(t, s.rig, uses)
 	var mu sync.Mutex // guards burst
 	burst := &errgroup.Group{}
 	group, ctx := errgroup.WithContext(t.Context())

@@ -41,10 +41,11 @@ func (s *soak) verifyCounters(t *testing.T) {
 		s.uses.mu.Lock()
 		released = float64(s.uses.released)
 		s.uses.mu.Unlock()
-		return s.sum("")["running"] == 0 && sent == released &&
-			int(m.sum("carryover_pinned_tokens")) == s.atDecode("pinned_blocks")*s.cfg.BlockSize
+		told, held := s.pinned(t)
+		return s.sum("")["running"] == 0 && sent == released && told == held
 	}) {
-		t.Errorf("pinned tokens: got %v, want %d", m.sum("carryover_pinned_tokens"), s.atDecode("pinned_blocks")*s.cfg.BlockSize)
+		told, held := s.pinned(t)
+		t.Errorf("pinned tokens: got %d, want %d", told, held)
 	}
 	operations := func(with ...string) float64 {
 		return m.sum("carryover_store_operation_duration_seconds_count", with...)

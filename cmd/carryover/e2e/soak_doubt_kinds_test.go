@@ -1,103 +1,60 @@
 package e2e
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"math/rand/v2"
-	"net/http"
+	"os"
 	"slices"
 	"sync"
+	"testing"
 
 	"carryover/cmd/carryover/config"
 	"carryover/server"
-	"carryover/upstream"
 	"carryover/upstream/vllmsim"
+	"go.yaml.in/yaml/v3"
 )
 
 // doubt is something that an engine or a client does now and then, and that must cost time at most.
 type doubt struct {
-	name  string
-	role  string        // of the instance that it befalls; "" is a habit of clients
-	fault vllmsim.Fault // of the simulator, completed by draw
-	draw  func(f *vllmsim.Fault, draw *rand.Rand)
-	habit habit
-	// restarts is when the instance starts anew: in the middle, with the fault in force, or at the end, without.
-	restarts moment
-	alike    bool     // the instances start anew at once in the middle, under their configured engine id, while no turn is under way
-	lasts    int      // changes beyond those that every doubt outlives
-	times    int      // conversations of the doubt alone, as a multiple of the others'; 0 is once
-	all      bool     // it befalls every instance of the role at once
-	sleeps   bool     // the instances sleep and wake in the middle, while no turn is under way
-	pauses   bool     // the instances are paused while it lasts: they refuse what comes
-	seen     bool     // the proxy reads the instance's start whenever the doubt begins, in the middle, and when it ends
-	ends     []string // how answers may end because of it, beside well
+	Name     string
+	Role     string // of the instance that it befalls; "" is a habit of clients
+	Fault    object // of the simulator, as in its JSON
+	fault    vllmsim.Fault
+	Statuses []int    // one of them is the fault's
+	Events   int      // fewer of them are the fault's
+	Habit    string   // what clients do while it is in force: images, leaves, slow, or "leaves at finish", behind finish_reason and before usage
+	Restarts string   // when the instance starts anew: in the middle, with the fault in force, or at the end, without
+	Alike    bool     // the instances start anew at once in the middle, under their configured engine id, while no turn is under way
+	Lasts    int      // changes beyond those that every doubt outlives
+	Times    int      // conversations of the doubt alone, as a multiple of the others'; 0 is once
+	All      bool     // it befalls every instance of the role at once
+	Sleeps   bool     // the instances sleep and wake in the middle, while no turn is under way
+	Pauses   bool     // the instances are paused while it lasts: they refuse what comes
+	Seen     bool     // the proxy reads the instance's start whenever the doubt begins, in the middle, and when it ends
+	Ends     []string // how answers may end because of it, beside well
 }
 
-type moment int
-
-const (
-	atNoTime moment = iota
-	inTheMiddle
-	atTheEnd
-)
-
-// sleeping has decode sleep and wake, so that its memory is registered anew. No answer suffers, and no ticket from before is offered.
-func sleeping() []doubt {
-	return []doubt{{name: "decode sleeps", role: config.RoleDecode, sleeps: true}}
-}
-
-// restartsAlike has engines start anew without a trace: their addresses and engine ids stay, and no turn is under way. No answer suffers,
-// and no ticket from before is offered.
-func restartsAlike() []doubt {
-	return []doubt{
-		{name: "decode restarts alike", role: config.RoleDecode, alike: true},
-		{name: "prefill restarts alike", role: config.RolePrefill, alike: true},
-	}
-}
-
-// habit is what clients do while it is in force.
-type habit struct {
-	images, leaves, slow bool
-	leavesAtFinish       bool // behind finish_reason, before usage
-}
+const inTheMiddle, atTheEnd = "in the middle", "at the end"
 
 // failed is the end of an answer whose status is 500 or more.
 const failed = "failed"
 
-func doubts() []doubt {
-	return []doubt{
-		{name: "the end twice", role: config.RoleDecode, fault: vllmsim.Fault{Kind: vllmsim.FaultDoubleDone}},
-		{name: "params behind the end", role: config.RoleDecode, fault: vllmsim.Fault{Kind: vllmsim.FaultEventAfterDone}},
-		{name: "an id lost", role: config.RoleDecode, all: true, fault: vllmsim.Fault{Kind: vllmsim.FaultLostID}},
-		{name: "an id doubled", role: config.RoleDecode, all: true, times: 2, fault: vllmsim.Fault{Kind: vllmsim.FaultDoubledID}},
-		{name: "no usage", role: config.RoleDecode, fault: vllmsim.Fault{Kind: vllmsim.FaultNoUsage, Probability: 0.5}},
-		{name: "prefill's answers are lost", role: config.RolePrefill, fault: vllmsim.Fault{Kind: vllmsim.FaultLostAnswer, Tickets: true, Probability: 0.5}},
-		{name: "tickets refused", role: config.RolePrefill, fault: vllmsim.Fault{Kind: vllmsim.FaultStatus, Tickets: true}, draw: func(f *vllmsim.Fault, draw *rand.Rand) {
-			f.Status = []int{http.StatusInternalServerError, http.StatusBadGateway, http.StatusServiceUnavailable}[draw.IntN(3)]
-		}},
-		{name: "decode hides its start", role: config.RoleDecode, all: true, fault: vllmsim.Fault{Kind: vllmsim.FaultHiddenStart}, seen: true},
-		{name: "decode hides that it was restarted", role: config.RoleDecode, all: true, fault: vllmsim.Fault{Kind: vllmsim.FaultHiddenStart},
-			restarts: inTheMiddle, seen: true, ends: []string{endsBroken, failed}},
-		{name: "prefill hides that it was restarted", role: config.RolePrefill, fault: vllmsim.Fault{Kind: vllmsim.FaultHiddenStart},
-			restarts: inTheMiddle, seen: true, ends: []string{endsBroken, failed}},
-		{name: "other ids than sent", role: config.RolePrefill, fault: vllmsim.Fault{Kind: vllmsim.FaultOtherIDs},
-			restarts: atTheEnd, lasts: 3, times: 2, seen: true, ends: []string{endsBroken, failed}},
-		{name: "death in an event", role: config.RoleDecode, fault: vllmsim.Fault{Kind: vllmsim.FaultDieMidEvent, Probability: 0.5},
-			draw: func(f *vllmsim.Fault, draw *rand.Rand) { f.Events = draw.IntN(30) }, ends: []string{endsBroken, failed}},
-		{name: "no end", role: config.RoleDecode, fault: vllmsim.Fault{Kind: vllmsim.FaultEndWithoutDone, Probability: 0.5}, ends: []string{endsClean}},
-		{name: "slow events", role: config.RoleDecode, fault: vllmsim.Fault{Kind: vllmsim.FaultSlowStream, Probability: 0.3, Delay: slowness}},
-		{name: "comments", role: config.RoleDecode, fault: vllmsim.Fault{Kind: vllmsim.FaultComments}},
-		{name: "comments before an error", role: config.RoleDecode, fault: vllmsim.Fault{Kind: vllmsim.FaultErrorEvent, Comments: true, Probability: 0.3}, ends: []string{failed}},
-		{name: "comments and no end", role: config.RoleDecode, fault: vllmsim.Fault{Kind: vllmsim.FaultEndWithoutDone, Comments: true, Probability: 0.5}, ends: []string{endsClean}},
-		{name: "usage on two lines", role: config.RoleDecode, all: true, fault: vllmsim.Fault{Kind: vllmsim.FaultSplitUsage}},
-		{name: "decode is paused", role: config.RoleDecode, pauses: true, ends: []string{failed}},
-		{name: "prefill is paused", role: config.RolePrefill, pauses: true, ends: []string{failed}},
-		{name: "clients leave at the finish", role: config.RoleDecode, all: true, fault: vllmsim.Fault{Kind: vllmsim.FaultSlowStream, Delay: slowness},
-			habit: habit{leavesAtFinish: true}, ends: []string{endsLeft}},
-		{name: "clients leave", habit: habit{leaves: true}, ends: []string{endsLeft}},
-		{name: "slow clients", habit: habit{slow: true}},
-		{name: "images", habit: habit{images: true}, lasts: 5, times: 2},
+// doubts are those of a group in testdata/doubts.yaml.
+func doubts(t *testing.T, group string) []doubt {
+	t.Helper()
+	text, err := os.ReadFile("testdata/doubts.yaml")
+	noError(t, err)
+	groups := map[string][]doubt{}
+	decoder := yaml.NewDecoder(bytes.NewReader(text))
+	decoder.KnownFields(true)
+	noError(t, decoder.Decode(&groups))
+	for i := range groups[group] {
+		kind := &groups[group][i]
+		fill(t, &kind.fault, encode(kind.Fault))
 	}
+	return groups[group]
 }
 
 // spell is a doubt in force. Its time is that of the storm: changes so far.
@@ -133,7 +90,7 @@ const (
 )
 
 // begin is called when a turn begins. It returns the time, and what clients do at it.
-func (s *storm) begin(ctx context.Context) (now int, h habit, err error) {
+func (s *storm) begin(ctx context.Context) (now int, habits []string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.turns++
@@ -143,15 +100,14 @@ func (s *storm) begin(ctx context.Context) (now int, h habit, err error) {
 	}
 	for _, p := range s.spells {
 		if !p.over {
-			h.images, h.leaves, h.slow = h.images || p.habit.images, h.leaves || p.habit.leaves, h.slow || p.habit.slow
-			h.leavesAtFinish = h.leavesAtFinish || p.habit.leavesAtFinish
+			habits = append(habits, p.Habit)
 		}
 	}
 	if s.began == nil {
 		s.began = map[int]int{}
 	}
 	s.began[s.clock]++
-	return s.clock, h, err
+	return s.clock, habits, err
 }
 
 // ended is called when a turn is over that began at that time.
@@ -202,9 +158,9 @@ func (s *storm) change(ctx context.Context) error {
 		case p.over:
 		case s.clock >= p.to || s.turns >= s.calmAfter:
 			errs = append(errs, s.end(ctx, p))
-		case (p.sleeps || p.alike) && s.clock == p.from+1:
+		case (p.Sleeps || p.Alike) && s.clock == p.from+1:
 			s.quiet = append(s.quiet, p)
-		case p.restarts == inTheMiddle && s.clock == p.from+1:
+		case p.Restarts == inTheMiddle && s.clock == p.from+1:
 			s.restart(p)
 			s.look(ctx, p)
 		}
@@ -218,24 +174,27 @@ func (s *storm) change(ctx context.Context) error {
 // start begins one doubt, or none at times, so that there is also calm to recover in.
 func (s *storm) start(ctx context.Context) error {
 	kind := s.kinds[s.draw.IntN(len(s.kinds))]
-	p := &spell{doubt: kind, from: s.clock, to: s.clock + 2 + kind.lasts + s.draw.IntN(spellSpread)}
+	p := &spell{doubt: kind, from: s.clock, to: s.clock + 2 + kind.Lasts + s.draw.IntN(spellSpread)}
 	if s.draw.IntN(4) == 0 {
 		return nil
 	}
-	if kind.role != "" {
-		list := s.instances[kind.role]
-		if p.at = list; !kind.all {
+	if kind.Role != "" {
+		list := s.instances[kind.Role]
+		if p.at = list; !kind.All {
 			at := s.draw.IntN(len(list))
 			p.at = list[at : at+1]
 		}
 		if slices.ContainsFunc(s.spells, p.meets) {
 			return nil // one at a time on one instance
 		}
-		if kind.draw != nil {
-			kind.draw(&p.fault, s.draw)
+		if len(kind.Statuses) > 0 {
+			p.fault.Status = kind.Statuses[s.draw.IntN(len(kind.Statuses))]
+		}
+		if kind.Events > 0 {
+			p.fault.Events = s.draw.IntN(kind.Events)
 		}
 		for _, instance := range p.at {
-			if p.pauses {
+			if p.Pauses {
 				instance.Pause()
 			}
 			if p.fault.Kind == "" {
@@ -259,10 +218,10 @@ func (s *storm) end(ctx context.Context, p *spell) error {
 		instance.Resume()
 		errs = append(errs, instance.ClearFaults())
 	}
-	if p.restarts == atTheEnd {
+	if p.Restarts == atTheEnd {
 		s.restart(p)
 	}
-	if p.restarts != atNoTime {
+	if p.Restarts != "" {
 		p.to++
 	}
 	s.look(ctx, p)
@@ -286,17 +245,13 @@ func (p *spell) meets(other *spell) bool {
 // look has the proxy read the start of an instance, as its prober does every other second; what it knows counts for
 // five seconds, which are many turns here.
 func (s *storm) look(ctx context.Context, p *spell) {
-	if p.seen {
-		s.readStarts(ctx, p.role)
+	if p.Seen {
+		s.readStarts(ctx)
 	}
 }
 
-func (s *storm) readStarts(ctx context.Context, role string) {
-	which := upstream.RolePrefill
-	if role == config.RoleDecode {
-		which = upstream.RoleDecode
-	}
-	for _, engine := range s.deps.Fleet.Engines(which) {
+func (s *storm) readStarts(ctx context.Context) {
+	for _, engine := range engines(s.deps.Fleet) {
 		engine.Refused() // a reading under way may have begun before
 		engine.Health.Answered()
 		engine.Refresh(ctx)
@@ -314,8 +269,7 @@ func (s *storm) settle(ctx context.Context) error {
 			errs = append(errs, s.end(ctx, p))
 		}
 	}
-	s.readStarts(ctx, config.RolePrefill)
-	s.readStarts(ctx, config.RoleDecode)
+	s.readStarts(ctx)
 	return errors.Join(errs...)
 }
 
@@ -325,8 +279,8 @@ func (s *storm) explains(ends string, from int) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, p := range s.spells {
-		if p.from <= s.clock && (!p.over || p.to >= from) && slices.Contains(p.ends, ends) {
-			return p.name
+		if p.from <= s.clock && (!p.over || p.to >= from) && slices.Contains(p.Ends, ends) {
+			return p.Name
 		}
 	}
 	return ""
@@ -337,7 +291,7 @@ func (s *storm) hidden(from int) (atTimes, always bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, p := range s.spells {
-		if p.fault.Kind == vllmsim.FaultHiddenStart && p.role == config.RoleDecode {
+		if p.fault.Kind == vllmsim.FaultHiddenStart && p.Role == config.RoleDecode {
 			atTimes = atTimes || !p.over || p.to >= from
 			always = always || !p.over && p.from <= from
 		}
@@ -350,7 +304,7 @@ func (s *storm) restarts(role string) (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, p := range s.spells {
-		if (p.restarts != atNoTime || p.alike) && p.role == role {
+		if (p.Restarts != "" || p.Alike) && p.Role == role {
 			n++
 		}
 	}

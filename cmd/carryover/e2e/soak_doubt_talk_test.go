@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -19,7 +18,7 @@ import (
 	"carryover/upstream"
 )
 
-// slowness is what a slow client, and a slow engine, take for an event.
+// slowness is what a slow client takes for an event.
 const slowness = time.Millisecond
 
 // doubted is a turn of a conversation as the soak of doubts sees it.
@@ -27,7 +26,7 @@ type doubted struct {
 	name   string
 	path   string
 	body   object
-	habit  habit
+	slow   bool      // the client is
 	leaves bool      // at the finish
 	leave  int       // events after which the client goes, 0 if it stays
 	answer *answered // up to the first [DONE], as clients read
@@ -43,7 +42,7 @@ func (d *doubting) converse(ctx context.Context, k *talk) error {
 	}
 	nameless := d.handing && k.odds(4)
 	for n := 1; n <= soakTurns; n++ {
-		from, habit, err := d.storm.begin(ctx)
+		from, habits, err := d.storm.begin(ctx)
 		if err != nil {
 			return err
 		}
@@ -51,7 +50,7 @@ func (d *doubting) converse(ctx context.Context, k *talk) error {
 			return err
 		}
 		members := k.next(n)
-		if k.api == talkChat && habit.images {
+		if k.api == talkChat && slices.Contains(habits, "images") {
 			k.show()
 			members["messages"] = k.messages
 		}
@@ -59,17 +58,17 @@ func (d *doubting) converse(ctx context.Context, k *talk) error {
 		if err != nil {
 			return fmt.Errorf("%s turn %d, alone: %w", k.id, n, err)
 		}
-		t := &doubted{name: k.id + "-" + strconv.Itoa(n), path: k.path(), body: maps.Clone(members), habit: habit}
+		t := &doubted{name: k.id + "-" + strconv.Itoa(n), path: k.path(), body: maps.Clone(members), slow: slices.Contains(habits, "slow")}
 		if !nameless {
 			t.body["conversation_id"] = k.id
 		}
 		if k.api == talkIDs {
 			t.body["return_token_ids"] = true
 		}
-		if habit.leaves && members["stream"] == true && k.odds(2) {
+		if slices.Contains(habits, "leaves") && members["stream"] == true && k.odds(2) {
 			t.leave = 1 + k.draw.IntN(30)
 		}
-		t.leaves = habit.leavesAtFinish && members["stream"] == true && k.odds(2)
+		t.leaves = slices.Contains(habits, "leaves at finish") && members["stream"] == true && k.odds(2)
 		if err := d.send(ctx, t); err != nil {
 			return fmt.Errorf("%s: %w", t.name, err)
 		}
@@ -122,7 +121,7 @@ func (d *doubting) send(ctx context.Context, t *doubted) error {
 	defer d.pins.begin()()
 	t.answer, err = d.post(asking, t.path, http.Header{"X-Request-Id": {t.name}}, encode(t.body), func(event int, data []byte) {
 		t.events = append(t.events, bytes.Clone(data))
-		if t.habit.slow {
+		if t.slow {
 			<-time.After(slowness)
 		}
 		if event == t.leave || t.leaves && gjson.GetBytes(data, "choices.0.finish_reason").String() != "" {
@@ -139,15 +138,10 @@ func (d *doubting) send(ctx context.Context, t *doubted) error {
 		}
 		t.answer, t.events = a, t.events[:end]
 	}
-	select {
-	case t.record = <-d.turns.turn(t.name):
-		if d.uses.books != nil && t.record.Leg(upstream.RoleDecode).Incarnation == "" {
-			d.uses.books.nameless(idOf(t.answer))
-		}
-		return nil
-	case <-time.After(time.Minute):
-		return errors.New("no record after a minute")
+	if t.record, err = d.turns.wait(t.name); t.record.Leg(upstream.RoleDecode).Incarnation == "" {
+		d.uses.nameless(idOf(t.answer))
 	}
+	return err
 }
 
 // judge compares an answer with the right one, and reports whether it is whole. One that is not must have an

@@ -7,11 +7,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
-
-	"github.com/tidwall/gjson"
 
 	"carryover/cmd/carryover/config"
 	"carryover/cmd/carryover/testrig"
@@ -42,36 +39,33 @@ func TestSoakOfDoubts(t *testing.T) {
 		t.Run(strings.Join(append([]string{name}, flags...), "/"), func(t *testing.T) {
 			t.Parallel()
 			version := vllmsim.VLLM033
-			if strings.HasSuffix(name, " of 0.32") || own%4 == 0 && len(kinds) == 1 && !kinds[0].sleeps { // whose params tell nothing of a sleep
+			if strings.HasSuffix(name, " of 0.32") || own%4 == 0 && len(kinds) == 1 && !kinds[0].Sleeps { // whose params tell nothing of a sleep
 				version = vllmsim.VLLM032
 			}
 			newDoubting(t, version, kinds, own, conversations, flags...).run(t, conversations)
 		})
 	}
-	for _, kind := range doubts() {
-		soak(kind.name, []doubt{kind}, alone*max(1, kind.times))
+	for _, kind := range doubts(t, "doubts") {
+		soak(kind.Name, []doubt{kind}, alone*max(1, kind.Times))
 	}
-	soak("mixture", doubts(), mixture)
-	soak("mixture of 0.32", doubts(), mixture)
-	soak("mixture", doubts(), mixture, "--connector", config.ConnectorMulti)
-	soak("decode sleeps", sleeping(), 2*alone)
-	soak("restarts alike", restartsAlike(), 2*alone)
+	soak("mixture", doubts(t, "doubts"), mixture)
+	soak("mixture of 0.32", doubts(t, "doubts"), mixture)
+	soak("mixture", doubts(t, "doubts"), mixture, "--connector", config.ConnectorMulti)
+	soak("decode sleeps", doubts(t, "sleeping"), 2*alone)
+	soak("restarts alike", doubts(t, "alike"), 2*alone)
 }
 
 // doubting is a soak in a storm of doubts.
 type doubting struct {
 	*soak
 	storm   *storm
-	legs    *witness
 	stored  *ledger
+	alike   bool // engines start anew without a trace
 	handing bool // tickets are handed back; some conversations are not named, and clients pause now and then
 
 	// guarded by soak.mu
 	ended    map[string]int
 	faults   []string
-	later    int // turns after the first of their conversation
-	hits     int
-	engine   int // of these, those that prefill's own cache has proven
 	stranded int // answers whose blocks the program may not know of
 	unknown  int // answers of a start of decode that is not known: their blocks can't be released
 }
@@ -84,43 +78,33 @@ func newDoubting(t *testing.T, version string, kinds []doubt, seed uint64, conve
 	cfg.Blocks, cfg.Seed = min(1<<16, 512*conversations), seed
 	cfg.OutputTokenIDs, cfg.EmptyDeltas = seed%2 == 0, seed%4 < 2
 	d := &doubting{
-		soak:   &soak{cfg: cfg, seed: seed, reasons: map[string]int{}, uses: &blockUses{named: map[string]int{}, books: newPinBooks()}},
+		soak:   &soak{seed: seed, uses: newUses()},
 		storm:  &storm{kinds: kinds, draw: rand.New(rand.NewPCG(seed, 1))},
-		legs:   &witness{},
 		stored: &ledger{},
 		ended:  map[string]int{},
+		alike:  slices.ContainsFunc(kinds, func(kind doubt) bool { return kind.Alike }),
 	}
 	prefills, decodes := []vllmsim.Config{cfg, cfg}, []vllmsim.Config{cfg, cfg}
 	decodes[1].StepAhead = true
-	alike := slices.ContainsFunc(kinds, func(kind doubt) bool { return kind.alike })
-	if alike {
+	if d.alike {
 		for i := range prefills {
 			prefills[i].EngineID, decodes[i].EngineID = fmt.Sprint("prefill-", i), fmt.Sprint("decode-", i)
 		}
 	}
 	d.rig = startRig(t, rigConfig{
-		prefill: prefills, decode: decodes,
-		flags: append([]string{
-			"--routing-prefill", "round_robin", "--routing-decode", "round_robin",
-			"--release", "on",
-		}, flags...),
+		prefill: prefills, decode: decodes, alone: true,
+		flags:  slices.Concat(inTurn, []string{"--release", "on"}, flags),
 		server: releasingAtOnce,
 		replace: func(deps *server.Deps) {
-			d.uses.books.watch(deps)
-			d.uses.Legs, d.legs.Legs = deps.Legs, d.uses
-			deps.Legs, deps.Store = d.legs, d.stored.live(deps.Store)
-			d.storm.deps = deps
+			d.uses.watch(deps)
+			deps.Store, d.storm.deps = d.stored.live(deps.Store), deps
 		},
 	})
+	d.cfg = cfg
 	d.storm.instances = map[string][]*vllmsim.Instance{config.RolePrefill: d.prefill, config.RoleDecode: d.decode}
-	d.lone = &rig{base: testrig.StartInstance(t, cfg, "").URL(), client: d.client}
-	d.uses.books.unsure, d.storm.restarted = d.storm.unsure, d.uses.books.restarts
-	d.pins = samplePins(t, d.rig, d.uses.books, cfg.BlockSize)
-	d.pins.untold, d.pins.hides = d.untold, d.storm.hides
-	if alike {
-		d.pins.look = d.look
-	}
-	d.pins.lossy = func() bool { return d.storm.restarts(config.RolePrefill) > 0 }
+	d.uses.unsure, d.storm.restarted = d.storm.unsure, d.uses.restarts
+	d.pins = samplePins(t, d.rig, d.uses)
+	d.pins.doubts = d
 	return d
 }
 
@@ -138,8 +122,8 @@ func (d *doubting) run(t *testing.T, conversations int) {
 	d.stop()
 	d.verifyDoubts(t)
 	t.Logf("seed %d: %d turns in %s, %d spells, %d of %d later turns hit, misses %v, ends %v, %d answers of unknown starts, %d tickets spent in vain, %d releases",
-		d.seed, turns, time.Since(began).Round(time.Millisecond), len(d.storm.spells), d.hits, d.later, d.reasons, d.ended,
-		d.unknown, d.legs.vain.Load(), d.uses.released)
+		d.seed, turns, time.Since(began).Round(time.Millisecond), len(d.storm.spells), d.tally.hits, d.tally.turns, d.reasons, d.ended,
+		d.unknown, d.uses.failed(), d.uses.released)
 }
 
 // befall has engines start anew, or sleep and wake, while no turn is under way. In every other time no connection is open when they start
@@ -155,7 +139,7 @@ func (d *doubting) befall(ctx context.Context, spells []*spell) error {
 			if !testrig.Eventually(func() bool { return instance.Stats().Running == 0 }) {
 				return errors.New("an instance works although no turn is under way")
 			}
-			if p.alike {
+			if p.Alike {
 				if p.from%2 == 0 {
 					d.hangUp()
 				}
@@ -201,24 +185,15 @@ func (d *doubting) blame(format string, args ...any) {
 
 // count adds a turn to the books.
 func (d *doubting) count(n int, t *doubted, offered int, hidden bool) {
+	if n > 1 {
+		d.soak.count(t.answer.reuse(), offered, 0)
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.stranded += t.record.Retries // a leg that failed may have left blocks
 	if hidden {
 		d.unknown++
 	}
-	switch {
-	case n == 1:
-		return
-	case offered > 0:
-		d.hits++
-		if byEngine(t.answer.reuse()) {
-			d.engine++
-		}
-	default:
-		d.reasons[strings.TrimPrefix(noHit(t.answer.reuse()), "miss;reason=")]++
-	}
-	d.later++
 }
 
 // verifyPins asserts that when all unused tickets are released decode pins what the store has tickets for. Blocks of
@@ -231,8 +206,8 @@ func (d *doubting) verifyPins(t *testing.T) {
 		alive[start{engine.Name, current.ID()}] = current
 	}
 	// Prefill tells decode about blocks after it has answered, or not if it is restarted in between.
-	excused := int(d.legs.vain.Load()) + soakAtOne*d.storm.restarts(config.RolePrefill) + d.unknown
-	if slices.ContainsFunc(d.storm.kinds, func(kind doubt) bool { return len(kind.ends) > 0 }) {
+	excused := d.uses.failed() + soakAtOne*d.storm.restarts(config.RolePrefill) + d.unknown
+	if slices.ContainsFunc(d.storm.kinds, func(kind doubt) bool { return len(kind.Ends) > 0 }) {
 		excused += d.stranded
 	}
 	var pinned, live int
@@ -284,22 +259,7 @@ func (d *doubting) verifyDoubts(t *testing.T) {
 		t.Errorf("the blocks of %d answers were named by more than one leg: %.200v", len(twice), twice)
 	}
 	d.saidNothing(t)
-	if d.hits == 0 && len(d.storm.kinds) > 1 { // of one doubt alone there are few turns
+	if d.tally.hits == 0 && len(d.storm.kinds) > 1 { // of one doubt alone there are few turns
 		t.Error("no turn was a hit, so nothing was shown")
 	}
-}
-
-// witness counts the prefill legs that named the blocks of an answer and failed: no other leg may name them.
-type witness struct {
-	server.Legs
-	vain atomic.Int64
-}
-
-// Prefill implements server.Legs.
-func (w *witness) Prefill(ctx context.Context, leg upstream.Leg) (upstream.PrefillAnswer, error) {
-	answer, err := w.Legs.Prefill(ctx, leg)
-	if err != nil && leg.Instance.Role == upstream.RolePrefill && gjson.GetBytes(leg.Body.Bytes(), "kv_transfer_params.remote_block_ids").IsArray() {
-		w.vain.Add(1)
-	}
-	return answer, err
 }

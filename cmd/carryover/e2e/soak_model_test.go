@@ -41,17 +41,15 @@ func (k kept) worth(prompt []int) int {
 // shelf is the tickets of one conversation, oldest first.
 type shelf struct{ tickets []kept }
 
-// best is the ticket of which a prompt should use most, and the most that it has in
-// common with any.
-func (s *shelf) best(prompt []int) (at, tokens, common int) {
+// best is the ticket of which a prompt should use most.
+func (s *shelf) best(prompt []int) (at, tokens int) {
 	at = -1
 	for i, k := range s.tickets {
-		common = max(common, k.provable(prompt))
 		if n := k.worth(prompt); n > 0 && n >= tokens {
 			at, tokens = i, n
 		}
 	}
-	return at, tokens, common
+	return at, tokens
 }
 
 func (s *shelf) use(at int) { s.tickets = slices.Delete(s.tickets, at, at+1) }

@@ -65,7 +65,7 @@ func TestSoakOfDoubts_PausedProcess(t *testing.T) {
 	}
 	d.verifyDoubts(t)
 	t.Logf("seed %d: %d turns with %d pauses, %d of %d later turns hit, misses %v, ends %v",
-		seed, conversations*soakTurns, stops, d.hits, d.later, d.reasons, d.ended)
+		seed, conversations*soakTurns, stops, d.tally.hits, d.tally.turns, d.reasons, d.ended)
 }
 
 // startPaused runs the program as a process of its own, so that it can be stopped.
@@ -74,30 +74,25 @@ func startPaused(t *testing.T, seed uint64) (*doubting, *os.Process) {
 	cfg := vllmsim.DefaultConfig()
 	cfg.Blocks, cfg.Seed, cfg.OutputTokenIDs = 1<<16, seed, true
 	var kinds []doubt
-	for _, kind := range doubts() {
-		if kind.habit != (habit{}) || kind.name == "slow events" {
+	for _, kind := range doubts(t, "doubts") {
+		if kind.Habit != "" || kind.Name == "slow events" {
 			kinds = append(kinds, kind)
 		}
 	}
 	d := &doubting{
-		soak:  &soak{cfg: cfg, seed: seed, reasons: map[string]int{}, uses: &blockUses{named: map[string]int{}}},
+		soak:  &soak{seed: seed, uses: newUses()},
 		storm: &storm{kinds: kinds, draw: rand.New(rand.NewPCG(seed, 1)), calmAfter: 1 << 30},
 		ended: map[string]int{},
 	}
 	r := &rig{
 		client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 256}},
-		turns:  newTurnLog(),
+		turns:  newTurnLog(), cfg: cfg,
 	}
 	flags := slices.Concat(testrig.Patient(), []string{"serve", "--host", "127.0.0.1", "--port", "0", "--admin-listen", "off", "--log-format", "json"})
-	for range 2 {
-		r.prefill, r.decode = append(r.prefill, testrig.StartInstance(t, cfg, "")), append(r.decode, testrig.StartInstance(t, cfg, ""))
-	}
-	for i := range r.prefill {
-		flags = append(flags, "--prefill", r.prefill[i].URL(), "--decode", r.decode[i].URL())
-	}
-	d.rig = r
+	r.prefill, r.decode = startInstances(t, 2, cfg), startInstances(t, 2, cfg)
+	flags, d.rig = append(flags, r.named()...), r
 	d.storm.instances = map[string][]*vllmsim.Instance{config.RolePrefill: r.prefill, config.RoleDecode: r.decode}
-	d.lone = &rig{base: testrig.StartInstance(t, cfg, "").URL(), client: r.client}
+	d.startAlone(t, cfg)
 	return d, r.launch(t, flags)
 }
 

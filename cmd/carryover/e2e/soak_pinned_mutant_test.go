@@ -14,7 +14,6 @@ import (
 	"carryover/cmd/carryover/testrig"
 	"carryover/server"
 	"carryover/upstream"
-	"carryover/upstream/vllmsim"
 )
 
 // forgetfulKeeping makes nothing of one answer, on whatever path it is read: it is neither counted nor released.
@@ -37,16 +36,12 @@ func (f *forgetfulKeeping) ParseTicket(final []byte, blockSize int) (upstream.Ti
 // lazyReleases says of one release that it was sent.
 type lazyReleases struct {
 	server.Legs
-	once sync.Once
-	was  atomic.Bool
+	was atomic.Bool
 }
 
 // HandBack implements server.Legs.
 func (l *lazyReleases) HandBack(ctx context.Context, leg upstream.Leg) (answer upstream.PrefillAnswer, err error) {
-	lazy := false
-	l.once.Do(func() { lazy = true })
-	if lazy {
-		l.was.Store(true)
+	if !l.was.Swap(true) {
 		return answer, nil
 	}
 	return l.Legs.HandBack(ctx, leg)
@@ -70,18 +65,17 @@ func TestMutant_OneForgottenAnswerTheSamplesSee(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			cfg, books, done := vllmsim.DefaultConfig(), newPinBooks(), atOnce
+			uses, done := newUses(), atOnce
 			r := startRig(t, rigConfig{
-				cfg: cfg, flags: []string{"--release", "on"},
-				server: releasingAtOnce,
+				flags: []string{"--release", "on"}, server: releasingAtOnce,
 				replace: func(deps *server.Deps) {
 					if mutate != nil {
 						done = mutate(deps)
 					}
-					books.watch(deps)
+					uses.watch(deps)
 				},
 			})
-			samples := samplePins(t, r, books, cfg.BlockSize)
+			samples := samplePins(t, r, uses)
 			for n := range 12 {
 				noError(t, r.oneShot(t.Context(), n))
 			}

@@ -17,19 +17,46 @@ const (
 	talkIDs  = "ids" // text completions whose prompt is a list of ids
 )
 
-// talk is the client's side of one random conversation. Everything that it does follows
-// from its seed and from what it is answered.
-type talk struct {
+// person is on the client's side of a random conversation. Everything that they do follows from their seed and from what they are answered.
+type person struct {
 	id       string
-	api      string
 	draw     *rand.Rand
 	tools    bool // the model may call tools
 	thoughts bool // the client repeats reasoning as history
 	parts    bool // contents are lists of parts
-	system   bool
 
-	opening   string // the first question, "" for one of its own
+	opening   string // the first question, "" for one of their own
 	rewritten bool   // the request is not what was sent and answered before, and a new question
+}
+
+func (p *person) name() string { return p.id }
+
+func (*person) turns() int { return soakTurns }
+
+// odds is true once in n times.
+func (p *person) odds(n int) bool { return p.draw.IntN(n) == 0 }
+
+// question is long enough for prefill to read a turn from decode: it computes fewer than
+// 64 missing tokens by itself.
+func (p *person) question() string {
+	words := strings.Fields(longText(p.draw.IntN(1000)))
+	return strings.Join(words[:40+p.draw.IntN(30)], " ")
+}
+
+// asks is a question, at the beginning that with which others begin too.
+func (p *person) asks() string {
+	if text := p.opening; text != "" {
+		p.opening = ""
+		return text
+	}
+	return p.question()
+}
+
+// talk is a conversation by chats or text completions.
+type talk struct {
+	person
+	api    string
+	system bool
 
 	messages speech
 	pending  speech // what answers a tool call
@@ -39,7 +66,7 @@ type talk struct {
 
 func newTalk(seed uint64, number int) *talk {
 	draw := rand.New(rand.NewPCG(seed, uint64(number)))
-	k := &talk{id: fmt.Sprintf("soak-%d-%d", seed, number), draw: draw, api: talkChat}
+	k := &talk{person: person{id: fmt.Sprintf("soak-%d-%d", seed, number), draw: draw}, api: talkChat}
 	switch draw.IntN(10) {
 	case 0:
 		k.api = talkText
@@ -52,10 +79,6 @@ func newTalk(seed uint64, number int) *talk {
 	}
 	return k
 }
-
-func (k *talk) name() string { return k.id }
-
-func (*talk) turns() int { return soakTurns }
 
 func (*talk) misses(string, int, int) error { return nil }
 
@@ -83,9 +106,6 @@ func (k *talk) ready(ctx context.Context, s *soak, name string, turn int, named 
 		return a, nil
 	}}, err
 }
-
-// odds is true once in n times.
-func (k *talk) odds(n int) bool { return k.draw.IntN(n) == 0 }
 
 func (k *talk) path() string {
 	if k.api == talkChat {
@@ -145,22 +165,6 @@ func (k *talk) aside(name string) http.Header {
 		header.Set("X-Conversation-Final", "true")
 	}
 	return header
-}
-
-// question is long enough for prefill to read a turn from decode: it computes fewer than
-// 64 missing tokens by itself.
-func (k *talk) question() string {
-	words := strings.Fields(longText(k.draw.IntN(1000)))
-	return strings.Join(words[:40+k.draw.IntN(30)], " ")
-}
-
-// asks is a question, at the beginning that with which others begin too.
-func (k *talk) asks() string {
-	if text := k.opening; text != "" {
-		k.opening = ""
-		return text
-	}
-	return k.question()
 }
 
 func (k *talk) askChat() {

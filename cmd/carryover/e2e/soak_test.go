@@ -3,7 +3,6 @@ package e2e
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -20,7 +19,6 @@ import (
 
 	"carryover/cmd/carryover/testrig"
 	"carryover/server/record"
-	"carryover/upstream/vllmsim"
 )
 
 // soakVariable is the number of conversations of the soak, 2,000 in the long form.
@@ -36,18 +34,12 @@ const (
 )
 
 // soaks are the deployments that make text and tokens disagree, each in another way.
-func soaks() map[string]func(*vllmsim.Config) {
-	return map[string]func(*vllmsim.Config){
-		"append-only, plug-in": func(c *vllmsim.Config) { c.OutputTokenIDs = true },
-		"reasoning stripped, empty deltas": func(c *vllmsim.Config) {
-			c.Template, c.EmptyDeltas = vllmsim.TemplateStripReasoning, true
-		},
-		"thinking prompt, non-canonical, plug-in": func(c *vllmsim.Config) {
-			c.Template, c.Sampling, c.OutputTokenIDs = vllmsim.TemplateThinkingPrompt, vllmsim.SamplingNoncanonical, true
-		},
-		"trimmed, non-canonical, empty deltas": func(c *vllmsim.Config) {
-			c.Template, c.Sampling, c.EmptyDeltas = vllmsim.TemplateTrim, vllmsim.SamplingNoncanonical, true
-		},
+func soaks() map[string]string {
+	return map[string]string{
+		"append-only, plug-in":                    `{"output_token_ids":true}`,
+		"reasoning stripped, empty deltas":        `{"template":"strip_reasoning","empty_deltas":true}`,
+		"thinking prompt, non-canonical, plug-in": `{"template":"thinking_prompt","sampling":"noncanonical","output_token_ids":true}`,
+		"trimmed, non-canonical, empty deltas":    `{"template":"trim","sampling":"noncanonical","empty_deltas":true}`,
 	}
 }
 
@@ -57,8 +49,6 @@ type soak struct {
 	*rig
 	fronts []*rig                      // where turns go, at random; the rig alone if there are none
 	permit func(context.Context) error // asked before each turn, if not nil
-	cfg    vllmsim.Config
-	lone   *rig
 	uses   *blockUses
 	pins   *pinSamples // nil takes none
 	seed   uint64
@@ -69,9 +59,8 @@ type soak struct {
 	seen    seenTurns
 }
 
-// tally adds up what was offered, what should have been, and what is common without
-// regard to what is worth a hand-over.
-type tally struct{ turns, hits, engine, offered, possible, shared, learning int }
+// tally adds up what was offered, and what should have been.
+type tally struct{ turns, hits, engine, offered, possible, learning int }
 
 func TestTokenProof_SoakOfRandomConversations(t *testing.T) {
 	t.Parallel()
@@ -99,15 +88,13 @@ func soakSize(t *testing.T, short, share int) int {
 	return max(1, n/share)
 }
 
-func newSoak(t *testing.T, change func(*vllmsim.Config), seed uint64) *soak {
+func newSoak(t *testing.T, engines string, seed uint64) *soak {
 	t.Helper()
-	cfg := vllmsim.DefaultConfig()
+	cfg := engineWith(engines)
 	cfg.Blocks = 1 << 16 // no answer waits for memory
-	change(&cfg)
-	s := &soak{cfg: cfg, seed: seed, reasons: map[string]int{}}
-	s.rig, s.uses = startReleasing(t, 2, 2, func(c *vllmsim.Config) { *c = cfg })
-	s.pins = samplePins(t, s.rig, s.uses.books, cfg.BlockSize)
-	s.lone = &rig{base: testrig.StartInstance(t, cfg, "").URL(), client: s.client}
+	s := &soak{seed: seed}
+	s.rig, s.uses = startReleasing(t, cfg)
+	s.pins = samplePins(t, s.rig, s.uses)
 	return s
 }
 
@@ -122,8 +109,8 @@ func (s *soak) run(t *testing.T, conversations int, talk func(number int) voice)
 	s.verifyCounters(t)
 	s.verifyReads(t)
 	k := s.tally
-	t.Logf("%d conversations in %s; of the last two thirds: %d later turns, %d hits, %d of %d provable tokens offered (%d in common at all), %d turns while learning; misses %v",
-		conversations, time.Since(began).Round(time.Millisecond), k.turns, k.hits, k.offered, k.possible, k.shared, k.learning, s.reasons)
+	t.Logf("%d conversations in %s; of the last two thirds: %d later turns, %d hits, %d of %d provable tokens offered, %d turns while learning; misses %v",
+		conversations, time.Since(began).Round(time.Millisecond), k.turns, k.hits, k.offered, k.possible, k.learning, s.reasons)
 	if k.hits == 0 || k.offered*100 < k.possible*95 {
 		t.Errorf("%d hits; offered %d of %d provable tokens, want 95 %%", k.hits, k.offered, k.possible)
 	}
@@ -190,7 +177,7 @@ func (s *soak) converse(ctx context.Context, k voice, counted bool) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
-		at, want, common := tickets.best(ask.prompt)
+		at, want := tickets.best(ask.prompt)
 		got, bound := offeredBy(a), 0
 		for _, ticket := range ever.tickets {
 			bound = max(bound, ticket.provable(ask.prompt))
@@ -199,7 +186,7 @@ func (s *soak) converse(ctx context.Context, k voice, counted bool) error {
 			return fmt.Errorf("%s: %s, but no ticket has more than %d tokens of the prompt", name, a.reuse(), bound)
 		}
 		if err := k.misses(a.reuse(), len(tickets.tickets), want); err != nil {
-			return fmt.Errorf("%s: %w; %d in common", name, err, common)
+			return fmt.Errorf("%s: %w", name, err)
 		}
 		if got > 0 && at >= 0 {
 			tickets.use(at)
@@ -215,7 +202,7 @@ func (s *soak) converse(ctx context.Context, k voice, counted bool) error {
 			ever.tickets = append(ever.tickets, ticket)
 		}
 		if counted && turn > 1 && !rec.Reuse.Off {
-			s.count(a.reuse(), got, want, common)
+			s.count(a.reuse(), got, want)
 		}
 	}
 	return nil
@@ -237,17 +224,13 @@ func (s *soak) turn(ctx context.Context, ask asking, name string) (*answered, re
 	if err != nil {
 		return nil, record.Turn{}, err
 	}
-	select {
-	case rec := <-front.turns.turn(name):
-		s.sees(a, &rec)
-		return a, rec, nil
-	case <-time.After(time.Minute):
-		return a, record.Turn{}, errors.New("no record after a minute")
-	}
+	rec, err := front.turns.wait(name)
+	s.sees(a, &rec)
+	return a, rec, err
 }
 
 // count adds a turn to the tally.
-func (s *soak) count(reuse string, got, want, common int) {
+func (s *soak) count(reuse string, got, want int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.tally.turns++
@@ -258,6 +241,9 @@ func (s *soak) count(reuse string, got, want, common int) {
 		}
 	} else {
 		reuse = noHit(reuse)
+		if s.reasons == nil {
+			s.reasons = map[string]int{}
+		}
 		s.reasons[strings.TrimPrefix(reuse, "miss;reason=")]++
 	}
 	if strings.HasPrefix(reuse, "miss;reason=ineligible_unproven") || reuse == "miss;reason=pair_on_trial" {
@@ -266,7 +252,6 @@ func (s *soak) count(reuse string, got, want, common int) {
 	}
 	s.tally.offered += min(got, want)
 	s.tally.possible += want
-	s.tally.shared += common
 }
 
 // offeredBy is the number of tokens that a hit says it has offered.
@@ -300,13 +285,11 @@ func (s *soak) right(ctx context.Context, k *talk, members object) (a *answered,
 	}
 	prompt, output = idsOf(a, events)
 	if body["stream"] != true && k.odds(10) {
-		raw, err := vllmsim.Lone(ctx, s.cfg, k.path(), encode(body))
-		if err != nil {
-			return nil, nil, nil, err
+		fresh, err := alone(ctx, s.cfg, k.path(), body)
+		if err == nil {
+			err = same(a, fresh)
 		}
-		fresh := &answered{status: http.StatusOK, ends: endsWhole}
-		fresh.take(raw, "message")
-		if err := same(a, fresh); err != nil {
+		if err != nil {
 			return nil, nil, nil, fmt.Errorf("the lone instance is not what a fresh one is: %w", err)
 		}
 	}

@@ -154,9 +154,15 @@ func TestExport_ByEachProtocolWithHeadersAndCompression(t *testing.T) {
 		}
 	})
 	t.Run("http", func(t *testing.T) {
-		r := startTraced(t, []string{"OTEL_EXPORTER_OTLP_TRACES_HEADERS=x-key=a%20secret", "OTEL_EXPORTER_OTLP_HEADERS=x-key=another", "OTEL_EXPORTER_OTLP_COMPRESSION=gzip"})
+		r := startTraced(t, []string{"OTEL_EXPORTER_OTLP_TRACES_HEADERS=x-key=a%20secret", "OTEL_EXPORTER_OTLP_HEADERS=x-key=another", "OTEL_EXPORTER_OTLP_COMPRESSION=gzip",
+			"OTEL_METRICS_EXPORTER=otlp", "OTEL_METRIC_EXPORT_INTERVAL=50", "OTEL_SERVICE_NAME=carryover-of-a-test"})
 		r.turn(t, &history{}, traceOf(0), true, nil)
 		r.traces.of(t, traceOf(0), 6)
+		for _, want := range []string{"carryover.turns", "first_turn", "carryover-of-a-test", "carryover.pinned.tokens"} {
+			if !testrig.Eventually(func() bool { return r.traces.has(want) }) {
+				t.Errorf("the collector has not got %s", want)
+			}
+		}
 		r.traces.mu.Lock()
 		defer r.traces.mu.Unlock()
 		asked := r.traces.asked[0]

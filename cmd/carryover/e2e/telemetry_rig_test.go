@@ -83,34 +83,13 @@ type tracedRig struct {
 
 func startTraced(t *testing.T, env []string, flags ...string) tracedRig {
 	t.Helper()
-	c := startCollector(t, nil)
-	cfg := vllmsim.DefaultConfig()
-	cfg.OutputTokenIDs = true
+	c := startCollector(t)
+	cfg := engineWith(`{"output_token_ids":true}`)
 	prefill, decode := startInstances(t, 1, cfg), startInstances(t, 1, cfg)
 	setVariables(t, append([]string{"OTEL_EXPORTER_OTLP_ENDPOINT=" + c.url, "OTEL_METRICS_EXPORTER=none", "OTEL_BSP_SCHEDULE_DELAY=20"}, env...)...)
 	r, log := startProgram(t, env, append([]string{"--prefill", prefill[0].URL(), "--decode", decode[0].URL(), "--conversation-by-content", "off"}, flags...)...)
-	r.prefill, r.decode = prefill, decode
+	r.prefill, r.decode, r.cfg = prefill, decode, cfg
 	return tracedRig{r, log, c}
-}
-
-// provenRig is a traced rig whose program has learnt that it can prove turns, so that a second turn is a hit. It returns how many
-// legs each instance has had by then.
-func provenRig(t *testing.T, env []string, flags ...string) (r tracedRig, before int) {
-	t.Helper()
-	r = startTraced(t, env, flags...)
-	for range 8 {
-		for _, stream := range []bool{true, false} {
-			h, id := &history{}, traceOf(before)
-			for range 2 {
-				before++
-				if a := r.turn(t, h, traceOf(1000+before), stream, object{"conversation_id": id}); a.hit() && !stream {
-					return r, before
-				}
-			}
-		}
-	}
-	t.Fatalf("no turn was a hit: %s", r.log)
-	return r, 0
 }
 
 // traceOf is a trace id for the n-th turn of a test.

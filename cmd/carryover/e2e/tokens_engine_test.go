@@ -2,7 +2,7 @@ package e2e
 
 import (
 	"bytes"
-	"encoding/json"
+	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -16,8 +16,6 @@ import (
 
 	"github.com/tidwall/gjson"
 
-	"carryover/cmd/carryover/testrig"
-	"carryover/server"
 	"carryover/upstream/vllmsim"
 )
 
@@ -46,12 +44,10 @@ func (c *chatting) turn(t *testing.T) *answered {
 func (c *chatting) repeat(t *testing.T) *answered {
 	t.Helper()
 	members := object{"model": "sim", "messages": c.h.messages, "max_tokens": 400}
-	right, err := vllmsim.Lone(t.Context(), c.cfg, "/v1/chat/completions", encode(members))
+	want, err := alone(t.Context(), c.cfg, "/v1/chat/completions", members)
 	noError(t, err)
 	members["conversation_id"] = c.id
-	a := c.must(t, "/v1/chat/completions", nil, members)
-	want := &answered{status: http.StatusOK, ends: endsWhole}
-	want.take(right, "message")
+	a := c.say(t, members)
 	if err := same(a, want); err != nil {
 		t.Errorf("%s, turn %d (%s): %v", c.id, c.asks, a.reuse(), err)
 	}
@@ -64,15 +60,6 @@ func (c *chatting) want(t *testing.T, reuse string) {
 	if a := c.turn(t); !strings.HasPrefix(noHit(a.reuse()), reuse) {
 		t.Errorf("%s, turn %d: X-KV-Reuse %q, want %s", c.id, c.asks, a.reuse(), reuse)
 	}
-}
-
-// askAs sends messages as one turn of a conversation.
-func (r *rig) askAs(t *testing.T, id string, messages ...json.RawMessage) *answered {
-	t.Helper()
-	body := encode(object{"model": "sim", "messages": messages, "max_tokens": 400, "conversation_id": id})
-	a, err := r.post(t.Context(), "/v1/chat/completions", nil, body, unwatched)
-	noError(t, err)
-	return a
 }
 
 // learnt takes turns until one is a hit: the shapes of its requests are known then.
@@ -88,6 +75,7 @@ func (c *chatting) learnt(t *testing.T) {
 
 // tampering is an instance behind a proxy that changes requests and answers.
 type tampering struct {
+	role            string // whose instances it stands before, prefill's for ""
 	request, answer func(path string, body []byte) []byte
 }
 
@@ -127,19 +115,6 @@ func (p *tampering) front(t *testing.T, instance *vllmsim.Instance) string {
 	return front.URL
 }
 
-// startTampered runs the program with its prefill instance behind the proxy.
-func startTampered(t *testing.T, p *tampering, replace func(*server.Deps)) *rig {
-	t.Helper()
-	cfg := vllmsim.DefaultConfig()
-	behind := testrig.StartInstance(t, cfg, "")
-	c := rigConfig{decode: []vllmsim.Config{cfg}, replace: replace, flags: []string{
-		"--prefill", p.front(t, behind), "--routing-prefill", "round_robin",
-	}}
-	r := startRig(t, c)
-	r.prefill = append(r.prefill, behind)
-	return r
-}
-
 // otherID replaces one of the ids that a chat leg carries, behind those of a ticket: an
 // engine that takes other ids than it was sent, and says so.
 func otherID(path string, body []byte) []byte {
@@ -164,7 +139,7 @@ func TestTokenProof_ParityDifferenceExcludesTheShapeOnly(t *testing.T) {
 		body = bytes.Replace(body, []byte(fmt.Sprintf(`"count":%d`, n)), []byte(fmt.Sprintf(`"count":%d`, n+1)), 1)
 		return bytes.Replace(body, []byte(`"tokens":[`), []byte(`"tokens":[7,`), 1)
 	}}
-	r := startTampered(t, p, unchanged)
+	r := startRig(t, rigConfig{tamper: p})
 	c := r.talk("parity")
 	c.want(t, "miss;reason=first_turn")
 	for range 4 {
@@ -187,4 +162,36 @@ func TestTokenProof_ParityDifferenceExcludesTheShapeOnly(t *testing.T) {
 		prompt = append(prompt, 900, 901, 902)
 	}
 	r.verifyReads(t)
+}
+
+// A client that leaves while the engine is being asked takes nothing with it.
+func TestTokenProof_AClientThatLeavesDuringTheProbe(t *testing.T) {
+	ctx, leave := context.WithCancel(t.Context())
+	defer leave()
+	entered, answer := make(chan struct{}), make(chan struct{})
+	p := &tampering{request: func(_ string, body []byte) []byte {
+		select {
+		case entered <- struct{}{}: // once
+			<-answer
+		default:
+		}
+		return body
+	}}
+	r := startRig(t, rigConfig{tamper: p})
+	messages := speech{says(1)}
+	body := encode(object{"model": "sim", "messages": messages, "max_tokens": 400, "conversation_id": "strange"})
+	gone := make(chan struct{})
+	go func() {
+		defer close(gone)
+		_, _ = r.post(ctx, "/v1/chat/completions", nil, body, unwatched) // it has left
+	}()
+	<-entered
+	leave()
+	<-gone
+	close(answer)
+	a := r.askAs(t, "main", messages...)
+	if turn := r.turns.await(t, a.header.Get("X-Request-Id")); turn.Stored != "yes" {
+		t.Errorf("the next client's turn left no ticket: %+v", turn)
+	}
+	r.verify(t, pins{})
 }

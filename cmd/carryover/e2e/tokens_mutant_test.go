@@ -79,34 +79,34 @@ func TestMutant_OfferBeyondWhatIsProvenTheOracleSeesIt(t *testing.T) {
 }
 
 func TestMutant_ReleaseWithATokenCountTheOracleSeesIt(t *testing.T) {
-	for name, change := range map[string]func(o *upstream.TicketOffer){
-		"as it is": func(*upstream.TicketOffer) {},
-		"mutant": func(o *upstream.TicketOffer) {
-			if o.Release {
-				o.Release, o.Tokens, o.BlockSize = false, heldBy(o), simBlock
-			}
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			r := startMutant(t, func(deps *server.Deps) { deps.Connector = offering{deps.Connector, change} }, "--release", "on")
-			for n := range 6 {
-				noError(t, r.oneShot(t.Context(), n))
-			}
-			r.noticed(t, name == "mutant")
-		})
-	}
+	bothWays(t, func(t *testing.T, mutant bool) {
+		r := startMutant(t, func(deps *server.Deps) {
+			deps.Connector = offering{deps.Connector, func(o *upstream.TicketOffer) {
+				if o.Release && mutant {
+					o.Release, o.Tokens, o.BlockSize = false, heldBy(o), simBlock
+				}
+			}}
+		}, "--release", "on")
+		for n := range 6 {
+			noError(t, r.oneShot(t.Context(), n))
+		}
+		r.noticed(t, mutant)
+	})
 }
 
 // legChanger changes legs and answers on their way.
 type legChanger struct {
 	server.Legs
-	decodeBody func(body []byte) []byte
-	prefilled  func(body []byte, answer *upstream.PrefillAnswer)
+	prefillBody, decodeBody func(body []byte) []byte
+	prefilled               func(body []byte, answer *upstream.PrefillAnswer)
 }
 
 // Prefill implements server.Legs.
 func (e *legChanger) Prefill(ctx context.Context, leg upstream.Leg) (upstream.PrefillAnswer, error) {
 	body := leg.Body.Bytes()
+	if e.prefillBody != nil {
+		leg.Body = rawjson.Pieces{e.prefillBody(body)}
+	}
 	answer, err := e.Legs.Prefill(ctx, leg)
 	if e.prefilled != nil && err == nil {
 		e.prefilled(body, &answer)
@@ -125,58 +125,54 @@ func (e *legChanger) Decode(ctx context.Context, leg upstream.Leg, limits upstre
 // Decode renders with another template than prefill here, which is no fault as long as
 // it gets the ids that prefill computed.
 func TestMutant_WithoutIDsOnTheDecodeLegTheOracleSeesIt(t *testing.T) {
-	for _, mutant := range []bool{false, true} {
-		t.Run(called(mutant), func(t *testing.T) {
-			prefill, decode := vllmsim.DefaultConfig(), vllmsim.DefaultConfig()
-			decode.Template = vllmsim.TemplateThinkingPrompt
-			r := startRig(t, rigConfig{
-				prefill: []vllmsim.Config{prefill}, decode: []vllmsim.Config{decode},
-				replace: func(deps *server.Deps) {
-					if mutant {
-						ids := regexp.MustCompile(`,?"prompt_token_ids":\[[^\]]*\]`)
-						deps.Legs = &legChanger{Legs: deps.Legs, decodeBody: func(body []byte) []byte { return ids.ReplaceAll(body, nil) }}
-					}
-				},
-			})
-			c := r.talk("templates")
-			if !mutant {
-				c.learnt(t)
-				c.want(t, "hit;")
-				r.noticed(t, false)
-				return
-			}
-			r.askAs(t, "templates", says(1))
-			r.noticed(t, true)
+	bothWays(t, func(t *testing.T, mutant bool) {
+		prefill, decode := vllmsim.DefaultConfig(), vllmsim.DefaultConfig()
+		decode.Template = vllmsim.TemplateThinkingPrompt
+		r := startRig(t, rigConfig{
+			prefill: []vllmsim.Config{prefill}, decode: []vllmsim.Config{decode},
+			replace: func(deps *server.Deps) {
+				if mutant {
+					ids := regexp.MustCompile(`,?"prompt_token_ids":\[[^\]]*\]`)
+					deps.Legs = &legChanger{Legs: deps.Legs, decodeBody: func(body []byte) []byte { return ids.ReplaceAll(body, nil) }}
+				}
+			},
 		})
-	}
+		c := r.talk("templates")
+		if !mutant {
+			c.learnt(t)
+			c.want(t, "hit;")
+			r.noticed(t, false)
+			return
+		}
+		r.askAs(t, "templates", says(1))
+		r.noticed(t, true)
+	})
 }
 
 func TestMutant_WithoutIDEchoTheOracleSeesIt(t *testing.T) {
-	for _, mutant := range []bool{false, true} {
-		t.Run(called(mutant), func(t *testing.T) {
-			var lies atomic.Bool
-			tamper := &tampering{request: func(path string, body []byte) []byte {
-				if lies.Load() {
-					return otherID(path, body)
-				}
-				return body
-			}}
-			r := startTampered(t, tamper, func(deps *server.Deps) {
-				if mutant {
-					deps.Legs = &legChanger{Legs: deps.Legs, prefilled: func(body []byte, answer *upstream.PrefillAnswer) {
-						if sent := gjson.GetBytes(body, "kv_transfer_params.prompt_token_ids"); sent.IsArray() {
-							answer.PromptIDs = []byte(sent.Raw)
-						}
-					}}
-				}
-			})
-			c := r.talk("id-echo")
-			c.learnt(t)
-			lies.Store(true)
-			r.askAs(t, "id-echo", append(c.h.messages, says(77))...)
-			r.noticed(t, mutant)
-		})
-	}
+	bothWays(t, func(t *testing.T, mutant bool) {
+		var lies atomic.Bool
+		tamper := &tampering{request: func(path string, body []byte) []byte {
+			if lies.Load() {
+				return otherID(path, body)
+			}
+			return body
+		}}
+		r := startRig(t, rigConfig{tamper: tamper, replace: func(deps *server.Deps) {
+			if mutant {
+				deps.Legs = &legChanger{Legs: deps.Legs, prefilled: func(body []byte, answer *upstream.PrefillAnswer) {
+					if sent := gjson.GetBytes(body, "kv_transfer_params.prompt_token_ids"); sent.IsArray() {
+						answer.PromptIDs = []byte(sent.Raw)
+					}
+				}}
+			}
+		}})
+		c := r.talk("id-echo")
+		c.learnt(t)
+		lies.Store(true)
+		r.askAs(t, "id-echo", append(c.h.messages, says(77))...)
+		r.noticed(t, mutant)
+	})
 }
 
 // recalling hands out a ticket and later says that it has displaced it.
@@ -196,56 +192,49 @@ func recalling(store server.Store) server.Store {
 
 // A store that hands out what was used breaks the first line; the second drops what names the same blocks.
 func TestMutant_ReleaseAfterUseIsDropped(t *testing.T) {
-	for _, mutant := range []bool{false, true} {
-		t.Run(called(mutant), func(t *testing.T) {
-			seen := &blockUses{named: map[string]int{}}
-			r := startMutant(t, func(deps *server.Deps) {
-				seen.Legs, deps.Legs = deps.Legs, seen
-				if mutant {
-					deps.Store = recalling(deps.Store)
-				}
-			}, "--release", "on")
-			c := r.talk("used")
-			for n := range 6 {
-				c.turn(t)
-				noError(t, r.oneShot(t.Context(), n))
+	bothWays(t, func(t *testing.T, mutant bool) {
+		seen := newUses()
+		r := startMutant(t, func(deps *server.Deps) {
+			seen.watch(deps)
+			if mutant {
+				deps.Store = recalling(deps.Store)
 			}
-			r.stop()
-			late, twice := r.atDecode("late_notifications"), len(seen.twice())
-			if late != 0 || twice != 0 {
-				t.Errorf("late notifications: got %d, blocks named twice: %d, want none", late, twice)
-			}
-			if said := r.turns.count("ERROR two tickets name the same blocks; one is dropped") > 0; said != mutant {
-				t.Errorf("the log says that tickets were dropped: %v, with a mutant: %v", said, mutant)
-			}
-		})
-	}
+		}, "--release", "on")
+		c := r.talk("used")
+		for n := range 6 {
+			c.turn(t)
+			noError(t, r.oneShot(t.Context(), n))
+		}
+		r.stop()
+		late, twice := r.atDecode("late_notifications"), len(seen.twice())
+		if late != 0 || twice != 0 {
+			t.Errorf("late notifications: got %d, blocks named twice: %d, want none", late, twice)
+		}
+		if said := r.turns.count("ERROR two tickets name the same blocks; one is dropped") > 0; said != mutant {
+			t.Errorf("the log says that tickets were dropped: %v, with a mutant: %v", said, mutant)
+		}
+	})
 }
 
 // A title call shares the system prompt with the conversation, and nothing else.
 func TestMutant_TitleCallEatsTheTicketWithoutThresholds(t *testing.T) {
-	for name, settings := range map[string]func(*server.Config){
-		"as it is": nil, "mutant": func(c *server.Config) { c.ReuseMinShare, c.ReuseMinTokens = 0, 1 },
-	} {
-		t.Run(name, func(t *testing.T) {
-			r := startRig(t, rigConfig{
-				prefills: 2, server: settings,
-				flags: []string{"--routing-prefill", "round_robin"},
-			})
-			system := encode(map[string]string{"role": "system", "content": "Be patient. " + longText(3)})
-			c := &chatting{rig: r, id: "titled", h: history{messages: speech{system}}}
-			for range 6 {
-				c.turn(t)
+	bothWays(t, func(t *testing.T, mutant bool) {
+		r := startRig(t, rigConfig{prefills: 2, flags: []string{"--routing-prefill", "round_robin"}, server: func(c *server.Config) {
+			if mutant {
+				c.ReuseMinShare, c.ReuseMinTokens = 0, 1
 			}
-			a := r.askAs(t, "titled", system, question("SAY A title."))
-			if mutant := name == "mutant"; a.hit() != mutant {
-				t.Errorf("title call: X-KV-Reuse %q, with a mutant: %v", a.reuse(), mutant)
-			}
-			a = c.turn(t)
-			if mutant := name == "mutant"; (offeredBy(a) < 500) != mutant {
-				t.Errorf("turn after the title call: X-KV-Reuse %q, with a mutant: %v", a.reuse(), mutant)
-			}
-			r.noticed(t, false)
-		})
-	}
+		}})
+		system := encode(map[string]string{"role": "system", "content": "Be patient. " + longText(3)})
+		c := &chatting{rig: r, id: "titled", h: history{messages: speech{system}}}
+		for range 6 {
+			c.turn(t)
+		}
+		if a := r.askAs(t, "titled", system, question("SAY A title.")); a.hit() != mutant {
+			t.Errorf("title call: X-KV-Reuse %q, with a mutant: %v", a.reuse(), mutant)
+		}
+		if a := c.turn(t); (offeredBy(a) < 500) != mutant {
+			t.Errorf("turn after the title call: X-KV-Reuse %q, with a mutant: %v", a.reuse(), mutant)
+		}
+		r.noticed(t, false)
+	})
 }

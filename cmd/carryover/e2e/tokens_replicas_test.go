@@ -57,10 +57,7 @@ func TestTokenProof_TwoReplicasAnswerOneTurnWithDifferentTokens(t *testing.T) {
 			first.talk("learning").learnt(t)
 			c := first.talk("both")
 			c.h.messages = append(c.h.messages, says(91))
-			hook := func(context.Context) {
-				answerDifferently(t, first, &chatting{rig: second, id: "both", h: c.h})
-			}
-			first.between.once.Store(&hook)
+			first.between.act(func(context.Context) { answerDifferently(t, first, &chatting{rig: second, id: "both", h: c.h}) })
 			a := c.repeat(t)
 			c.h.messages = append(c.h.messages, a.assistant(), says(92))
 			store.mixes, store.blind = tc.mixes, tc.blind
@@ -87,9 +84,8 @@ func TestTokenProof_TwoReplicasAnswerOneTurnWithDifferentTokens(t *testing.T) {
 // startReplicas runs two programs on the same instances with the same secret and store.
 func startReplicas(t *testing.T, store *mixingStore) (first, second *rig) {
 	t.Helper()
-	cfg := vllmsim.DefaultConfig()
 	c := rigConfig{
-		cfg: cfg, env: []string{"CARRYOVER_SECRET=of both replicas, 32 bytes long"},
+		env: []string{"CARRYOVER_SECRET=of both replicas, 32 bytes long"},
 		replace: func(deps *server.Deps) {
 			if store.Store == nil {
 				store.Store = deps.Store

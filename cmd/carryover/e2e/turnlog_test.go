@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"slices"
 	"sync"
@@ -83,14 +84,19 @@ func (l *turnLog) panics() []string {
 	return l.defects
 }
 
-// await returns the record of a turn.
-func (l *turnLog) await(t *testing.T, id string) record.Turn {
-	t.Helper()
+// wait returns the record of a turn.
+func (l *turnLog) wait(id string) (record.Turn, error) {
 	select {
 	case rec := <-l.turn(id):
-		return rec
+		return rec, nil
 	case <-time.After(time.Minute):
-		t.Fatalf("turn %s: no record after a minute", id)
-		return record.Turn{}
+		return record.Turn{}, fmt.Errorf("turn %s: no record after a minute", id)
 	}
+}
+
+func (l *turnLog) await(t *testing.T, id string) record.Turn {
+	t.Helper()
+	rec, err := l.wait(id)
+	noError(t, err)
+	return rec
 }

@@ -43,6 +43,24 @@ func (r *rig) nothingWrong(t *testing.T, more ...string) {
 	}
 }
 
+// pinned are the tokens that the program says are pinned, and those of the answers that decode pins.
+func (r *rig) pinned(t *testing.T) (told, held int) {
+	t.Helper()
+	return int(scrape(t, r.metrics()).sum("carryover_pinned_tokens")), r.atDecode("pinned_blocks") * r.cfg.BlockSize
+}
+
+// wantPinned waits until decode pins so many answers, and the program says the same.
+func (r *rig) wantPinned(t *testing.T, answers int) {
+	t.Helper()
+	told, held := 0, 0
+	if !testrig.Eventually(func() bool {
+		told, held = r.pinned(t)
+		return told == held && r.atDecode("pins") == answers && r.sum("")["running"] == 0
+	}) {
+		t.Errorf("%d tokens are said to be pinned, decode pins %d of %d answers; want the same, of %d", told, held, r.atDecode("pins"), answers)
+	}
+}
+
 // wrong sums up what nothingWrong asserts to be zero.
 func (r *rig) wrong() (n int) {
 	total := r.sum("")
