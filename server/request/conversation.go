@@ -72,12 +72,12 @@ func off(header http.Header) bool {
 // identify skips a malformed source, except conversation_id: that member is this program's own, so it is an error.
 func (i *Reader) identify(r *http.Request, req *body.Request, tenant string) (Conversation, error) {
 	c := Conversation{Tenant: tenant, Final: strings.EqualFold(strings.TrimSpace(r.Header.Get(FinalHeader)), "true")}
-	raw, present := req.Member("conversation_id")
-	if off(r.Header) || present && string(raw) == "null" {
+	raw := req.Member("conversation_id")
+	if off(r.Header) || string(raw) == "null" {
 		c.Off = true
 		return c, nil
 	}
-	if present {
+	if raw != nil {
 		if id, ok := ownID(req); !ok || len(id) > maxConversationID {
 			return c, badRequest("conversation_id", "invalid_conversation_id", "conversation_id must be a string of at most 512 bytes, or a whole number")
 		}
@@ -141,7 +141,7 @@ func conversationID(source string, header http.Header, req *body.Request) string
 
 // ownID reads the member conversation_id: a string, or a whole number, whose digits are then the id.
 func ownID(req *body.Request) (id string, ok bool) {
-	raw, _ := req.Member("conversation_id")
+	raw := req.Member("conversation_id")
 	if digits := bytes.TrimPrefix(raw, []byte("-")); len(digits) > 0 && len(bytes.Trim(digits, "0123456789")) == 0 {
 		return string(raw), true
 	}
@@ -153,8 +153,7 @@ func memberID(req *body.Request, member, name string) string {
 }
 
 func memberText(req *body.Request, member, name string) string {
-	raw, _ := req.Member(member)
-	return rawjson.GetText(raw, name)
+	return rawjson.GetText(req.Member(member), name)
 }
 
 func validID(id string) string {

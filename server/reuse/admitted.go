@@ -31,7 +31,7 @@ type Admitted struct {
 
 // Admit begins the proof of a request, or sets why the request takes no part in reuse.
 func (t *Tickets) Admit(req *request.Request, parsed *body.Request, began time.Time) Admitted {
-	tools, _ := parsed.Member("tools")
+	tools := parsed.Member("tools")
 	c := &req.Conversation
 	a := Admitted{
 		Request: req, Salt: req.TenantSalt, began: began, outlines: t.deps.Outlines, tools: rawjson.Kind(tools) == '[' && !rawjson.IsEmpty(tools),

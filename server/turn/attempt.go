@@ -238,7 +238,7 @@ func (a *attempt) cacheSalt(decode *fleet.Incarnation) string {
 	if salt == "" {
 		return a.Request.TenantSalt
 	}
-	if raw, _ := a.Body.Member("cache_salt"); own == "" && !rawjson.IsNull(raw) {
+	if own == "" && !rawjson.IsNull(a.Body.Member("cache_salt")) {
 		return ""
 	}
 	return upstream.Salted(salt, own)

@@ -61,7 +61,7 @@ func (a *attempt) decodeOn(ctx context.Context, incarnation *fleet.Incarnation, 
 		h: a.h, record: a.Record, whole: !stream,
 		leg: answer.Leg{API: api, AnswerIDs: &engine.AnswerIDs, Choices: a.Body.Choices(), Asks: answer.Asks{
 			IDs: asked, Hidden: asked && !a.Body.WantsTokenIDs(),
-			Usage: wanted && stream && !usage, UsageDue: wanted || usage || !stream, Stops: a.Body.Has("stop"),
+			Usage: wanted && stream && !usage, UsageDue: wanted || usage || !stream, Stops: a.Body.Member("stop") != nil,
 		}},
 		origin: reuse.Origin{Decode: incarnation, BlockSize: incarnation.BlockSize(), Epoch: a.epoch, Caches: h.caches},
 	}

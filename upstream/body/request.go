@@ -160,14 +160,8 @@ func (r *Request) WantsUsage() bool {
 	return err == nil && string(options.Get("include_usage")) == "true"
 }
 
-// Member returns the raw value of a top-level member. The slice aliases the body.
-func (r *Request) Member(name string) (raw []byte, ok bool) {
-	raw = r.body.Get(name)
-	return raw, raw != nil
-}
-
-// Has reports whether a top-level member is present, null included.
-func (r *Request) Has(name string) bool { return r.body.Has(name) }
+// Member returns the raw value of a top-level member, nil if there is none. The slice aliases the body.
+func (r *Request) Member(name string) []byte { return r.body.Get(name) }
 
 // String returns the decoded value of a member that is a string. A string with an unpaired surrogate has no UTF-8 form
 // and is not ok.

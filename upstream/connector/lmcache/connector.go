@@ -70,11 +70,11 @@ func (c *Connector) Plan(_ context.Context, t upstream.Transfer) (upstream.Plan,
 func (c *Connector) admit(a *attempt) (to Receiver, why string) {
 	for _, name := range []string{body.WhyTruncate, body.WhyPromptLogprobs} {
 		// With truncation each leg would cut its prompt differently. Logprobs of the prompt need decode to compute all of it.
-		if raw, _ := a.Request.Member(name); !rawjson.IsNull(raw) {
+		if !rawjson.IsNull(a.Request.Member(name)) {
 			return to, name
 		}
 	}
-	if raw, _ := a.Request.Member("suffix"); a.Request.API == body.Text && !rawjson.IsNull(raw) {
+	if a.Request.API == body.Text && !rawjson.IsNull(a.Request.Member("suffix")) {
 		return to, whyRequest // the answer does not follow the ids, but stands between prompt and suffix
 	}
 	to, ok := c.Receivers[a.Decode.Authority()]

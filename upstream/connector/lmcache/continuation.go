@@ -45,11 +45,10 @@ func (a *attempt) continuation(id string, f first) *continuation {
 	if a.Request.WantsTokenIDs() {
 		c.ids = rawjson.AppendIDs(nil, a.sent)
 	}
-	options, _ := a.Request.Member("stream_options")
-	if o, err := rawjson.ParseObject(options); err == nil {
+	if o, err := rawjson.ParseObject(a.Request.Member("stream_options")); err == nil {
 		c.running = a.Request.WantsUsage() && string(o.Get("continuous_usage_stats")) == "true"
 	}
-	if only, _ := a.Request.Member("logprob_token_ids"); !off(only) {
+	if !off(a.Request.Member("logprob_token_ids")) {
 		c.top = -1
 	}
 	return c

@@ -97,10 +97,10 @@ func notOfTexts() []string {
 }
 
 func (a *attempt) logprobs(m *members) {
-	if ids, there := a.Request.Member("logprob_token_ids"); there {
+	if ids := a.Request.Member("logprob_token_ids"); ids != nil {
 		m.set("logprob_token_ids", ids) // without logprobs the engine answers 400, and the client gets this error
 	}
-	raw, _ := a.Request.Member("logprobs")
+	raw := a.Request.Member("logprobs")
 	if a.Request.API == body.Chat {
 		if string(raw) != "true" {
 			return
@@ -113,8 +113,7 @@ func (a *attempt) logprobs(m *members) {
 }
 
 func (a *attempt) top() int {
-	raw, _ := a.Request.Member("top_logprobs")
-	n, _ := rawjson.Integer(raw)
+	n, _ := rawjson.Integer(a.Request.Member("top_logprobs"))
 	return n
 }
 

@@ -54,8 +54,7 @@ func fromTheStart(name string, value []byte) bool {
 func ofChatsOnly(r *body.Request, name string, value []byte) bool {
 	switch name {
 	case "tools":
-		choice, _ := r.Member("tool_choice")
-		return !off(value) && string(choice) != `"none"`
+		return !off(value) && string(r.Member("tool_choice")) != `"none"`
 	case "include_reasoning", "add_generation_prompt":
 		// Reasoning has to be hidden; or the answer has the role of the last message (get_chat_request_role).
 		return string(value) != "true"
@@ -83,7 +82,7 @@ func off(value []byte) bool {
 }
 
 func stops(r *body.Request) (all []string) {
-	raw, _ := r.Member("stop")
+	raw := r.Member("stop")
 	if stop, ok := rawjson.Text(raw); ok {
 		return []string{stop}
 	}

@@ -112,8 +112,8 @@ func switchedOff(status int, answer []byte, authorization string) bool {
 // template has no "none" (_probe_disabled_thinking_effort, anthropic/serving.py). An unreadable value counts as
 // disabled.
 func disablesThinking(req *body.Request) bool {
-	raw, found := req.Member("thinking")
-	if req.API != body.Messages || !found || rawjson.IsNull(raw) {
+	raw := req.Member("thinking")
+	if req.API != body.Messages || rawjson.IsNull(raw) {
 		return false
 	}
 	kind, ok := rawjson.Text(rawjson.Get(raw, "type"))
