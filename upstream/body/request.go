@@ -137,9 +137,6 @@ func (r *Request) takeTransferParams() (name string, found bool) {
 	return name, found
 }
 
-// Size returns the length of the client's body.
-func (r *Request) Size() int { return r.body.Size() }
-
 // WantsTokenIDs reports whether the client itself asked for token ids. Messages has no way to ask.
 func (r *Request) WantsTokenIDs() bool {
 	switch r.API {

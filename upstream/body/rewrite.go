@@ -171,7 +171,7 @@ func (r *Request) TokenizeBody(buffer []byte) (body []byte, why string, ok bool)
 	if !ok {
 		return nil, WhyUnknownMember, false
 	}
-	body = append(slices.Grow(buffer[:0], r.Size()+128), '{')
+	body = append(slices.Grow(buffer[:0], r.body.Size()+128), '{')
 	put := func(name, value []byte) {
 		if len(body) > 1 {
 			body = append(body, ',')
