@@ -10,7 +10,6 @@ import (
 
 	"carryover/upstream"
 	"carryover/upstream/body"
-	"carryover/upstream/fleet/health"
 	"carryover/upstream/fleet/pairs"
 	"carryover/upstream/fleet/prefixindex"
 )
@@ -261,13 +260,6 @@ func (r *rig) roleStep(subject, verb string, rest []string) string {
 
 // broken is a leg that failed by its engine's fault.
 func broken() *upstream.LegError { return &upstream.LegError{Kind: upstream.Broken, Sent: true} }
-
-// open opens an engine's circuit.
-func open(e *Engine) {
-	for range health.FailuresToOpen {
-		e.Health.Failed(broken())
-	}
-}
 
 // up reports whether picks prefer the engine now.
 func (e *Engine) up() bool { return e.Health.Up(e.fleet.clock()) }

@@ -1,6 +1,7 @@
 package facts
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -70,18 +71,13 @@ func TestRender_LearnsOncePerIncarnationThatThereIsNone(t *testing.T) {
 	}
 }
 
-// outcome is the finding that an error of a prompt tells, or a failure with a status; -1 for one without.
-func outcome(err error) (no error, failed int) {
+// failedWith returns the status of a failed leg, -1 for one without, 0 if no leg has failed.
+func failedWith(err error) int {
 	var leg *upstream.LegError
-	switch {
-	case errors.As(err, &leg):
-		return nil, leg.Status - map[bool]int{true: 1}[leg.Status == 0]
-	case errors.Is(err, ErrNoRender):
-		return ErrNoRender, 0
-	case errors.Is(err, ErrNotComparable):
-		return ErrNotComparable, 0
+	if !errors.As(err, &leg) {
+		return 0
 	}
-	return err, 0
+	return cmp.Or(leg.Status, -1)
 }
 
 // What an answer says, and that nothing is gone round.
@@ -112,8 +108,7 @@ func TestRender_WhatAnAnswerSays(t *testing.T) {
 		for api, raw := range map[body.API]string{body.Messages: messagesBody, body.Responses: responsesBody} {
 			f := newFake(t, told{"/render": row.answer})
 			ids, err := f.prompt(api, raw, row.key)
-			no, failed := outcome(err)
-			if failed != row.failed || (no == ErrNoRender) != (row.want == No) || len(ids) != map[Finding]int{Yes: 2}[row.want] {
+			if failedWith(err) != row.failed || errors.Is(err, ErrNoRender) != (row.want == No) || len(ids) != map[Finding]int{Yes: 2}[row.want] {
 				t.Errorf("%s: got %v, %v, want a failure with %d", row.name, ids, err, row.failed)
 			}
 			if f.Prompts.Renders(api) != row.want || f.paths() != api.Path()+"/render" {
@@ -169,8 +164,7 @@ func TestRender_ThinkingThatIsDisabledMustHaveItsCount(t *testing.T) {
 	} {
 		f := newFake(t, told{"/render": `200 {"token_ids":[1,2,3]}`, "/count_tokens": row.count})
 		ids, err := f.prompt(body.Messages, row.body, "")
-		no, failed := outcome(err)
-		if failed != row.failed || (no == ErrNotComparable) != (!row.comparable && row.failed == 0) || row.comparable && len(ids) != 3 {
+		if failedWith(err) != row.failed || errors.Is(err, ErrNotComparable) != (!row.comparable && row.failed == 0) || row.comparable && len(ids) != 3 {
 			t.Errorf("%s: got %v, %v, want a failure with %d, or comparable %t", row.name, ids, err, row.failed, row.comparable)
 		}
 		if asked := len(f.got("/v1/messages/count_tokens")) > 0; asked != row.asked || f.Prompts.Renders(body.Messages) != Yes {
