@@ -4,7 +4,6 @@ import (
 	"testing"
 
 	"carryover/upstream/vllmsim/bpe"
-	"carryover/upstream/vllmsim/engine"
 	"carryover/upstream/vllmsim/wire"
 )
 
@@ -74,18 +73,4 @@ func lettersAndSpace() []string {
 		list = append(list, string(c))
 	}
 	return append(list, " ")
-}
-
-func TestParams_RemoteTokensAreWhatIsComputed(t *testing.T) {
-	i := startInstance(t, nil)
-	for _, limit := range []int{1, 2, 17} {
-		got := chat(t, i, with(asking(longText), object{"max_tokens": limit, "return_token_ids": true,
-			"kv_transfer_params": object{"x": 1}}))
-		prompt := len(ids(got.body["prompt_token_ids"]))
-		tokens := int(got.params()["remote_num_tokens"].(float64))
-		blocks := len(got.params()["remote_block_ids"].([]any)[0].([]any))
-		if want := prompt + limit - 1; tokens != want || blocks != engine.CeilDiv(want, 16) {
-			t.Errorf("limit %d: %d tokens in %d blocks, want %d in %d", limit, tokens, blocks, want, engine.CeilDiv(want, 16))
-		}
-	}
 }

@@ -95,6 +95,17 @@ func (r *replayer) shortened(t *testing.T) object {
 	return shortTicket(r.ticket(t, "02", next), held, ids(next), 32)
 }
 
+// shortTicket cuts a ticket to the whole blocks that next begins with.
+func shortTicket(ticket object, held, next []int32, size int) object {
+	n := 0
+	for n < len(held) && n < len(next) && held[n] == next[n] {
+		n++
+	}
+	count := n / size
+	group := ticket["remote_block_ids"].([]any)[0].([]any)
+	return with(ticket, object{"remote_num_tokens": count * size, "remote_block_ids": []any{group[:count]}})
+}
+
 func TestRecordings_SimulatorAnswersLikeVLLM(t *testing.T) {
 	p, d := startPair(t, func(c *Config) {
 		c.Model, c.BlockSize, c.MaxModelLen = "tiny", 32, 8192
@@ -181,7 +192,7 @@ func compareExchange(t *testing.T, name string, rec recording, got answer) {
 }
 
 // byNature are members whose values differ between any two runs or any two tokenizers: only their JSON types count.
-var byNature = regexp.MustCompile(`(^|\.)(id|created|content|text|token_ids|prompt_token_ids|tokens|count|remote_engine_id|` +
+var byNature = regexp.MustCompile(`(^|\.)(id|created|content|text|token_ids|output_token_ids|prompt_token_ids|tokens|count|remote_engine_id|` +
 	`remote_request_id|remote_block_ids|remote_port|remote_num_tokens|remote_blocks_expiry_time|` +
 	`remote_prefill_cached_tokens|prompt_tokens|total_tokens|completion_tokens|cached_tokens|created_cache_tokens|request_id|input_tokens|original_input_tokens|output_tokens|` +
 	`cache_read_input_tokens|cache_creation_input_tokens|created_at|cache_write_tokens|reasoning_tokens|sequence_number)$`)
