@@ -6,6 +6,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"carryover/upstream/vllmsim/config"
 )
 
 // randomText mixes words, punctuation, line breaks and characters of several bytes.
@@ -20,7 +22,7 @@ func randomText(draw *rand.Rand, words int) string {
 
 // Whole tickets, handed over on every turn, are right.
 func TestSampling_CanonicalRepliesReTokeniseIdentically(t *testing.T) {
-	for _, template := range []string{TemplateChatML, TemplateStripReasoning} {
+	for _, template := range []string{config.TemplateChatML, TemplateStripReasoning} {
 		t.Run(template, func(t *testing.T) {
 			p, d := startPair(t, func(c *Config) { c.Template = template })
 			const conversations, workers = 60, 8
@@ -66,8 +68,8 @@ func TestTemplate_HistoryIsWhatWasSampledOrNot(t *testing.T) {
 		corrupt          int
 	}{
 		{TemplateThinkingPrompt, "", 1}, {TemplateTrim, "SAY  begins with a space. ", 1},
-		{TemplateChatML, "THINK SAY all right. ", 0}, {TemplateStripReasoning, "THINK SAY all right. ", 1},
-		{TemplateChatML, `CALL find {"q": "river", "n": 1} `, 0}, {TemplateChatML, `CALL find {"q":"river","n":1} `, 1},
+		{config.TemplateChatML, "THINK SAY all right. ", 0}, {TemplateStripReasoning, "THINK SAY all right. ", 1},
+		{config.TemplateChatML, `CALL find {"q": "river", "n": 1} `, 0}, {config.TemplateChatML, `CALL find {"q":"river","n":1} `, 1},
 	} {
 		t.Run(c.template+c.orders, func(t *testing.T) {
 			p, d := startPair(t, func(cfg *Config) { cfg.Template = c.template })

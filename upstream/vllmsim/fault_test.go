@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"carryover/upstream/vllmsim/config"
 )
 
 // A fault shows in one answer, and the next is unharmed.
@@ -14,7 +16,7 @@ func TestFault_OfOneStream(t *testing.T) {
 		kind                string
 		done, params, split int
 	}{{FaultDoubleDone, 2, 1, 0}, {FaultEventAfterDone, 2, 2, 0}, {FaultSplitUsage, 1, 1, 1}} {
-		for _, place := range []string{ParamsFinish, ParamsUsage, ParamsSeparate} {
+		for _, place := range []string{ParamsFinish, config.ParamsUsage, config.ParamsSeparate} {
 			i := startInstance(t, func(cfg *Config) { cfg.Params = place })
 			must(t, i.SetFault(Fault{Kind: c.kind, Count: 1}))
 			request := with(asking("hi"), object{"max_tokens": 4, "stream": true, "stream_options": object{"include_usage": true}, "kv_transfer_params": object{"x": 1}})

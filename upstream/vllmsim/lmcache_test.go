@@ -5,7 +5,9 @@ import (
 	"slices"
 	"testing"
 
+	"carryover/upstream/vllmsim/config"
 	"carryover/upstream/vllmsim/connector"
+	"carryover/upstream/vllmsim/fault"
 	"carryover/upstream/vllmsim/wire"
 )
 
@@ -76,11 +78,11 @@ func TestLMCache_ModesAndFaults(t *testing.T) {
 		loads   int
 	}{
 		"never":     {fault: FaultNoticeLost, loads: 1},
-		"cancelled": {fault: FaultTransferFails},
-		"twice":     {fault: FaultNoticeTwice, notices: []string{notice("a"), notice("a")}, loads: 1},
-		"older tag": {change: func(c *Config) { c.LMCache.Tag = TagNixlProxyNotif }, notices: []string{"\x82\xa4type\xaeNixlProxyNotif\xa6req_id\xa1a"}, loads: 1},
-		"failed": {change: func(c *Config) { c.LMCache.Tag = TagStoragePDStatus }, fault: FaultTransferFails,
-			notices: []string{string(connector.Notification(TagStoragePDStatus, "a", 0, "FAILED"))}},
+		"cancelled": {fault: fault.TransferFails},
+		"twice":     {fault: fault.NoticeTwice, notices: []string{notice("a"), notice("a")}, loads: 1},
+		"older tag": {change: func(c *Config) { c.LMCache.Tag = config.TagNixlProxyNotif }, notices: []string{"\x82\xa4type\xaeNixlProxyNotif\xa6req_id\xa1a"}, loads: 1},
+		"failed": {change: func(c *Config) { c.LMCache.Tag = config.TagStoragePDStatus }, fault: fault.TransferFails,
+			notices: []string{string(connector.Notification(config.TagStoragePDStatus, "a", 0, "FAILED"))}},
 		"long prompt, in parts": {change: func(c *Config) { c.LMCache.MaxBatchedTokens = 16 }},
 		"long prompt, sync": {change: func(c *Config) { c.LMCache.MaxBatchedTokens, c.LMCache.Mode = 16, LMCacheSync },
 			notices: []string{notice("a")}, loads: 1},
@@ -121,7 +123,7 @@ func TestLMCache_QueuesWhileTheProxyIsAway(t *testing.T) {
 
 func TestLMCache_GarbageComesBeforeTheNotification(t *testing.T) {
 	p, d, proxy := startLMCache(t, nil)
-	must(t, p.SetFault(Fault{Kind: FaultNoticeGarbage}))
+	must(t, p.SetFault(Fault{Kind: fault.NoticeGarbage}))
 	first(t, push(t, p, tokens(t, p, longText), spec(d, "a"), nil))
 	for _, frame := range connector.NoNotifications("a") {
 		proxy.await(t, string(frame))

@@ -90,3 +90,22 @@ func TestPool_AnswersThatWereAbortedAreCached(t *testing.T) {
 	}
 	assertClean(t, i)
 }
+
+func TestStepAhead_CountsTheLastToken(t *testing.T) {
+	for _, ahead := range []bool{false, true} {
+		p, d := startPair(t, func(c *Config) { c.StepAhead = ahead })
+		messages := []any{user(longText)}
+		_, reply := turn(t, p, d, messages, nil, nil)
+		held := int(reply.params()["remote_num_tokens"].(float64))
+		all := len(ids(reply.body["prompt_token_ids"])) + len(ids(reply.choice()["token_ids"]))
+		want := all - 1
+		if ahead && want%16 != 0 { // the last block has room
+			want = all
+		}
+		if held != want {
+			t.Errorf("step ahead %v: remote_num_tokens %d of %d, want %d", ahead, held, all, want)
+		}
+		turn(t, p, d, then(messages, reply), reply.params(), nil)
+		assertClean(t, p, d)
+	}
+}

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"carryover/upstream/vllmsim/config"
 	"carryover/upstream/vllmsim/recordedtest"
 	"carryover/upstream/vllmsim/wire"
 )
@@ -120,7 +121,7 @@ func TestRecordings_SimulatorAnswersLikeVLLM(t *testing.T) {
 		}
 		rec := readRecording(t, "vllm-0.32", name)
 		if name == "20" {
-			separate := ParamsSeparate
+			separate := config.ParamsSeparate
 			must(t, d.Switch(Switches{Params: &separate}))
 		}
 		got := r.send(t, name, rec)

@@ -49,7 +49,7 @@ func plantedFaults() []planted {
 				c.Version, c.PromptTokenIDs = "0.26.1", false
 			}
 		}, code: codeVersion, also: codeIDsIgnored, fix: "vllm>=0.28"},
-		{name: "several API servers", change: func(p, _ *vllmsim.Config) { p.HideStart = true }, code: codeStartUnknown, fix: "--api-server-count 1"},
+		{name: "several API servers", fault: fault(config.RolePrefill, vllmsim.Fault{Kind: vllmsim.FaultHiddenStart}), code: codeStartUnknown, fix: "--api-server-count 1"},
 		{name: "ids that decode ignores", change: func(_, d *vllmsim.Config) { d.PromptTokenIDs = false }, code: codeIDsIgnored, fix: "vllm>=0.28"},
 		{name: "a probe that fails", fault: fault(config.RolePrefill, vllmsim.Fault{Kind: vllmsim.FaultStatus, Route: "/v1/chat", Status: 502, Count: 1}),
 			code: codeIDsUnproven, fix: "prompt_token_ids"},

@@ -8,6 +8,7 @@ import (
 
 	"carryover/upstream/vllmsim/engine"
 	"carryover/upstream/vllmsim/fault"
+	"carryover/upstream/vllmsim/template"
 	"carryover/upstream/vllmsim/wire"
 )
 
@@ -27,7 +28,7 @@ func (o *Endpoints) serveMetrics(w http.ResponseWriter, f *fault.Active) error {
 		fmt.Fprintf(&b, "# TYPE %s %s\n", name, kind)
 		for rank := range engines {
 			samples(rank, func(labels string, value float64) {
-				fmt.Fprintf(&b, "%s{engine=\"%d\",model_name=%q%s} %s\n", name, rank, o.config().Model, labels, wire.PythonFloat(value))
+				fmt.Fprintf(&b, "%s{engine=\"%d\",model_name=%q%s} %s\n", name, rank, o.config().Model, labels, template.PythonFloat(value))
 			})
 		}
 	}
@@ -64,7 +65,7 @@ func (o *Endpoints) serveMetrics(w http.ResponseWriter, f *fault.Active) error {
 		awake = 0
 	}
 	fmt.Fprintf(&b, "# TYPE vllm:engine_sleep_state gauge\nvllm:engine_sleep_state{engine=\"0\",sleep_state=\"awake\"} %d.0\n", awake)
-	if !o.config().HideStart && !f.Is(fault.HiddenStart) {
+	if !f.Is(fault.HiddenStart) {
 		fmt.Fprintf(&b, "# TYPE process_start_time_seconds gauge\nprocess_start_time_seconds %s\n",
 			strconv.FormatFloat(float64(engines[0].Started.UnixMicro())/1e6, 'f', -1, 64))
 	}
