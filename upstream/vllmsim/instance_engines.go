@@ -1,8 +1,6 @@
 package vllmsim
 
-import (
-	"carryover/upstream/vllmsim/engine"
-)
+import "carryover/upstream/vllmsim/engine"
 
 // HoldHandBacks stops each hand-back at the point until release is called. Further calls of release do nothing. Stats counts stopped
 // hand-backs in HeldHandBacks. Restart and Close end them.

@@ -56,7 +56,7 @@ func (t *responseTurn) respond(ctx context.Context, w http.ResponseWriter) error
 // limit cut the answer, the last item is incomplete, except a thought, which has no status.
 func (t *responseTurn) items() []any {
 	items, out := []any{}, t.choices[0].out
-	if thought := out.reasoning.String(); thought != "" && t.request.Reasons() {
+	if thought := out.reasoning.String(); thought != "" {
 		items = append(items, newReasoningItem(itemID(kindReasoning), nil, &thought))
 	}
 	if text := out.wholeText(); text != "" {

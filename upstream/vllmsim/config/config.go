@@ -187,7 +187,6 @@ func (c *Config) Validate() error {
 		oneOf("lmcache.mode", c.LMCache.Mode, LMCacheAsync, LMCacheSync),
 		oneOf("lmcache.tag", c.LMCache.Tag, TagProxyNotif, TagNixlProxyNotif, TagStoragePDStatus),
 		notNegative(reflect.ValueOf(*c)),
-		c.validateModels(),
 		c.validateConnector(),
 	)
 }
@@ -231,18 +230,6 @@ func (c *Config) Served() []string {
 		return c.Models
 	}
 	return []string{c.Model}
-}
-
-func (c *Config) validateModels() error {
-	var errs []error
-	seen := map[string]bool{}
-	for _, name := range slices.Concat(c.Served(), c.Adapters) {
-		if name == "" || seen[name] {
-			errs = append(errs, fmt.Errorf("models and adapters %q: must be names that differ", name))
-		}
-		seen[name] = true
-	}
-	return errors.Join(errs...)
 }
 
 // Answered returns the model name in answers: an adapter's own name, and otherwise the first served name, whatever alias the request used
