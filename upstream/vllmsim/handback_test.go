@@ -94,7 +94,6 @@ func TestHandBack_ThatEndsByItselfTakesALease(t *testing.T) {
 		drop  bool
 	}{
 		"whole":              {object{"max_tokens": 1, "stream": false, "stream_options": nil}, false},
-		"one token":          {object{"max_tokens": 1}, false},
 		"one token, dropped": {object{"max_tokens": 1}, true},
 		"all tokens":         {nil, false},
 	} {
@@ -119,49 +118,6 @@ func TestHandBack_ThatEndsByItselfTakesALease(t *testing.T) {
 			assertClean(t, p, d)
 		})
 	}
-}
-
-func TestHandBack_FailedLoadIsAnErrorEvent(t *testing.T) {
-	for name, c := range map[string]struct {
-		spoil func(d *Instance)
-		after Stats // of decode
-	}{
-		"stale":    {func(d *Instance) { d.Restart() }, Stats{StaleReads: 1}},
-		"declined": {func(d *Instance) { d.Advance(476 * time.Second) }, Stats{Pins: 1}},
-		"expired":  {func(d *Instance) { d.Advance(481 * time.Second) }, Stats{}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			p, d := startPair(t, func(c *Config) { c.TimeScale = 20 })
-			covered, ticket := keptTurn(t, p, d, nil)
-			c.spoil(d)
-			got := post(t, p, wire.PathCompletions, handBackBody(covered, ticket, nil))
-			events := got.events(t)
-			if got.status != http.StatusOK || len(events) != 2 || !strings.HasPrefix(events[0], `{"error":{`) || events[1] != "[DONE]" {
-				t.Errorf("answered %d %q, want 200 with an error event and [DONE]", got.status, events)
-			}
-			expect(t, d, counts{"Pins": c.after.Pins, "StaleReads": c.after.StaleReads, "Reads": 0})
-			if s := p.Stats(); s.LoadFailures != 1 || s.Failures != 1 || s.FreeBlocks+s.PinnedBlocks != p.config().Blocks {
-				t.Errorf("prefill: load failures %d, failures %d, free blocks %d; want 1, 1, all", s.LoadFailures, s.Failures, s.FreeBlocks)
-			}
-			wantHandBacks(t, p, 1, 0, 0, 0)
-			assertClean(t, p, d)
-		})
-	}
-}
-
-func TestHandBack_BelowTheThresholdIsComputed(t *testing.T) {
-	p, d := startPair(t, nil)
-	covered, ticket := keptTurn(t, p, d, object{"max_tokens": 30})
-	before := p.Stats()
-	firstEvent(t, p, handBackBody(covered, ticket, nil))
-	idleEngines(t, p)
-	becomes(t, d, counts{"Pins": 0})
-	expect(t, d, counts{"Releases": 1, "Reads": 0})
-	if s := p.Stats(); s.ExternalTokens != before.ExternalTokens || s.ComputedTokens-before.ComputedTokens > 64 {
-		t.Errorf("prefill read %d tokens and computed %d", s.ExternalTokens-before.ExternalTokens, s.ComputedTokens-before.ComputedTokens)
-	}
-	wantHandBacks(t, p, 1, 0, 0, 0)
-	assertClean(t, p, d)
 }
 
 // A leg for whose tokens there is no room is refused, and nobody tells decode: #41269 does so for decode legs alone.

@@ -15,13 +15,6 @@ func (i *Instance) ClearBlocks() {
 	}
 }
 
-// DropEvents withholds the next n batches of every rank from subscribers, as a full queue does. They can still be replayed.
-func (i *Instance) DropEvents(n int) {
-	for _, e := range i.engines() {
-		e.Events.Drop(n)
-	}
-}
-
 // Pinned lists the current pins of the instance.
 func (i *Instance) Pinned() (all []engine.Pinned) {
 	for _, e := range i.engines() {

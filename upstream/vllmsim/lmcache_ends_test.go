@@ -33,35 +33,16 @@ func TestLMCache_SenderWithoutSpecDies(t *testing.T) {
 }
 
 func TestLMCache_ReceiverThatIsNotThereStopsTheSender(t *testing.T) {
-	sync := func(c *Config) { c.LMCache.Mode = LMCacheSync }
-	killed := func(t *testing.T, p, d *Instance, prompt []int32) object {
-		t.Helper()
-		first(t, push(t, p, prompt, spec(d, "a"), nil))
-		s := spec(d, "b")
-		must(t, d.Close())
-		return s
-	}
-	for name, c := range map[string]struct {
-		change func(*Config)
-		gone   func(t *testing.T, p, d *Instance, prompt []int32) object
-	}{
-		"nobody listens": {nil, func(t *testing.T, _, d *Instance, _ []int32) object {
-			s := spec(d, "b")
-			must(t, d.Close())
-			return s
-		}},
-		"killed, sync": {sync, killed},
-		"ports mixed up": {nil, func(_ *testing.T, _, d *Instance, _ []int32) object {
-			s := spec(d, "b")
-			s["receiver_init_port"], s["receiver_alloc_port"] = s["receiver_alloc_port"], s["receiver_init_port"]
-			return s
-		}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			p, d, _ := startLMCache(t, c.change)
+	for _, mode := range []string{LMCacheAsync, LMCacheSync} {
+		t.Run(mode, func(t *testing.T) {
+			p, d, _ := startLMCache(t, func(c *Config) { c.LMCache.Mode = mode })
 			other := startInstance(t, func(c *Config) { c.Role, c.Connector = "decode", ConnectorLMCache })
 			prompt := tokens(t, p, longText)
-			s := c.gone(t, p, d, prompt)
+			if mode == LMCacheSync {
+				first(t, push(t, p, prompt, spec(d, "a"), nil)) // it has known it
+			}
+			gone := spec(d, "b")
+			must(t, d.Close())
 			unanswered := func(s object) {
 				t.Helper()
 				before := p.Stats().Parked
@@ -70,7 +51,7 @@ func TestLMCache_ReceiverThatIsNotThereStopsTheSender(t *testing.T) {
 				done()
 				becomes(t, p, counts{"Parked": before})
 			}
-			unanswered(s)
+			unanswered(gone)
 			unanswered(spec(other, "c"))
 			get(t, p, "/health").answers(t, http.StatusOK)
 			p.Restart()
