@@ -70,14 +70,11 @@ func TestTicket_Outcomes(t *testing.T) {
 		status        int
 		reader, owner counts
 	}{
-		"whole":                      {status: 200, reader: counts{"Loads": 1}, owner: counts{"Reads": 1, "Pins": 0}},
 		"shorter prompt":             {again: true, status: 200, reader: counts{"CorruptReads": 1}},
 		"number cut alone":           {members: object{"remote_num_tokens": 80}, status: 200, reader: counts{"CorruptReads": 1}},
-		"declined":                   {before: late, status: 500, reader: counts{"DeclinedReads": 1, "LoadFailures": 1}, owner: counts{"Pins": 1}},
 		"no expiry to look at":       {before: late, members: object{"remote_blocks_expiry_time": nil}, status: 200, reader: counts{"DeclinedReads": 0, "Loads": 1}},
 		"other engine at the port":   {before: (*Instance).Restart, wait: engine.MismatchDelay, status: 500, reader: counts{"LoadFailures": 1}, owner: counts{"StaleReads": 1}},
 		"nothing listens":            {before: gone, wait: engine.PeerTimeout, status: 500, reader: counts{"LoadFailures": 1}},
-		"release":                    {members: release, status: 200, owner: counts{"Pins": 0, "Releases": 1, "Reads": 0}},
 		"release, nothing listens":   {before: gone, members: release, status: 200, reader: counts{"FailedNotices": 1}},
 		"release, one way connector": {change: func(c *Config) { c.Bidirectional = false }, members: release, status: 200, owner: counts{"Pins": 1, "Releases": 0}},
 	} {

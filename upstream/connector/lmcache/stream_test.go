@@ -11,26 +11,6 @@ import (
 	"carryover/upstream/body"
 )
 
-// shapeOf is JSON without its texts and numbers, equal values of a list once.
-func shapeOf(value any) any {
-	switch value := value.(type) {
-	case map[string]any:
-		for name, member := range value {
-			value[name] = shapeOf(member)
-		}
-		return value
-	case []any:
-		var all []any
-		for _, one := range value {
-			if s := shapeOf(one); len(all) == 0 || !reflect.DeepEqual(all[len(all)-1], s) {
-				all = append(all, s)
-			}
-		}
-		return all
-	}
-	return nil
-}
-
 // A converted stream has the chunks of a recorded one of a stock engine, member for member.
 func TestStream_LooksLikeAStockEngines(t *testing.T) {
 	for name, api := range map[string]body.API{"05-decode-turn2-stream-stock.json": body.Chat, "04-decode-stream.json": body.Text} {
@@ -60,7 +40,7 @@ func TestStream_LooksLikeAStockEngines(t *testing.T) {
 			"the first event": {head[0], stock[0]}, "the first token": {head[len(head)-1], stock[len(head)-1]},
 			"text": {got[0], stock[n-4]}, "the finish": {got[1], stock[n-3]}, "the usage": {usage, stock[n-2]},
 		} {
-			if g, w := shapeOf(exchangetest.Object(t, []byte(pair[0]))), shapeOf(exchangetest.Object(t, []byte(pair[1]))); !reflect.DeepEqual(g, w) {
+			if g, w := exchangetest.Shape(t, []byte(pair[0])), exchangetest.Shape(t, []byte(pair[1])); !reflect.DeepEqual(g, w) {
 				t.Errorf("%s, %s: got %s, want %s", api.Path(), what, g, w)
 			}
 		}
@@ -82,8 +62,6 @@ func TestWhole_LooksLikeAStockEngines(t *testing.T) {
 		decode := firstAnswer("yz", 4, append(tokens, `"kv_transfer_params":null,`, ``, `"length"`, `"stop"`, `"stop_reason":null`, `"stop_reason":"e"`)...)
 		got, err := h.Rewrite.Body([]byte(decode))
 		must(t, err)
-		stock := exchangetest.Object(t, exchangetest.Read(t, "vllm-0.32", name).Response.JSON)
-		delete(stock, "kv_transfer_params") // the runner cuts it
 		answer := exchangetest.Object(t, got)
 		choice := answer["choices"].([]any)[0].(map[string]any)
 		text, _ := choice["text"].(string)
@@ -95,8 +73,10 @@ func TestWhole_LooksLikeAStockEngines(t *testing.T) {
 			usage["completion_tokens"] != json.Number("2") || usage["total_tokens"] != json.Number("5") || fmt.Sprint(choice["token_ids"]) != map[bool]string{true: "<nil>", false: "[77 77]"}[api == body.Chat] {
 			t.Errorf("%s: got %s", api.Path(), got)
 		}
-		if g, w := shapeOf(answer), shapeOf(stock); !reflect.DeepEqual(g, w) {
-			t.Errorf("%s: got %v, want %v", api.Path(), g, w)
+		stock := exchangetest.Shape(t, exchangetest.Read(t, "vllm-0.32", name).Response.JSON).(map[string]any)
+		delete(stock, "kv_transfer_params") // the runner cuts it
+		if g := exchangetest.Shape(t, got); !reflect.DeepEqual(g, stock) {
+			t.Errorf("%s: got %v, want %v", api.Path(), g, stock)
 		}
 	}
 }
