@@ -1,28 +1,44 @@
 package vllmsim
 
 import (
+	"fmt"
 	"io"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
-	"carryover/upstream/vllmsim/recordedtest"
 	"carryover/upstream/vllmsim/wire"
 )
 
-// stream are the events of an answer.
-type stream []recordedtest.Frame
+// frame is an event of a stream with named events.
+type frame struct{ Name, Data string }
 
-func frames(t *testing.T, got answer) stream {
+// stream are the events of an answer.
+type stream []frame
+
+// frames splits an answer, each of whose events must have a name and one line of data, and nothing else.
+func frames(t *testing.T, got answer) (list stream) {
 	t.Helper()
-	return recordedtest.Frames(t, string(got.raw))
+	text, ok := strings.CutSuffix(string(got.raw), "\n\n")
+	if !ok {
+		t.Fatalf("stream does not end with a blank line: %q", text)
+	}
+	for _, event := range strings.Split(text, "\n\n") {
+		name, data, ok := strings.Cut(event, "\ndata: ")
+		name, named := strings.CutPrefix(name, "event: ")
+		if !ok || !named || strings.Contains(data, "\n") {
+			t.Fatalf("no event with a name and a line of data: %q", event)
+		}
+		list = append(list, frame{name, data})
+	}
+	return list
 }
 
 // named is the data of the first event of a name.
 func (s stream) named(t *testing.T, name string) []byte {
 	t.Helper()
-	n := slices.IndexFunc(s, func(e recordedtest.Frame) bool { return e.Name == name })
+	n := slices.IndexFunc(s, func(e frame) bool { return e.Name == name })
 	if n < 0 {
 		t.Fatalf("no %s", name)
 	}
@@ -58,7 +74,7 @@ func TestAgentsRecordings_SmallAnswers(t *testing.T) {
 			} `json:"request"`
 		} `json:"exchanges"`
 	}
-	recordedtest.Read(t, "../..", "vllm-0.32-agents", "13", &list)
+	readRecorded(t, "vllm-0.32-agents", "13", &list)
 	seen := 0
 	for _, x := range list.Exchanges {
 		if !strings.HasPrefix(x.Request.Path, wire.PathMessages) && x.Request.Path != wire.PathResponses {
@@ -102,6 +118,48 @@ func TestMessagesRecordings_Handover(t *testing.T) {
 			t.Errorf("%s: decode computed %d prompt tokens after %d loads", name, s.ComputedTokens, s.Loads)
 		}
 		assertClean(t, p, d)
+	}
+}
+
+// changes leaves out events that are of the same kind as the one before.
+func (s stream) changes() (list stream) {
+	kind := regexp.MustCompile(`"type":"\w+"`)
+	last := ""
+	for _, e := range s {
+		if now := fmt.Sprint(e.Name, kind.FindAllString(e.Data, -1)); now != last {
+			list, last = append(list, e), now
+		}
+	}
+	return list
+}
+
+// Thoughts, text and calls that are cut by the limit come in the recorded events.
+func TestAgentsRecordings_Blocks(t *testing.T) {
+	const thoughts = "THINK "
+	const call = `CALL get_weather {"city": "the town at the end of the long river, behind the hills"} `
+	for name, order := range map[string]string{"02": thoughts, "04": "", "06": call, "09": thoughts, "10": call} {
+		_, d := startTinyPair(t, func(c *Config) { c.MessageParams, c.OutputTokenIDs = name == "04", name == "04" })
+		rec := readRecording(t, "vllm-0.32-agents", name)
+		limit := 24
+		if order == thoughts {
+			limit = 12
+		}
+		said := object{"messages": []any{user(order + longText)}, "max_tokens": limit}
+		if rec.Request.Path == wire.PathResponses {
+			said = object{"input": order + longText, "max_output_tokens": limit}
+		}
+		got := frames(t, post(t, d, rec.Request.Path, with(with(rec.Request.Body, object{"kv_transfer_params": object{"x": 1}}), said))).changes()
+		want := frames(t, answer{raw: []byte(rec.Response.Text)}).changes()
+		if len(got) != len(want) {
+			t.Errorf("%s: %d kinds of events, recorded %d: %v", name, len(got), len(want), got)
+			continue
+		}
+		for n, e := range want {
+			if strings.Contains(e.Data, "additionalProperties") {
+				continue // the request's, whose order a map has lost
+			}
+			compareResponse(t, name+" "+e.Name, []byte(e.Data), []byte(got[n].Data))
+		}
 	}
 }
 
