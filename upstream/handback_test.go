@@ -113,14 +113,18 @@ func TestClient_HandBackTellsHowALegFailed(t *testing.T) {
 		err     error
 	}{
 		"a whole completion": {answerJSON(`{"choices":[{"prompt_token_ids":[1]}]}`), errNoStream},
+		"a break": {func(w http.ResponseWriter, r *http.Request) {
+			saysStream(w, r, firstEvent[:20])
+			panic(http.ErrAbortHandler)
+		}, io.ErrUnexpectedEOF},
 		"too much":           {says("data: " + strings.Repeat(" ", maxPrefillAnswer)), ErrAnswerTooLarge},
 		"too many":           {says(strings.Repeat(": ping\n\n", maxPrefillAnswer/8), firstEvent), ErrAnswerTooLarge},
 	} {
 		t.Run(name, func(t *testing.T) {
 			answer, err := handBackTo(t.Context(), newTestClient(t, ""), engine(t, RolePrefill, tc.handler))
 			leg := legError(t, err)
-			if leg.Kind != Garbage || !leg.Sent || !errors.Is(leg.Err, tc.err) || answer.Body != nil {
-				t.Errorf("got %v, sent %v, and %d bytes, want garbage, error %v", leg, leg.Sent, len(answer.Body), tc.err)
+			if want := map[bool]Kind{true: Broken, false: Garbage}[name == "a break"]; leg.Kind != want || !leg.Sent || !errors.Is(leg.Err, tc.err) || answer.Body != nil {
+				t.Errorf("got %v, sent %v, and %d bytes, want error %v", leg, leg.Sent, len(answer.Body), tc.err)
 			}
 		})
 	}
