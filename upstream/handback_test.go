@@ -117,8 +117,8 @@ func TestClient_HandBackTellsHowALegFailed(t *testing.T) {
 			saysStream(w, r, firstEvent[:20])
 			panic(http.ErrAbortHandler)
 		}, io.ErrUnexpectedEOF},
-		"too much":           {says("data: " + strings.Repeat(" ", maxPrefillAnswer)), ErrAnswerTooLarge},
-		"too many":           {says(strings.Repeat(": ping\n\n", maxPrefillAnswer/8), firstEvent), ErrAnswerTooLarge},
+		"too much": {says("data: " + strings.Repeat(" ", maxPrefillAnswer)), ErrAnswerTooLarge},
+		"too many": {says(strings.Repeat(": ping\n\n", maxPrefillAnswer/8), firstEvent), ErrAnswerTooLarge},
 	} {
 		t.Run(name, func(t *testing.T) {
 			answer, err := handBackTo(t.Context(), newTestClient(t, ""), engine(t, RolePrefill, tc.handler))
