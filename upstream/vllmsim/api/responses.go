@@ -7,7 +7,6 @@ import (
 
 	"carryover/upstream/vllmsim/fault"
 	"carryover/upstream/vllmsim/request"
-	"carryover/upstream/vllmsim/template"
 	"carryover/upstream/vllmsim/wire"
 )
 
@@ -140,5 +139,5 @@ func floatOr(f *float64, absent float64) json.RawMessage {
 	if f != nil {
 		absent = *f
 	}
-	return json.RawMessage(template.PythonFloat(absent))
+	return json.RawMessage(wire.PythonFloat(absent))
 }

@@ -8,7 +8,6 @@ import (
 
 	"carryover/upstream/vllmsim/engine"
 	"carryover/upstream/vllmsim/fault"
-	"carryover/upstream/vllmsim/template"
 	"carryover/upstream/vllmsim/wire"
 )
 
@@ -28,7 +27,7 @@ func (o *Endpoints) serveMetrics(w http.ResponseWriter, f *fault.Active) error {
 		fmt.Fprintf(&b, "# TYPE %s %s\n", name, kind)
 		for rank := range engines {
 			samples(rank, func(labels string, value float64) {
-				fmt.Fprintf(&b, "%s{engine=\"%d\",model_name=%q%s} %s\n", name, rank, o.config().Model, labels, template.PythonFloat(value))
+				fmt.Fprintf(&b, "%s{engine=\"%d\",model_name=%q%s} %s\n", name, rank, o.config().Model, labels, wire.PythonFloat(value))
 			})
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"strconv"
 
 	"carryover/upstream/vllmsim/fault"
+	"carryover/upstream/vllmsim/template"
 )
 
 // Null is the JSON value.
@@ -79,3 +80,6 @@ func WriteJSON(w http.ResponseWriter, status int, v any) error {
 func WriteNotFound(w http.ResponseWriter) error {
 	return WriteJSON(w, http.StatusNotFound, map[string]string{"detail": "Not Found"})
 }
+
+// PythonFloat writes a number like a Python float.
+func PythonFloat(v float64) string { return template.PythonFloat(v) }
