@@ -86,6 +86,8 @@ func (i *Instance) serveControl(w http.ResponseWriter, req *http.Request) error 
 		}
 		i.Advance(time.Duration(by.Seconds * float64(time.Second)))
 		return wire.WriteJSON(w, http.StatusOK, map[string]bool{"success": true})
+	case "GET /_sim/config":
+		return wire.WriteJSON(w, http.StatusOK, i.config())
 	case "POST /_sim/config":
 		var s Switches
 		if err := readControl(req, &s); err != nil {
