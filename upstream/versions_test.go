@@ -120,11 +120,7 @@ func versionTable() string {
 	b.WriteString(strings.Join(names, " | "))
 	b.WriteString(" |\n|---|" + strings.Repeat("---|", len(names)) + "\n")
 	for n, row := range answerTable()[:2*body.APIs] {
-		form := "whole"
-		if row.Stream {
-			form = "stream"
-		}
-		fmt.Fprintf(&b, "| `%s`, %s |", row.API.Path(), form)
+		fmt.Fprintf(&b, "| `%s`, %s |", row.API.Path(), map[bool]string{false: "whole", true: "stream"}[row.Stream])
 		for _, name := range names {
 			b.WriteString(" " + columns[name][n] + " |")
 		}
@@ -135,20 +131,13 @@ func versionTable() string {
 
 // cell returns the text of a row's cell.
 func (r AnswerFacts) cell() string {
-	var says []string
-	switch {
-	case r.Params:
-		says = append(says, "params")
-	default:
-		says = append(says, "no params")
+	text := "params, no ids"
+	if r.IDs != "" {
+		text = "params, ids by `" + r.IDs + "`"
 	}
-	switch {
-	case r.IDs != "":
-		says = append(says, "ids by `"+r.IDs+"`")
-	default:
-		says = append(says, "no ids")
+	if !r.Params {
+		text = "no " + text
 	}
-	text := strings.Join(says, ", ")
 	if r.PlugIn != "" {
 		text += "; both with plug-in " + r.PlugIn
 	}
