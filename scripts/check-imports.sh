@@ -126,7 +126,7 @@ function bad(why) { print package " imports " name ": " why; n++ }
 		if (name ~ /redis\/go-redis/ && package !~ /^carryover\/convcache\/redis(store|test)$/) bad("Redis is spoken to in convcache/redisstore, and in redistest for tests")
 		if (name ~ /spf13\/cobra/ && package !~ /^carryover\/cmd\//) bad("the command line lives in cmd")
 		if (name ~ /go.yaml.in\/yaml/ && package !~ /^carryover\/cmd\// && package != "carryover/upstream/discovery") bad("YAML is read in cmd and upstream/discovery")
-		if (name ~ /tinylib\/msgp/ && package !~ /^carryover\/upstream\/(msgpack|zmq\/kvready|vllmsim\/(kvevents|connector))$/) bad("MessagePack is read by upstream/msgpack, and written by upstream/zmq/kvready and the simulator")
+		if (name ~ /tinylib\/msgp/ && package !~ /^carryover\/upstream\/(msgpack|zmq\/(kvready|zmtp\/zmqtest)|vllmsim\/(kvevents|connector))$/) bad("MessagePack is read by upstream/msgpack, and written by upstream/zmq/kvready, the simulator, and zmqtest for tests")
 		if (name ~ /tidwall\/gjson/) bad("raw JSON is read by sse/rawjson; gjson is a reference for tests")
 		if (name ~ /go-zeromq/ && package !~ /^carryover\/upstream\/(zmq\/zmtp|vllmsim)$/) bad("zmq4 lives in upstream/zmq/zmtp and upstream/vllmsim")
 		if (name ~ /go.opentelemetry.io\/otel\/(sdk|exporters)/ && package !~ /^carryover\/cmd\//) bad("the OTel SDK lives in cmd")

@@ -1,7 +1,6 @@
 package upstream
 
 import (
-	"carryover/upstream/dnstest"
 	"context"
 	"errors"
 	"fmt"
@@ -11,13 +10,10 @@ import (
 	"net/http/httptest"
 	"os"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
-
-	"carryover/sse/rawjson"
 )
 
 func TestMain(m *testing.M) {
@@ -118,65 +114,6 @@ func TestClient_TellsNothingOfWhatWeEnd(t *testing.T) {
 	if broke(&net.OpError{Op: "dial", Err: context.DeadlineExceeded}) {
 		t.Error("a time-out is taken for the end of a process")
 	}
-}
-
-// serveAt serves on an address and tells each request which that is.
-func serveAt(t *testing.T, address string) (port string, ok bool) {
-	t.Helper()
-	listener, err := net.Listen("tcp", address)
-	if err != nil {
-		return "", false
-	}
-	host, port, _ := net.SplitHostPort(listener.Addr().String())
-	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(io.Discard, r.Body)
-		answerJSON(`{"id":"`+host+`"}`)(w, r)
-	}))
-	_ = srv.Listener.Close()
-	srv.Listener = listener
-	srv.Start()
-	t.Cleanup(srv.Close)
-	return port, true
-}
-
-// A name is resolved for each connection that is made, whatever the answer's time to live: an instance that moved is found as
-// soon as its idle connections are dropped, and one whose name is gone for a moment is not lost.
-func TestTransport_ResolvesNamesForEachConnection(t *testing.T) {
-	port, both := "", false
-	for range 20 { // the port may be in use on the other address
-		port, _ = serveAt(t, "127.0.0.1:0")
-		if _, both = serveAt(t, "127.0.0.2:"+port); both {
-			break
-		}
-	}
-	if !both {
-		t.Fatal("no port is free on both of two addresses of the loopback")
-	}
-	usual := net.DefaultResolver
-	names := dnstest.Install()
-	t.Cleanup(func() { net.DefaultResolver = usual })
-	client := newTestClient(t, "")
-	leg := Leg{Instance: &Instance{Name: "engine", Role: RolePrefill, BaseURL: "http://engine.test:" + port}, Body: rawjson.Pieces{[]byte(`{}`)}}
-	served := func(want string) {
-		t.Helper()
-		answer, err := client.Prefill(t.Context(), leg)
-		if err != nil || answer.ID != want {
-			t.Fatalf("served by %q (%v), want %s", answer.ID, err, want)
-		}
-	}
-	names.Set("engine.test", dnstest.At("127.0.0.1"))
-	served("127.0.0.1")
-	names.Set("engine.test", dnstest.At("127.0.0.2"))
-	client.Close()
-	served("127.0.0.2")
-	names.Forget("engine.test")
-	client.Close()
-	_, err := client.Prefill(t.Context(), leg)
-	if failed := legError(t, err); failed.Kind != Dial || failed.Sent || !strings.Contains(err.Error(), "no such host") {
-		t.Errorf("got %v, want a leg of which nothing was sent", err)
-	}
-	names.Set("engine.test", dnstest.At("127.0.0.1"))
-	served("127.0.0.1")
 }
 
 // must ends the test at an error.

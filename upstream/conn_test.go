@@ -36,39 +36,27 @@ func opened(tb testing.TB, dialled *net.TCPConn) *conn {
 	return &conn{TCPConn: dialled, raw: raw, all: newConnections()}
 }
 
-// ping sends a chunk to and fro between a reader and its far end, so that every read
-// has to wait.
-func ping(tb testing.TB, near net.Conn, far *net.TCPConn) (once func()) {
-	tb.Helper()
+// Every read has to wait: a chunk goes to the far end and another comes back.
+func TestConn_AReadCostsNoAllocation(t *testing.T) {
+	dialled, far := connect(t)
+	near := opened(t, dialled)
 	p, q := make([]byte, 4<<10), make([]byte, 4<<10)
-	chunk := make([]byte, 300)
 	over := make(chan struct{})
 	go func() {
 		defer close(over)
-		for {
-			if _, err := far.Read(q); err != nil {
-				return
-			}
-			if _, err := far.Write(chunk); err != nil {
-				return
+		for err := error(nil); err == nil; {
+			if _, err = far.Read(q); err == nil {
+				_, err = far.Write(q[:300])
 			}
 		}
 	}()
-	tb.Cleanup(func() { _ = near.Close(); <-over })
-	return func() {
-		if _, err := near.Write(chunk[:1]); err != nil {
-			tb.Fatal(err)
-		}
-		if _, err := near.Read(p); err != nil {
-			tb.Fatal(err)
-		}
-	}
-}
-
-func TestConn_AReadCostsNoAllocation(t *testing.T) {
-	near, far := connect(t)
-	once := ping(t, opened(t, near), far)
-	if allocs := testing.AllocsPerRun(500, once); allocs > 0 {
+	t.Cleanup(func() { _ = near.Close(); <-over })
+	if allocs := testing.AllocsPerRun(500, func() {
+		_, err := near.Write(p[:1])
+		must(t, err)
+		_, err = near.Read(p)
+		must(t, err)
+	}); allocs > 0 {
 		t.Errorf("got %.2f allocations per read, want none", allocs)
 	}
 }

@@ -43,21 +43,6 @@ func legTo(instance *Instance) Leg {
 	return Leg{Instance: instance, API: body.Chat, Body: rawjson.Pieces{[]byte(`{}`)}, RequestID: "r"}
 }
 
-func TestDecode_TellsTheTypeOfTheAnswer(t *testing.T) {
-	for header, want := range map[string]string{
-		"Text/Event-Stream; Charset=UTF-8": "text/event-stream",
-		"application/json":                 "application/json",
-	} {
-		instance := engine(t, RoleDecode, func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Content-Type", header) })
-		stream, err := newTestClient(t, "").Decode(t.Context(), legTo(instance), minutes())
-		must(t, err)
-		if stream.ContentType != header || stream.MediaType() != want {
-			t.Errorf("%s: got %q of type %q, want it as sent, of type %q", header, stream.ContentType, stream.MediaType(), want)
-		}
-		_ = stream.Close()
-	}
-}
-
 func TestDecode_ALegOfAClientThatIsGoneIsNotSent(t *testing.T) {
 	var calls atomic.Int32
 	instance := engine(t, RoleDecode, func(http.ResponseWriter, *http.Request) { calls.Add(1) })

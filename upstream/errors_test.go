@@ -1,8 +1,6 @@
 package upstream
 
-import (
-	"testing"
-)
+import "testing"
 
 // Only the engine's own words say that nobody reads what was sent: a 503 may be that of a proxy in front, with the leg under way behind it.
 func TestLegError_Paused(t *testing.T) {

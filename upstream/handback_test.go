@@ -108,82 +108,54 @@ func TestClient_HandBackTellsHowALegFailed(t *testing.T) {
 	says := func(parts ...string) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) { saysStream(w, r, parts...) }
 	}
-	breaks := func(w http.ResponseWriter, r *http.Request) {
-		saysStream(w, r, firstEvent[:20])
-		panic(http.ErrAbortHandler)
-	}
-	refuses := func(w http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(io.Discard, r.Body)
-		w.WriteHeader(http.StatusBadRequest)
-		_, _ = io.WriteString(w, `{"error":{"message":"too long","type":"BadRequestError","param":"prompt","code":400}}`)
-	}
-	const fault = `data: {"error": {"message": "Internal server error", "type": "InternalServerError", "param": null, "code": 500}}` + "\n\n"
 	for name, tc := range map[string]struct {
 		handler http.HandlerFunc
-		kind    Kind
-		status  int
-		message string
 		err     error
 	}{
-		"a bad ticket":         {says(fault, "data: [DONE]\n\n"), Status, 500, "Internal server error", nil},
-		"an error of a 4xx":    {says(`data: {"error":{"message":"no","code":400}}` + "\n\n"), Status, 500, "no", nil},
-		"a status":             {refuses, Status, 400, "too long", nil},
-		"nothing":              {says(), Garbage, 0, "", errNoChoice},
-		"no choice":            {says(`data: {"choices":[],"usage":{"prompt_tokens":1}}` + "\n\n"), Garbage, 0, "", errNoChoice},
-		"choices of no list":   {says(`data: {"choices":{"0":{}}}` + "\n\n"), Garbage, 0, "", errNoChoice},
-		"an end":               {says("data: [DONE]\n\n", firstEvent), Garbage, 0, "", errNoChoice},
-		"an event without end": {says(strings.TrimSpace(firstEvent)), Garbage, 0, "", errNoChoice},
-		"no JSON":              {says("data: x\n\n"), Garbage, 0, "", errNoObject},
-		"a list":               {says("data: [{}]\n\n"), Garbage, 0, "", errNoObject},
-		"a whole completion":   {answerJSON(`{"choices":[{"prompt_token_ids":[1]}]}`), Garbage, 0, "", errNoStream},
-		"a break":              {breaks, Broken, 0, "", io.ErrUnexpectedEOF},
-		"too much":             {says("data: " + strings.Repeat(" ", maxPrefillAnswer)), Garbage, 0, "", ErrAnswerTooLarge},
-		"too many":             {says(strings.Repeat(": ping\n\n", maxPrefillAnswer/8), firstEvent), Garbage, 0, "", ErrAnswerTooLarge},
+		"a whole completion": {answerJSON(`{"choices":[{"prompt_token_ids":[1]}]}`), errNoStream},
+		"a break": {func(w http.ResponseWriter, r *http.Request) {
+			saysStream(w, r, firstEvent[:20])
+			panic(http.ErrAbortHandler)
+		}, io.ErrUnexpectedEOF},
+		"too much": {says("data: " + strings.Repeat(" ", maxPrefillAnswer)), ErrAnswerTooLarge},
+		"too many": {says(strings.Repeat(": ping\n\n", maxPrefillAnswer/8), firstEvent), ErrAnswerTooLarge},
 	} {
 		t.Run(name, func(t *testing.T) {
 			answer, err := handBackTo(t.Context(), newTestClient(t, ""), engine(t, RolePrefill, tc.handler))
 			leg := legError(t, err)
-			if leg.Kind != tc.kind || leg.Status != tc.status || leg.Message != tc.message || !leg.Sent || !errors.Is(leg.Err, tc.err) || answer.Body != nil {
-				t.Errorf("got %v, sent %v, message %q, and %d bytes, want kind %v, status %d, message %q, error %v",
-					leg, leg.Sent, leg.Message, len(answer.Body), tc.kind, tc.status, tc.message, tc.err)
+			if want := map[bool]Kind{true: Broken, false: Garbage}[name == "a break"]; leg.Kind != want || !leg.Sent || !errors.Is(leg.Err, tc.err) || answer.Body != nil {
+				t.Errorf("got %v, sent %v, and %d bytes, want error %v", leg, leg.Sent, len(answer.Body), tc.err)
 			}
 		})
 	}
 }
 
 func TestClient_HandBackEndsWithItsContext(t *testing.T) {
-	for name, says := range map[string]func(w http.ResponseWriter, r *http.Request){
-		"before headers":  func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) },
-		"before an event": func(w http.ResponseWriter, r *http.Request) { saysStream(w, r, ": ping\n\n") },
-		"in an event":     func(w http.ResponseWriter, r *http.Request) { saysStream(w, r, firstEvent[:20]) },
+	for name, tc := range map[string]struct {
+		says  http.HandlerFunc
+		cause error
+		kind  Kind
+	}{
+		"before headers":  {func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }, ErrPrefillTimeout, Timeout},
+		"before an event": {func(w http.ResponseWriter, r *http.Request) { saysStream(w, r, ": ping\n\n") }, ErrTicketEnded, Timeout},
+		"in an event":     {func(w http.ResponseWriter, r *http.Request) { saysStream(w, r, firstEvent[:20]) }, errLeft, Gone},
 	} {
-		for cause, kind := range map[error]Kind{ErrPrefillTimeout: Timeout, ErrTicketEnded: Timeout, errLeft: Gone} {
-			t.Run(name+", "+kind.String(), func(t *testing.T) {
-				ctx, cancel := context.WithCancelCause(t.Context())
-				gone := make(chan struct{})
-				client, instance := startServer(t, false, func(w http.ResponseWriter, r *http.Request) {
-					says(w, r)
-					cancel(cause)
-					<-r.Context().Done()
-					close(gone)
-				})
-				_, err := handBackTo(ctx, client, instance)
-				if leg := legError(t, err); leg.Kind != kind || !errors.Is(leg, cause) || !leg.Sent {
-					t.Errorf("got %v, sent %v, want kind %v caused by %v", leg, leg.Sent, kind, cause)
-				}
-				<-gone
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithCancelCause(t.Context())
+			gone := make(chan struct{})
+			client, instance := startServer(t, false, func(w http.ResponseWriter, r *http.Request) {
+				tc.says(w, r)
+				cancel(tc.cause)
+				<-r.Context().Done()
+				close(gone)
 			})
-		}
+			_, err := handBackTo(ctx, client, instance)
+			if leg := legError(t, err); leg.Kind != tc.kind || !errors.Is(leg, tc.cause) || !leg.Sent {
+				t.Errorf("got %v, sent %v, want kind %v caused by %v", leg, leg.Sent, tc.kind, tc.cause)
+			}
+			<-gone
+		})
 	}
-	t.Run("before it is sent", func(t *testing.T) {
-		instance := engine(t, RolePrefill, func(http.ResponseWriter, *http.Request) { t.Error("the leg was sent") })
-		ctx, cancel := context.WithCancelCause(t.Context())
-		cancel(errLeft)
-		_, err := handBackTo(ctx, newTestClient(t, ""), instance)
-		if leg := legError(t, err); leg.Kind != Gone || leg.Sent || !errors.Is(leg, errLeft) {
-			t.Errorf("got %v, sent %v, want the client's cause and nothing sent", leg, leg.Sent)
-		}
-	})
 }
 
 // relayed are the events of a stream as the relay for clients sees them.
@@ -216,6 +188,9 @@ var streamsToRead = []string{
 	"", "\n", "data: a\n\n", "data:a\n\ndata: b\n\n", "data: a\r\n\r\ndata: b\r\n\r\n", "data: a\r\rdata: b\r\r", "data: a\n\r\ndata: b\r\n\n", "data: a\r\ndata: b\n\n",
 	"data: a\ndata: b\ndata:\ndata:  c\n\n", "data\ndata\n\n", "data\n\n", "data:\n\n", ": ping\n\n:\n\ndata: a\n\n", "event: error\ndata: a\nid: 7\nretry: 1\n\n", "data : a\n\n", "Data: a\n\n",
 	"\xef\xbb\xbfdata: a\n\n", "\xef\xbb\xbf\xef\xbb\xbfdata: a\n\n", "\ufeff\n\ndata: a\n\n", "\n\xef\xbb\xbfdata: a\n\n", "data: a", "data: a\n", "data: a\n\ndata: b\n", "dataa: x\n\n", "d\n\n", "data: \x00\xff\n\n", firstEvent,
+	`data: {"error": {"message": "Internal server error", "type": "InternalServerError", "param": null, "code": 500}}` + "\n\ndata: [DONE]\n\n",
+	`data: {"error":{"message":"no","code":400}}` + "\n\n", `data: {"choices":[],"usage":{"prompt_tokens":1}}` + "\n\n", `data: {"choices":{"0":{}}}` + "\n\n",
+	"data: [DONE]\n\n" + firstEvent, strings.TrimSpace(firstEvent), "data: x\n\n", "data: [{}]\n\n",
 }
 
 func TestEvents_AreReadAsTheyCome(t *testing.T) {

@@ -1,8 +1,6 @@
 package upstream
 
 import (
-	"bytes"
-	"log/slog"
 	"strings"
 	"testing"
 )
@@ -56,13 +54,5 @@ func TestInstance_PeersReachItAtItsKVHostOrItsOwn(t *testing.T) {
 		if got := (Instance{BaseURL: row[0], KVHost: row[1]}).PeerHost(); got != row[2] {
 			t.Errorf("%s with KV host %q: got %q, want %q", row[0], row[1], got, row[2])
 		}
-	}
-}
-
-func TestRole_IsANameInLogs(t *testing.T) {
-	var line bytes.Buffer
-	slog.New(slog.NewJSONHandler(&line, nil)).Info("instance", "role", RoleDecode)
-	if !strings.Contains(line.String(), `"role":"decode"`) {
-		t.Error(line.String())
 	}
 }

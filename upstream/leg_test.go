@@ -5,13 +5,12 @@ import (
 	"context"
 	"errors"
 	"io"
-	"net"
 	"net/http"
 	"runtime"
 	"slices"
-	"sync"
 	"testing"
 	"time"
+	"weak"
 
 	"carryover/sse/rawjson"
 	"carryover/upstream/body"
@@ -56,17 +55,6 @@ func TestClient_SendsOnlyTheAllowedHeadersToConstantPaths(t *testing.T) {
 	}
 }
 
-func TestClient_RefusedConnectionSentNothing(t *testing.T) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	instance, _ := NewInstance(RoleDecode, "", "http://"+listener.Addr().String())
-	_ = listener.Close()
-	_, err = newTestClient(t, "").Decode(t.Context(), legTo(&instance), minutes())
-	if leg := legError(t, err); leg.Kind != Dial || leg.Sent || !leg.Retryable() {
-		t.Errorf("error %+v, want a retryable dial failure with nothing sent", leg)
-	}
-}
-
 func TestClient_LegsNameTheirRank(t *testing.T) {
 	var got []string
 	instance := engine(t, RolePrefill, func(w http.ResponseWriter, r *http.Request) {
@@ -92,17 +80,8 @@ func TestClient_LegsNameTheirRank(t *testing.T) {
 	}
 }
 
-// letGo is a leg's body, and a word when nothing refers to it any more.
-func letGo(size int) (rawjson.Pieces, <-chan struct{}) {
-	body := make([]byte, size)
-	gone := make(chan struct{})
-	runtime.AddCleanup(&body[0], func(c chan struct{}) { close(c) }, gone)
-	return rawjson.Pieces{body}, gone
-}
-
 // A leg may outlive its client by minutes, and must not hold the client's prompt for as long.
 func TestLeg_LetsGoOfItsBodyOnceThatIsWritten(t *testing.T) {
-	const size = 1 << 20
 	for name, run := range map[string]func(context.Context, *Client, Leg) error{
 		"prefill": func(ctx context.Context, c *Client, l Leg) error { _, err := c.Prefill(ctx, l); return err },
 		"decode": func(ctx context.Context, c *Client, l Leg) error {
@@ -114,35 +93,22 @@ func TestLeg_LetsGoOfItsBodyOnceThatIsWritten(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			arrived, gate := make(chan struct{}), make(chan struct{})
-			instance := engine(t, RolePrefill, func(w http.ResponseWriter, r *http.Request) {
-				_, _ = io.Copy(io.Discard, r.Body)
-				close(arrived)
-				<-gate
-				answerJSON(`{"choices":[]}`)(w, r)
-			})
-			open := sync.OnceFunc(func() { close(gate) })
-			t.Cleanup(open)
-			client, ended := newTestClient(t, ""), make(chan error, 1)
-			raw, gone := letGo(size)
+			instance, has, may := gatedEngine(t, "application/json", `{"choices":[]}`)
+			client, ended, body := newTestClient(t, ""), make(chan error, 1), new([1 << 20]byte)
+			held := weak.Make(body)
 			go func(leg Leg) {
 				sent := leg
 				leg.Body = nil
 				ended <- run(context.Background(), client, sent)
-			}(Leg{Instance: instance, API: body.Chat, Body: raw, RequestID: "r"})
-			<-arrived
-			limit := time.After(20 * time.Second)
-			for held := true; held; {
-				runtime.GC()
-				select {
-				case <-gone:
-					held = false
-				case <-limit:
+			}(Leg{Instance: instance, Body: rawjson.Pieces{body[:]}, RequestID: "r"})
+			body = nil
+			<-has
+			for limit := time.Now().Add(20 * time.Second); held.Value() != nil; runtime.GC() {
+				if time.Now().After(limit) {
 					t.Fatal("the body is held though it has been written")
-				default:
 				}
 			}
-			open()
+			close(may)
 			if err := <-ended; err != nil {
 				t.Error(err)
 			}

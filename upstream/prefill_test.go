@@ -45,17 +45,11 @@ func TestClient_PrefillTellsHowALegFailed(t *testing.T) {
 		message   string
 		retryable bool
 	}{
-		"500":          {status(500, `{"error":{"message":"Internal server error","type":"InternalServerError","param":null,"code":500}}`), Status, 500, "Internal server error", true},
-		"503 flat":     {status(503, `{"object":"error","message":"busy","type":"x"}`), Status, 503, "busy", true},
-		"401 string":   {status(401, `{"error":"Unauthorized"}`), Status, 401, "Unauthorized", false},
-		"404 not JSON": {status(404, `nope`), Status, 404, "", false},
-		"400 long":     {status(400, `{"error":{"message":"`+long+`"}}`), Status, 400, long[:maxErrorMessage], false},
+		"500":      {status(500, `{"error":{"message":"Internal server error","type":"InternalServerError","param":null,"code":500}}`), Status, 500, "Internal server error", true},
+		"400 long": {status(400, `{"error":{"message":"`+long+`"}}`), Status, 400, long[:maxErrorMessage], false},
 		"redirect": {func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, "/sleep", http.StatusTemporaryRedirect)
 		}, Status, 307, "", false},
-		"error in a 200":     {answerJSON(`{"error":{"message":"inside"}}`), Status, 500, "inside", true},
-		"garbage":            {answerJSON(`{"kv_transfer_params":`), Garbage, 0, "", false},
-		"not an object":      {answerJSON(`[1]`), Garbage, 0, "", false},
 		"wrong content type": {status(200, `hello`), Garbage, 0, "", false},
 		"closed early":       {hijack(""), Broken, 0, "", true},
 		"short body":         {hijack("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n{"), Broken, 0, "", true},
@@ -280,10 +274,6 @@ func TestReadAnswer_OfEachAPI(t *testing.T) {
 		tokens, cached, ids int
 		params              string
 	}{
-		{body.Chat, string(exchangetest.Read(t, "vllm-0.32", "01-prefill-turn1.json").Response.JSON), 98, 0, 98, "recorded"},
-		{body.Text, string(exchangetest.Read(t, "vllm-0.32", "11-completions-prefill.json").Response.JSON), 7, 0, 7, "recorded"},
-		{body.Chat, `{"kv_transfer_params":null,"error":null}`, 0, -1, 0, ""},
-		{body.Chat, `{"usage":{"prompt_tokens":7,"prompt_tokens_details":{"cached_tokens":5}}}`, 7, 5, 0, ""},
 		{body.Messages, `{"usage":{"input_tokens":3,"cache_read_input_tokens":4,"cache_creation_input_tokens":5},"kv_transfer_params":{"a":1}}`, 12, 4, 0, `{"a":1}`},
 		{body.Messages, `{"usage":{"input_tokens":3}}`, 3, -1, 0, ""},
 		{body.Responses, `{"usage":{"input_tokens":3,"input_tokens_details":{"cached_tokens":2}},"input_messages":[{"type":"raw_message_tokens","tokens":[1,2,3]}]}`, 3, 2, 3, ""},
@@ -292,7 +282,7 @@ func TestReadAnswer_OfEachAPI(t *testing.T) {
 	} {
 		got, err := Leg{Instance: &Instance{}, API: row.api}.readAnswer([]byte(row.answer))
 		ids, _ := rawjson.ParseIDs(got.PromptIDs)
-		if err != nil || got.PromptTokens != row.tokens || got.Cached != row.cached || len(ids) != row.ids || row.params != "recorded" && string(got.Params) != row.params {
+		if err != nil || got.PromptTokens != row.tokens || got.Cached != row.cached || len(ids) != row.ids || string(got.Params) != row.params {
 			t.Errorf("API %d, %.300s: got %+v, %v, want %+v", row.api, row.answer, got, err, row)
 		}
 	}

@@ -128,66 +128,6 @@ func (l *leg) wantBefore(arrived time.Time) {
 // lying is longer than an idle machine takes for anything, moment some time more.
 const lying, moment = 60 * time.Millisecond, time.Second
 
-func TestStream_HeadersThatLayThereMakeNoTicketYounger(t *testing.T) {
-	var arrived time.Time
-	l := startLeg(t, func(l *leg) { arrived = l.say(wholeHead + "{}") })
-	pass(lying)
-	l.wantBefore(arrived)
-	l.read("{}")
-	l.wantBefore(arrived)
-}
-
-// lazy takes its time for every read, as a process does on a machine that is
-// short of CPU.
-type lazy struct{ io.ReadCloser }
-
-func (b lazy) Read(p []byte) (int, error) {
-	pass(lying / 2)
-	return b.ReadCloser.Read(p)
-}
-
-func TestStream_ASlowReadOfWhatLayThereMakesNoTicketYounger(t *testing.T) {
-	l := startLeg(t, func(l *leg) { l.say(streamHead + event("one")) })
-	l.stream.body = lazy{l.stream.body}
-	l.read("one")
-	arrived := l.say(event("finish"))
-	pass(lying)
-	l.read("finish")
-	l.wantBefore(arrived)
-}
-
-// vLLM's server (uvicorn) sends each event as one chunk. Of one that comes in pieces the first counts.
-func TestStream_AnEventInPiecesIsAsOldAsItsFirst(t *testing.T) {
-	for name, tc := range map[string]struct {
-		head, first, piece, part, later, rest string
-	}{
-		"behind another":            {event("one"), "one", "c\r\nparams", "", " later\r\n", "params later"},
-		"that came with the header": {"c\r\nparams", "", "", "", " later\r\n", "params later"},
-		"of which a full read left": {event("one"), "one", "c\r\nonetwo", "one", "-three\r\n", "two-three"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			var arrived time.Time
-			l := startLeg(t, func(l *leg) { arrived = l.say(streamHead + tc.head) })
-			if tc.piece != "" {
-				l.read(tc.first)
-				arrived = l.say(tc.piece)
-			}
-			_, err := io.ReadFull(l.stream, make([]byte, len(tc.part)))
-			must(t, err)
-			done := make(chan struct{})
-			go func() {
-				defer close(done)
-				pass(moment)
-				l.say(tc.later)
-			}()
-			l.read(tc.rest)
-			l.wantBefore(arrived)
-			<-done
-		})
-	}
-}
-
 // The age is that of the reads before, so that a ticket of a long stream keeps nearly all of its time.
 func TestStream_IsNotMuchOlderThanItIs(t *testing.T) {
 	for name, start := range map[string]func(t *testing.T) *leg{

@@ -1,7 +1,6 @@
 package compose
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/json"
 	"io/fs"
@@ -17,12 +16,9 @@ import (
 // dockerfile is what the Dockerfile says, an instruction a line.
 func dockerfile(t *testing.T) []string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(Root, "Dockerfile"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := read(t, filepath.Join(Root, "Dockerfile"))
 	var instructions []string
-	for line := range strings.Lines(string(text)) {
+	for line := range strings.Lines(text) {
 		if line = strings.TrimSpace(line); line != "" && line[0] != '#' {
 			instructions = append(instructions, line)
 		}
@@ -34,12 +30,9 @@ func dockerfile(t *testing.T) []string {
 // all, !name for what is let in all the same, **/pattern for what is left out of it.
 func buildContext(t *testing.T) string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(Root, ".dockerignore"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := read(t, filepath.Join(Root, ".dockerignore"))
 	var let, out []string
-	for line := range strings.Lines(string(text)) {
+	for line := range strings.Lines(text) {
 		switch line = strings.TrimSpace(line); {
 		case line == "" || line[0] == '#' || line == "*":
 		case line[0] == '!':
@@ -51,7 +44,7 @@ func buildContext(t *testing.T) string {
 		}
 	}
 	to := t.TempDir()
-	err = filepath.WalkDir(Root, func(path string, entry fs.DirEntry, err error) error {
+	err := filepath.WalkDir(Root, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || path == Root {
 			return err
 		}
@@ -70,17 +63,35 @@ func buildContext(t *testing.T) string {
 		case left || !entry.Type().IsRegular():
 			return nil
 		}
-		file, err := os.ReadFile(path)
-		if err != nil {
-			return err
-		}
-		place(t, filepath.Join(to, relative), file)
+		place(t, filepath.Join(to, relative), read(t, path))
 		return nil
 	})
+	must(t, err)
+	return to
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	must(t, err)
+	return string(text)
+}
+
+// output runs a command, which has to end well.
+func output(t *testing.T, command *exec.Cmd) string {
+	t.Helper()
+	text, err := command.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %v\n%s", command.Args, err, text)
+	}
+	return string(text)
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return to
 }
 
 // built runs a command in a folder and returns the digest of the binary that it makes.
@@ -88,14 +99,8 @@ func built(t *testing.T, folder, command string, env ...string) [sha256.Size]byt
 	t.Helper()
 	run := exec.Command("sh", "-c", command)
 	run.Dir, run.Env = folder, append(os.Environ(), env...)
-	if text, err := run.CombinedOutput(); err != nil {
-		t.Fatalf("%s: %v\n%s", command, err, text)
-	}
-	binary, err := os.ReadFile(filepath.Join(folder, "bin", "carryover"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return sha256.Sum256(binary)
+	output(t, run)
+	return sha256.Sum256([]byte(read(t, filepath.Join(folder, "bin", "carryover"))))
 }
 
 // TestDockerfile_BuildsWhatMakeBuildBuilds runs the Dockerfile's own line in a copy of its context, and `make build` in another with the
@@ -113,9 +118,7 @@ func TestDockerfile_BuildsWhatMakeBuildBuilds(t *testing.T) {
 	for _, git := range [][]string{{"init", "-q"}, {"add", "."}, {"-c", "user.name=x", "-c", "user.email=x@example.org", "commit", "-q", "-m", "x"}} {
 		run := exec.Command("git", git...)
 		run.Dir = checkout
-		if text, err := run.CombinedOutput(); err != nil {
-			t.Fatalf("git %v: %v\n%s", git, err, text)
-		}
+		output(t, run)
 	}
 	if fromCheckout := built(t, checkout, "make build VERSION=v1.2.3", "CGO_ENABLED=1", "GOFLAGS=-buildvcs=true"); fromCheckout != fromImage {
 		t.Errorf("%q and `make build` make different binaries of the same sources", line)
@@ -128,8 +131,8 @@ func TestDockerfile_BuildsWhatMakeBuildBuilds(t *testing.T) {
 		t.Errorf("an image without libraries gets a binary that wants some: %s", text)
 	}
 	// Text/template looks up methods by names that are only known at run time. With it the linker keeps every exported method, 10 MB of 34.
-	if binary, err := os.ReadFile(filepath.Join(image, "bin", "carryover")); err != nil || bytes.Contains(binary, []byte("text/template.(*state).evalField")) {
-		t.Errorf("the binary executes templates of text/template: %v", err)
+	if strings.Contains(read(t, filepath.Join(image, "bin", "carryover")), "text/template.(*state).evalField") {
+		t.Error("the binary executes templates of text/template")
 	}
 	if other := built(t, checkout, "make build VERSION=v1.2.4"); other == fromImage {
 		t.Error("another version makes the same binary: the comparison compares nothing")
@@ -166,13 +169,10 @@ func TestDockerfile_TheImageNeedsNothing(t *testing.T) {
 
 // TestDockerfile_HasTheGoOfTheModule: an older one can't build it.
 func TestDockerfile_HasTheGoOfTheModule(t *testing.T) {
-	mod, err := os.ReadFile(filepath.Join(Root, "go.mod"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	version := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindSubmatch(mod)
+	mod := read(t, filepath.Join(Root, "go.mod"))
+	version := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindStringSubmatch(mod)
 	if version == nil || !slices.ContainsFunc(dockerfile(t), func(i string) bool {
-		return strings.HasPrefix(i, "ARG GO_VERSION="+string(version[1])+".")
+		return strings.HasPrefix(i, "ARG GO_VERSION="+version[1]+".")
 	}) {
 		t.Errorf("GO_VERSION is not a %s", version)
 	}
@@ -182,9 +182,7 @@ func TestDockerfile_HasTheGoOfTheModule(t *testing.T) {
 func TestBuildContext_HasNoSecrets(t *testing.T) {
 	made := secrets(t)
 	entries, err := os.ReadDir(buildContext(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, entry := range entries {
 		if slices.Contains(made, entry.Name()) || entry.Name() == ".git" {
 			t.Errorf("%s gets into the image's build", entry.Name())

@@ -33,9 +33,7 @@ func sets() map[string][]string {
 func load(t *testing.T, profiles string) *types.Project {
 	t.Helper()
 	project, err := Load(t.Context(), Root, strings.Fields(profiles), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return project
 }
 
@@ -63,10 +61,7 @@ func TestCompose_HasTheServicesOfEachProfile(t *testing.T) {
 
 // TestLoad_RefusesWhatDockerWould breaks a copy of compose.yaml in each way that the file could be broken in.
 func TestLoad_RefusesWhatDockerWould(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join(Root, "compose.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := read(t, filepath.Join(Root, "compose.yaml"))
 	for _, tc := range []struct{ name, from, to string }{
 		{"unknown key", "stop_grace_period: 45s", "stop_grace: 45s"},
 		{"wrong type", "retries: 5", "retries: many"},
@@ -81,14 +76,12 @@ func TestLoad_RefusesWhatDockerWould(t *testing.T) {
 		{"anchor", "<<: *sim", "<<: *simulator"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			broken := strings.Replace(string(text), tc.from, tc.to, 1)
-			if broken == string(text) {
+			broken := strings.Replace(text, tc.from, tc.to, 1)
+			if broken == text {
 				t.Fatalf("compose.yaml has no %q", tc.from)
 			}
 			folder := t.TempDir()
-			if err := os.WriteFile(filepath.Join(folder, "compose.yaml"), []byte(broken), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.WriteFile(filepath.Join(folder, "compose.yaml"), []byte(broken), 0o600))
 			if _, err := Load(t.Context(), folder, []string{"sim", "webui", "gpu"}, nil); err == nil {
 				t.Error("it is accepted")
 			}
@@ -111,45 +104,6 @@ func TestCompose_PublishesOnThisMachineOnlyAndNoPortTwice(t *testing.T) {
 			}
 		}
 	}
-}
-
-// TestCompose_PublishedPortsHaveANetwork: Docker publishes nothing of a container that is on internal networks only.
-func TestCompose_PublishedPortsHaveANetwork(t *testing.T) {
-	project := load(t, "sim scale gpu obs webui")
-	for name, service := range project.Services {
-		outside := slices.ContainsFunc(slices.Collect(maps.Keys(service.Networks)), func(n string) bool { return !bool(project.Networks[n].Internal) })
-		if len(service.Ports) > 0 && !outside {
-			t.Errorf("%s publishes ports and is on internal networks only", name)
-		}
-	}
-}
-
-// TestCompose_DependenciesShareANetwork, but for those that are waited for and not spoken to.
-func TestCompose_DependenciesShareANetwork(t *testing.T) {
-	project := load(t, "sim scale gpu obs webui")
-	for name, service := range project.Services {
-		for needed, dependency := range service.DependsOn {
-			shared := slices.ContainsFunc(slices.Collect(maps.Keys(service.Networks)), func(n string) bool {
-				_, found := project.Services[needed].Networks[n]
-				return found
-			})
-			if !shared && dependency.Condition != types.ServiceConditionCompletedSuccessfully {
-				t.Errorf("%s depends on %s and can't reach it", name, needed)
-			}
-		}
-	}
-}
-
-func TestCompose_ImagesArePinned(t *testing.T) {
-	version := regexp.MustCompile(`:v?\d+\.\d+\.\d+(-\w+)?$`)
-	eachService(t, func(t *testing.T, s types.ServiceConfig) {
-		if s.Image != Image && !version.MatchString(s.Image) {
-			t.Errorf("image %s has no full version", s.Image)
-		}
-		if asked := s.PullPolicy != types.PullPolicyNever && s.PullPolicy != types.PullPolicyBuild; s.Image == Image && asked {
-			t.Errorf("a registry is asked for our own image: pull_policy is %q", s.PullPolicy)
-		}
-	})
 }
 
 func TestCompose_ServicesHaveNoMoreRightsThanTheyNeed(t *testing.T) {
@@ -187,58 +141,68 @@ func TestCompose_RootOnlyGivesVolumesAway(t *testing.T) {
 	}
 }
 
-// TestCompose_MountsAreThere: Docker makes a folder of what is missing.
-func TestCompose_MountsAreThere(t *testing.T) {
+func TestCompose_ServicesFitTogether(t *testing.T) {
+	version := regexp.MustCompile(`:v?\d+\.\d+\.\d+(-\w+)?$`)
 	made := secrets(t)
 	project := load(t, "sim scale gpu obs webui")
-	here := func(t *testing.T, path string) {
-		relative, err := filepath.Rel(project.WorkingDir, path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if slices.Contains(made, relative) {
-			return
-		}
-		if _, err := os.Stat(path); err != nil || strings.HasPrefix(relative, "..") {
-			t.Errorf("%s is neither in the repository nor made by scripts/replicas/secrets: %v", relative, err)
-		}
-	}
 	eachService(t, func(t *testing.T, s types.ServiceConfig) {
+		isOn := func(test func(network string) bool) bool {
+			return slices.ContainsFunc(slices.Collect(maps.Keys(s.Networks)), test)
+		}
+		// Docker publishes nothing of a container that is on internal networks only.
+		if len(s.Ports) > 0 && !isOn(func(n string) bool { return !bool(project.Networks[n].Internal) }) {
+			t.Error("it publishes ports and is on internal networks only")
+		}
+		for needed, dependency := range s.DependsOn {
+			shared := isOn(func(n string) bool {
+				_, found := project.Services[needed].Networks[n]
+				return found
+			})
+			if !shared && dependency.Condition != types.ServiceConditionCompletedSuccessfully { // those are waited for and not spoken to
+				t.Errorf("it depends on %s and can't reach it", needed)
+			}
+		}
+		// Docker makes a folder of what is missing.
+		var sources []string
 		for _, v := range s.Volumes {
 			if v.Type == types.VolumeTypeBind {
-				here(t, v.Source)
+				sources = append(sources, v.Source)
 			}
 		}
 		for _, secret := range s.Secrets {
-			here(t, project.Secrets[secret.Source].File)
+			sources = append(sources, project.Secrets[secret.Source].File)
 		}
-	})
-}
-
-func TestCompose_CarryoverIsAskedByItsOwnProbe(t *testing.T) {
-	eachService(t, func(t *testing.T, s types.ServiceConfig) {
-		if s.Image != Image || s.Restart == types.RestartPolicyNo {
+		for _, path := range sources {
+			relative, err := filepath.Rel(project.WorkingDir, path)
+			must(t, err)
+			if slices.Contains(made, relative) {
+				continue
+			}
+			if _, err := os.Stat(path); err != nil || strings.HasPrefix(relative, "..") {
+				t.Errorf("%s is neither in the repository nor made by scripts/replicas/secrets: %v", relative, err)
+			}
+		}
+		if s.Image != Image {
+			if !version.MatchString(s.Image) {
+				t.Errorf("image %s has no full version", s.Image)
+			}
 			return
 		}
-		if s.HealthCheck == nil || len(s.HealthCheck.Test) != 4 || !slices.Equal(s.HealthCheck.Test[:3], []string{"CMD", "/carryover", "probe"}) {
+		if s.PullPolicy != types.PullPolicyNever && s.PullPolicy != types.PullPolicyBuild {
+			t.Errorf("a registry is asked for our own image: pull_policy is %q", s.PullPolicy)
+		}
+		if s.Restart != types.RestartPolicyNo && (s.HealthCheck == nil || len(s.HealthCheck.Test) != 4 || !slices.Equal(s.HealthCheck.Test[:3], []string{"CMD", "/carryover", "probe"})) {
 			t.Errorf("health check %v", s.HealthCheck)
 		}
-	})
-}
-
-// TestCompose_StopsLaterThanTurnsEnd compares the grace of containers with that of the program, 30 s unless a flag says otherwise.
-func TestCompose_StopsLaterThanTurnsEnd(t *testing.T) {
-	eachService(t, func(t *testing.T, s types.ServiceConfig) {
-		if s.Image != Image || !strings.HasPrefix(s.Command[0], "--") {
+		if !strings.HasPrefix(s.Command[0], "--") {
 			return
 		}
-		grace := 30 * time.Second
+		grace := 30 * time.Second // the program's, unless a flag says otherwise
 		for _, arg := range s.Command {
 			if value, ok := strings.CutPrefix(arg, "--shutdown-grace="); ok {
 				var err error
-				if grace, err = time.ParseDuration(value); err != nil {
-					t.Fatal(err)
-				}
+				grace, err = time.ParseDuration(value)
+				must(t, err)
 			}
 		}
 		if given := cmp.Or(s.StopGracePeriod, new(types.Duration)); time.Duration(*given) < grace+5*time.Second {
@@ -252,9 +216,7 @@ func TestCompose_EnginesCanBeReplaced(t *testing.T) {
 	project, err := Load(context.Background(), Root, []string{"scale", "gpu"}, []string{
 		"PREFILL_URL=http://10.0.0.1:8100", "DECODE_URL=http://10.0.0.3:8200", "KV_HOST=auto", "MODEL=m", "VLLM_IMAGE=vllm/vllm-openai:v9.9.9",
 		"PREFILL_GPU=2", "DECODE_GPU=3", "OTEL_EXPORTER_OTLP_ENDPOINT=http://otel-collector:4318", "VERSION=v1"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	s := project.Services
 	got := fmt.Sprint(s["carryover-2"].Command, *s["decode"].Environment["MODEL"], s["prefill"].Image,
 		s["prefill"].Deploy.Resources.Reservations.Devices[0].IDs, s["decode"].Deploy.Resources.Reservations.Devices[0].IDs,

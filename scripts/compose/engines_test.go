@@ -18,29 +18,22 @@ import (
 func served(t *testing.T, service types.ServiceConfig) (args []string, side string) {
 	t.Helper()
 	bin := t.TempDir()
-	place(t, filepath.Join(bin, "hostname"), []byte("#!/bin/sh\n[ \"$1\" = -i ] && echo 172.18.0.5 fd00::5\n"))
-	place(t, filepath.Join(bin, "vllm"), []byte("#!/bin/sh\nprintf '%s\\n' \"$VLLM_NIXL_SIDE_CHANNEL_HOST:$VLLM_NIXL_SIDE_CHANNEL_PORT\" \"$@\"\n"))
+	place(t, filepath.Join(bin, "hostname"), "#!/bin/sh\n[ \"$1\" = -i ] && echo 172.18.0.5 fd00::5\n")
+	place(t, filepath.Join(bin, "vllm"), "#!/bin/sh\nprintf '%s\\n' \"$VLLM_NIXL_SIDE_CHANNEL_HOST:$VLLM_NIXL_SIDE_CHANNEL_PORT\" \"$@\"\n")
 	command := slices.Concat(service.Entrypoint, service.Command)
 	run := exec.Command(command[0], command[1:]...)
 	run.Env = []string{"PATH=" + bin + ":" + os.Getenv("PATH")}
 	for name, value := range service.Environment {
 		run.Env = append(run.Env, name+"="+*value)
 	}
-	text, err := run.CombinedOutput()
-	if err != nil {
-		t.Fatalf("%v: %v\n%s", command, err, text)
-	}
-	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+	lines := strings.Split(strings.TrimSpace(output(t, run)), "\n")
 	return lines[1:], lines[0]
 }
 
 // manifest reads the arguments of the engines in scripts/kubernetes, whose test holds them to vLLM's own, with its variables filled in.
 func manifest(t *testing.T) []string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(Root, "scripts", "kubernetes", "base", "vllm", "instance.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := read(t, filepath.Join(Root, "scripts", "kubernetes", "base", "vllm", "instance.yaml"))
 	var deployment struct {
 		Spec struct {
 			Template struct {
@@ -53,9 +46,7 @@ func manifest(t *testing.T) []string {
 			} `yaml:"template"`
 		} `yaml:"spec"`
 	}
-	if err := yaml.Unmarshal(text, &deployment); err != nil {
-		t.Fatal(err)
-	}
+	must(t, yaml.Unmarshal([]byte(text), &deployment))
 	container := deployment.Spec.Template.Spec.Containers[0]
 	filled := strings.NewReplacer("$(MODEL)", "Qwen/Qwen3-0.6B", "$(SERVE_PORT)", "8000")
 	args := []string{container.Image, "serve"}
@@ -80,8 +71,7 @@ func TestEngines_AreStartedAsOnKubernetes(t *testing.T) {
 		if len(service.Networks) != 1 {
 			t.Errorf("%s is on %d networks: `hostname -i` may tell an address that the other engine can't reach", role, len(service.Networks))
 		}
-		transfer := strings.TrimPrefix(args[len(args)-1], "--kv-transfer-config=")
-		if !json.Valid([]byte(transfer)) {
+		if transfer := strings.TrimPrefix(args[len(args)-1], "--kv-transfer-config="); !json.Valid([]byte(transfer)) {
 			t.Errorf("%s: --kv-transfer-config is %s", role, transfer)
 		}
 	}
@@ -98,8 +88,8 @@ func TestEngines_FindThePlugIn(t *testing.T) {
 		find := exec.Command("python3", "-c", `from importlib.metadata import entry_points
 print([e.value for e in entry_points(group="vllm.general_plugins", name="carryover")])`)
 		find.Env = []string{"PATH=" + os.Getenv("PATH"), "PYTHONPATH=" + service.Volumes[i].Source, "PYTHONDONTWRITEBYTECODE=1"}
-		if text, err := find.CombinedOutput(); err != nil || !strings.Contains(string(text), "carryover_vllm") {
-			t.Errorf("%s: Python finds %s, %v", role, text, err)
+		if text := output(t, find); !strings.Contains(text, "carryover_vllm") {
+			t.Errorf("%s: Python finds %s", role, text)
 		}
 	}
 }

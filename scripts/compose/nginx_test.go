@@ -10,17 +10,11 @@ import (
 func TestNginxAcceptsItsConfiguration(t *testing.T) {
 	project := load(t, "scale")
 	l, err := NewLoopback(project, "", t.TempDir(), 1, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	p, err := l.Process("proxy")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	conf, err := filepath.Abs(filepath.Join(Root, "scripts", "replicas", "nginx.conf"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for name, args := range map[string][]string{
 		"compose.yaml":     append(p.Args, "-t"),
 		"docs/replicas.md": {p.Args[0], "-e", "stderr", "-p", t.TempDir(), "-c", conf, "-t"},

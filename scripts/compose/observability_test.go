@@ -1,7 +1,6 @@
 package compose
 
 import (
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -9,9 +8,7 @@ import (
 
 func TestMetrics_FindsWhatAlertsAndDashboardsName(t *testing.T) {
 	used, err := Metrics(Root)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if len(used) < 30 {
 		t.Errorf("%d metrics are named; where are the others?", len(used))
 	}
@@ -41,11 +38,8 @@ func TestReasons_AreOfAllTurnsWithoutAHit(t *testing.T) {
 		t.Fatalf("no dashboards: %v", err)
 	}
 	for _, path := range append(dashboards, observability+"prometheus/rules.yml", filepath.Join(Root, "docs", "operating.md"), filepath.Join(Root, "docs", "monitoring.md")) {
-		text, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if strings.Contains(strings.ReplaceAll(string(text), `\`, ""), `outcome="miss"`) {
+		text := read(t, path)
+		if strings.Contains(strings.ReplaceAll(text, `\`, ""), `outcome="miss"`) {
 			t.Errorf("%s asks for misses and leaves out the turns whose outcome is prefix", path)
 		}
 	}
@@ -79,17 +73,14 @@ func TestUsed_Missing(t *testing.T) {
 }
 
 func TestUsed_RulesAreReadAsPrometheusReadsThem(t *testing.T) {
-	text, err := os.ReadFile(observability + "prometheus/rules.yml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := read(t, observability+"prometheus/rules.yml")
 	for from, to := range map[string]string{
 		"for: 1m": "for: soon", "severity: critical": "sev-erity: critical", "expr: up{": "exp: up{", "{{ $labels.replica }}": "{{ $label.replica }}", "== 0": "=== 0",
 	} {
-		broken := strings.Replace(string(text), from, to, 1)
+		broken := strings.Replace(text, from, to, 1)
 		path := filepath.Join(t.TempDir(), "rules.yml")
-		place(t, path, []byte(broken))
-		if err := (Used{}).rules(path); err == nil || broken == string(text) {
+		place(t, path, broken)
+		if err := (Used{}).rules(path); err == nil || broken == text {
 			t.Errorf("%q is accepted in the place of %q", to, from)
 		}
 	}

@@ -16,9 +16,7 @@ func program(t *testing.T) string {
 	path := filepath.Join(t.TempDir(), "carryover")
 	build := exec.Command("go", "build", "-o", path, "./cmd/carryover")
 	build.Dir = Root
-	if text, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build Carryover: %v\n%s", err, text)
-	}
+	output(t, build)
 	return path
 }
 
@@ -48,9 +46,7 @@ func TestCarryoverAcceptsItsCommands(t *testing.T) {
 			project.Secrets[name] = secret
 		}
 		l, err := NewLoopback(project, carryover, t.TempDir(), 1, 1)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, service := range project.Services {
 			if service.Image != Image {
 				continue
@@ -78,9 +74,7 @@ func TestCarryoverAcceptsItsCommands(t *testing.T) {
 // the flags; the others are secrets, the OpenTelemetry specification's and Go's.
 func TestCarryoverKnowsItsVariables(t *testing.T) {
 	help, err := exec.Command(program(t), "serve", "--help-all").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	known := func(variable string) bool {
 		if slices.Contains([]string{"CARRYOVER_SECRET", "CARRYOVER_ADMIN_TOKEN", "OPENAI_API_KEY", "GOMEMLIMIT",
 			"OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_METRICS_EXPORTER", "OTEL_SERVICE_NAME", "OTEL_RESOURCE_ATTRIBUTES"}, variable) {

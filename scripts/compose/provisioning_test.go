@@ -16,11 +16,8 @@ const observability = Root + "/scripts/observability/"
 
 func readYAML(t *testing.T, path string, into any) {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(observability, path))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := yaml.Unmarshal(text, into); err != nil {
+	text := read(t, filepath.Join(observability, path))
+	if err := yaml.Unmarshal([]byte(text), into); err != nil {
 		t.Fatalf("%s: %v", path, err)
 	}
 }
@@ -170,10 +167,7 @@ func TestGrafana_IsProvisioned(t *testing.T) {
 		t.Fatalf("%d dashboards, %v", len(paths), err)
 	}
 	for _, path := range paths {
-		text, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := read(t, path)
 		var board struct {
 			UID    string `json:"uid"`
 			Panels []struct {
@@ -185,7 +179,7 @@ func TestGrafana_IsProvisioned(t *testing.T) {
 				GridPos struct{ X, Y, W, H int } `json:"gridPos"`
 			} `json:"panels"`
 		}
-		if err := json.Unmarshal(text, &board); err != nil {
+		if err := json.Unmarshal([]byte(text), &board); err != nil {
 			t.Fatalf("%s: %v", path, err)
 		}
 		if other := boards[board.UID]; board.UID == "" || other != "" {

@@ -16,20 +16,14 @@ import (
 // makeSecrets runs scripts/replicas/secrets in a copy of its folder and returns the copy's root.
 func makeSecrets(t *testing.T, root string) {
 	t.Helper()
-	if text, err := exec.Command(filepath.Join(root, "scripts", "replicas", "secrets")).CombinedOutput(); err != nil {
-		t.Fatalf("scripts/replicas/secrets: %v\n%s", err, text)
-	}
+	output(t, exec.Command(filepath.Join(root, "scripts", "replicas", "secrets")))
 }
 
 func copyOfSecrets(t *testing.T) string {
 	t.Helper()
 	root := t.TempDir()
-	for _, file := range []string{"secrets", "redis.acl"} {
-		text, err := os.ReadFile(filepath.Join(Root, "scripts", "replicas", file))
-		if err != nil {
-			t.Fatal(err)
-		}
-		place(t, filepath.Join(root, "scripts", "replicas", file), text)
+	for _, file := range []string{"scripts/replicas/secrets", "scripts/replicas/redis.acl"} {
+		place(t, filepath.Join(root, file), read(t, filepath.Join(Root, file)))
 	}
 	return root
 }
@@ -40,9 +34,7 @@ func secrets(t *testing.T) []string {
 	root := copyOfSecrets(t)
 	makeSecrets(t, root)
 	entries, err := os.ReadDir(root)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var files []string
 	for _, entry := range entries {
 		if !entry.IsDir() {
@@ -53,40 +45,24 @@ func secrets(t *testing.T) []string {
 }
 
 // place writes a file and the folders that lead to it.
-func place(t *testing.T, path string, text []byte) {
+func place(t *testing.T, path, text string) {
 	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, text, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.MkdirAll(filepath.Dir(path), 0o700))
+	must(t, os.WriteFile(path, []byte(text), 0o700))
 }
 
 func TestSecrets_AreMadeOnceAndIgnoredByGit(t *testing.T) {
-	ignored, err := os.ReadFile(filepath.Join(Root, ".gitignore"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	ignored := read(t, filepath.Join(Root, ".gitignore"))
 	root := copyOfSecrets(t)
 	makeSecrets(t, root)
-	read := func(file string) string {
-		text, err := os.ReadFile(filepath.Join(root, file))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return string(text)
-	}
 	first := map[string]string{}
 	for _, file := range secrets(t) {
-		first[file] = read(file)
-		if !strings.Contains(string(ignored), "\n/"+file+"\n") {
+		first[file] = read(t, filepath.Join(root, file))
+		if !strings.Contains(ignored, "\n/"+file+"\n") {
 			t.Errorf(".gitignore has no /%s", file)
 		}
 		info, err := os.Stat(filepath.Join(root, file))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if info.Mode().Perm() != 0o600 {
 			t.Errorf("%s has mode %v; its owner alone may read and write it", file, info.Mode().Perm())
 		}
@@ -99,7 +75,7 @@ func TestSecrets_AreMadeOnceAndIgnoredByGit(t *testing.T) {
 	}
 	makeSecrets(t, root)
 	for file, text := range first {
-		if read(file) != text {
+		if read(t, filepath.Join(root, file)) != text {
 			t.Errorf("%s is another after the second run", file)
 		}
 	}
@@ -131,36 +107,30 @@ func TestSecrets_TheContainersThatReadThemOwnThem(t *testing.T) {
 				script.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: tc.as, Gid: tc.as}}
 			}
 			for _, file := range []string{".env", "secret.txt"} { // there already, and open
-				place(t, filepath.Join(root, file), []byte("MODEL=m\nSECRETS_USER=1:1\n"))
-				if err := os.Chmod(filepath.Join(root, file), 0o644); err != nil { //nolint:gosec // as the script once left them
-					t.Fatal(err)
-				}
+				place(t, filepath.Join(root, file), "MODEL=m\nSECRETS_USER=1:1\n")
+				must(t, os.Chmod(filepath.Join(root, file), 0o644)) //nolint:gosec // as the script once left them
 				if os.Getuid() == 0 {
 					give(t, filepath.Join(root, file), int(tc.as))
 				}
 			}
 			for range 2 {
-				if text, err := script.CombinedOutput(); err != nil {
-					t.Fatalf("scripts/replicas/secrets: %v\n%s", err, text)
-				}
-				script = again(script)
+				again := exec.Command(script.Path)
+				again.Env, again.SysProcAttr = script.Env, script.SysProcAttr
+				output(t, script)
+				script = again
 			}
-			variables, err := os.ReadFile(filepath.Join(root, ".env"))
-			if want := "MODEL=m\nSECRETS_USER=" + tc.want + "\n"; err != nil || string(variables) != want {
-				t.Fatalf(".env has %q, %v, want %q", variables, err, want)
+			variables := read(t, filepath.Join(root, ".env"))
+			if want := "MODEL=m\nSECRETS_USER=" + tc.want + "\n"; variables != want {
+				t.Fatalf(".env has %q, want %q", variables, want)
 			}
-			project, err := Load(t.Context(), Root, strings.Fields("sim scale gpu obs webui"), strings.Fields(string(variables)))
-			if err != nil {
-				t.Fatal(err)
-			}
+			project, err := Load(t.Context(), Root, strings.Fields("sim scale gpu obs webui"), strings.Fields(variables))
+			must(t, err)
 			read := 0
 			for name, s := range project.Services {
 				for _, file := range madeFiles(t, project, s) {
 					read++
 					info, err := os.Stat(filepath.Join(root, file))
-					if err != nil {
-						t.Fatal(err)
-					}
+					must(t, err)
 					owner := info.Sys().(*syscall.Stat_t)
 					if got := fmt.Sprintf("%d:%d", owner.Uid, owner.Gid); info.Mode().Perm() != 0o600 || s.User != got || got != tc.want {
 						t.Errorf("%s runs as %q and reads %s of mode %v and owner %s, want %s", name, s.User, file, info.Mode().Perm(), got, tc.want)
@@ -186,13 +156,6 @@ func give(t *testing.T, path string, user int) {
 	}
 }
 
-// again is a command that can be run once more.
-func again(c *exec.Cmd) *exec.Cmd {
-	next := exec.Command(c.Path)
-	next.Env, next.SysProcAttr = c.Env, c.SysProcAttr
-	return next
-}
-
 // madeFiles are the files in the root that a service reads and git ignores.
 func madeFiles(t *testing.T, project *types.Project, s types.ServiceConfig) (files []string) {
 	t.Helper()
@@ -207,9 +170,7 @@ func madeFiles(t *testing.T, project *types.Project, s types.ServiceConfig) (fil
 	}
 	for _, path := range paths {
 		file, err := filepath.Rel(project.WorkingDir, path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		files = append(files, file)
 	}
 	return files

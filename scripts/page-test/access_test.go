@@ -14,12 +14,10 @@ type node struct {
 	Role, Name, Description struct{ Value any }
 }
 
-func (b *tab) accessible(t *testing.T) (nodes []node) {
-	t.Helper()
+func (b *tab) accessible() (nodes []node) {
+	b.t.Helper()
 	var tree struct{ Nodes []node }
-	if err := json.Unmarshal(b.do(t, "Accessibility.getFullAXTree", nil), &tree); err != nil {
-		t.Fatal(err)
-	}
+	must(b.t, json.Unmarshal(b.do("Accessibility.getFullAXTree", nil), &tree))
 	for _, n := range tree.Nodes {
 		if !n.Ignored {
 			nodes = append(nodes, n)
@@ -29,17 +27,14 @@ func (b *tab) accessible(t *testing.T) (nodes []node) {
 }
 
 func TestPage_EverythingHasAName(t *testing.T) {
-	t.Parallel()
-	demo := startDemo(t, "127.0.0.1:0").talked()
-	b := startChromium(t).open(t, demo.page)
-	b.await(t, "all turns are shown", lists(demo.held))
-	b.eval(t, `document.querySelector("#turns-table button").click(); document.querySelector("details").open = true`, nil)
+	_, b := openDemo(t)
+	b.eval(`document.querySelector("#turns-table button").click(); document.querySelector("details").open = true`, nil)
 	named := []string{
 		"button", "combobox", "MenuListPopup", "textbox", "link", "region", "table", "image", "form", "heading", "columnheader", "rowheader", "option",
 		"MenuListOption", "DisclosureTriangle",
 	}
 	found := map[string]int{}
-	for _, n := range b.accessible(t) {
+	for _, n := range b.accessible() {
 		role, name := fmt.Sprint(n.Role.Value), fmt.Sprint(n.Name.Value)
 		found[role]++
 		if slices.Contains(named, role) && role != "MenuListPopup" && (name == "" || name == "<nil>") {
@@ -54,7 +49,7 @@ func TestPage_EverythingHasAName(t *testing.T) {
 			t.Errorf("%d of role %s, want at least %d; all: %v", found[role], role, least, found)
 		}
 	}
-	if live := b.text(t, "#said[aria-live=polite]"); strings.Contains(live, "turns") {
+	if live := b.text("#said[aria-live=polite]"); strings.Contains(live, "turns") {
 		t.Error("turns that arrive are read out")
 	}
 }
@@ -73,15 +68,12 @@ type focus struct {
 }
 
 func TestPage_IsUsedByKeyboardAlone(t *testing.T) {
-	t.Parallel()
-	demo := startDemo(t, "127.0.0.1:0").talked()
-	b := startChromium(t).open(t, demo.page)
-	b.await(t, "all turns are shown", lists(demo.held))
+	demo, b := openDemo(t)
 	var at focus
 	visited := []string{}
 	for range 40 {
-		b.press(t, "Tab")
-		b.eval(t, focused, &at)
+		b.press("Tab")
+		b.eval(focused, &at)
 		visited = append(visited, at.Tag+" "+at.Name)
 		if !at.Seen {
 			t.Errorf("the focus on %s %q can't be seen", at.Tag, at.Name)
@@ -93,23 +85,21 @@ func TestPage_IsUsedByKeyboardAlone(t *testing.T) {
 	if !at.Turn || visited[0] != "A Skip to recent turns" {
 		t.Fatalf("no turn was reached by way of %q", visited)
 	}
-	b.press(t, "Enter")
-	b.await(t, "the record is open", `document.activeElement.getAttribute("aria-expanded") === "true" &&
+	b.press("Enter")
+	b.await("the record is open", `document.activeElement.getAttribute("aria-expanded") === "true" &&
 		!document.getElementById(document.activeElement.getAttribute("aria-controls")).hidden`)
-	if record := b.text(t, "#turns-table tr.record:not([hidden])"); !strings.Contains(record, "/v1/chat/completions") || !strings.Contains(record, "First token") {
+	if record := b.text("#turns-table tr.record:not([hidden])"); !strings.Contains(record, "/v1/chat/completions") || !strings.Contains(record, "First token") {
 		t.Errorf("record: %q", record)
 	}
 	// A turn that arrives above takes neither the focus nor the record.
 	demo.turn("sim", "mine", "SAY something")
-	b.await(t, "it is shown", lists(demo.held+1))
-	var still bool
-	b.eval(t, `document.activeElement.matches("#turns-table button") && document.activeElement.getAttribute("aria-expanded") === "true"`, &still)
-	if !still {
+	b.await("it is shown", lists(demo.held+1))
+	if !b.holds(`document.activeElement.matches("#turns-table button") && document.activeElement.getAttribute("aria-expanded") === "true"`) {
 		t.Error("the focus or the record has gone")
 	}
-	b.picture(t, "record")
-	b.press(t, "Enter")
-	b.await(t, "the record is closed", `document.querySelectorAll("#turns-table tr.record:not([hidden])").length === 0`)
+	b.picture("record")
+	b.press("Enter")
+	b.await("the record is closed", `document.querySelectorAll("#turns-table tr.record:not([hidden])").length === 0`)
 }
 
 // contrast finds texts that stand out from their ground by less than 4.5 to 1 (WCAG 2.2, 1.4.3).
@@ -132,58 +122,49 @@ const contrast = `(() => {
 })()`
 
 func TestPage_IsLegibleInLightAndDark(t *testing.T) {
-	t.Parallel()
-	demo := startDemo(t, "127.0.0.1:0").talked()
-	b := startChromium(t).open(t, demo.page)
-	b.await(t, "all turns are shown", lists(demo.held))
+	demo, b := openDemo(t)
 	ground := map[string]string{}
 	see := func(theme string) {
 		var weak []string
-		b.eval(t, contrast, &weak)
+		b.eval(contrast, &weak)
 		if len(weak) > 0 {
 			t.Errorf("%s: hard to read: %q", theme, weak)
 		}
-		b.eval(t, `getComputedStyle(document.body).backgroundColor`, new(string))
 		var colour string
-		b.eval(t, `getComputedStyle(document.body).backgroundColor`, &colour)
+		b.eval(`getComputedStyle(document.body).backgroundColor`, &colour)
 		ground[theme] = colour
-		b.picture(t, theme)
+		b.picture(theme)
 	}
 	for _, theme := range []string{"light", "dark"} {
-		b.prefer(t, "prefers-color-scheme", theme)
+		b.prefer("prefers-color-scheme", theme)
 		see(theme)
 	}
 	if ground["light"] == ground["dark"] {
 		t.Errorf("both themes are %s", ground["light"])
 	}
 	// The switch outdoes the system, also after the page is loaded again.
-	b.choose(t, "theme", "light")
-	b.do(t, "Page.reload", nil)
-	b.await(t, "it is loaded again", lists(demo.held))
+	b.choose("theme", "light")
+	b.do("Page.reload", nil)
+	b.await("it is loaded again", lists(demo.held))
 	see("chosen")
 	if ground["chosen"] != ground["light"] {
 		t.Errorf("light was chosen and the ground is %s", ground["chosen"])
 	}
-	b.size(t, 380, 800)
-	var wider bool
-	b.eval(t, `document.documentElement.scrollWidth > innerWidth`, &wider)
-	if wider {
+	b.size(380, 800)
+	if b.holds(`document.documentElement.scrollWidth > innerWidth`) {
 		t.Error("on a narrow screen the page is wider than that")
 	}
-	b.picture(t, "narrow")
+	b.picture("narrow")
 }
 
 func TestPage_MovesOnlyWhereThatIsWanted(t *testing.T) {
-	t.Parallel()
-	demo := startDemo(t, "127.0.0.1:0").talked()
-	b := startChromium(t).open(t, demo.page)
-	b.await(t, "all turns are shown", lists(demo.held))
+	demo, b := openDemo(t)
 	demo.turn("sim", "mine", "SAY something")
-	b.await(t, "a new turn is marked", `document.querySelectorAll("#turns-table tr.new").length === 1`)
+	b.await("a new turn is marked", `document.querySelectorAll("#turns-table tr.new").length === 1`)
 	for wish, want := range map[string]string{"no-preference": "arrive", "reduce": "none"} {
-		b.prefer(t, "prefers-reduced-motion", wish)
+		b.prefer("prefers-reduced-motion", wish)
 		var moves string
-		b.eval(t, `getComputedStyle(document.querySelector("#turns-table tr.new")).animationName`, &moves)
+		b.eval(`getComputedStyle(document.querySelector("#turns-table tr.new")).animationName`, &moves)
 		if moves != want {
 			t.Errorf("%s: animation %s, want %s", wish, moves, want)
 		}

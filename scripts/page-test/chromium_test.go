@@ -50,21 +50,15 @@ func startChromium(t *testing.T) *chromium {
 		t.Fatalf("%v: scripts/need-chromium.sh installs it", err)
 	}
 	commandsOut, commandsIn, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	eventsOut, eventsIn, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	cmd := exec.Command(path, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--remote-debugging-pipe",
 		"--user-data-dir="+t.TempDir(), "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync",
 		"--disable-extensions", "--force-device-scale-factor=1", "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1", "about:blank")
 	cmd.Env = append(os.Environ(), "TZ=UTC")
 	cmd.ExtraFiles = []*os.File{commandsOut, eventsIn} // its 3 and 4
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, cmd.Start())
 	_ = commandsOut.Close()
 	_ = eventsIn.Close()
 	c := &chromium{commands: commandsIn, answers: map[int]chan answer{}, tabs: map[string]*tab{}}

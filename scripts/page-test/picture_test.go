@@ -2,7 +2,6 @@ package page
 
 import (
 	"bytes"
-	"encoding/json"
 	"flag"
 	"image/png"
 	"os"
@@ -23,29 +22,20 @@ func TestPage_IsPicturedInTheDocuments(t *testing.T) {
 	t.Parallel()
 	demo := startDemo(t, "127.0.0.1:0").talked()
 	b := startChromium(t).open(t, demo.page)
-	b.prefer(t, "prefers-color-scheme", "light")
-	b.size(t, pictureWidth, pictureHeight)
-	b.await(t, "all turns are shown", lists(demo.held))
-	var shot struct{ Data []byte }
-	if err := json.Unmarshal(b.do(t, "Page.captureScreenshot", nil), &shot); err != nil {
-		t.Fatal(err)
-	}
-	drawn, err := png.DecodeConfig(bytes.NewReader(shot.Data))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if drawn.Width != pictureWidth || drawn.Height != pictureHeight || len(shot.Data) > pictureLimit {
-		t.Errorf("%d by %d pixels in %d bytes, want %d by %d in %d at most", drawn.Width, drawn.Height, len(shot.Data), pictureWidth, pictureHeight, pictureLimit)
+	b.prefer("prefers-color-scheme", "light")
+	b.size(pictureWidth, pictureHeight)
+	b.await("all turns are shown", lists(demo.held))
+	shot := b.shot()
+	drawn, err := png.DecodeConfig(bytes.NewReader(shot))
+	must(t, err)
+	if drawn.Width != pictureWidth || drawn.Height != pictureHeight || len(shot) > pictureLimit {
+		t.Errorf("%d by %d pixels in %d bytes, want %d by %d in %d at most", drawn.Width, drawn.Height, len(shot), pictureWidth, pictureHeight, pictureLimit)
 	}
 	if *update {
-		if err := os.WriteFile(documented, shot.Data, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(documented, shot, 0o644))
 	}
 	kept, err := os.ReadFile(documented)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if old, err := png.DecodeConfig(bytes.NewReader(kept)); err != nil || old.Width != pictureWidth || len(kept) > pictureLimit {
 		t.Errorf("%s has %d pixels across and %d bytes (%v): make page-picture writes it anew", documented, old.Width, len(kept), err)
 	}

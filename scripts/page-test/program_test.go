@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -115,6 +116,17 @@ func (s *system) talked() *system {
 	return s
 }
 
+// openDemo opens the page of a demo that has held its conversation, and waits until it shows all turns.
+func openDemo(t *testing.T) (*system, *tab) {
+	t.Helper()
+	t.Parallel()
+	demo := startDemo(t, "127.0.0.1:0").talked()
+	b := startChromium(t).open(t, demo.page)
+	b.live()
+	b.await("all turns are shown", lists(demo.held))
+	return demo, b
+}
+
 // counts is a condition on the page: its figure says so many turns.
 func counts(turns float64) string {
 	return fmt.Sprintf(`document.querySelector("#figure-turns")?.textContent === "%g"`, turns)
@@ -155,22 +167,16 @@ func (s *system) turn(model, conversation string, said ...string) string {
 		messages = append(messages, map[string]string{"role": []string{"user", "assistant"}[i%2], "content": text})
 	}
 	body, err := json.Marshal(map[string]any{"model": model, "conversation_id": conversation, "max_tokens": 80, "messages": messages})
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	must(s.t, err)
 	resp, err := http.Post(s.base+"/v1/chat/completions", "application/json", bytes.NewReader(body))
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	must(s.t, err)
 	defer resp.Body.Close()
 	var told struct {
 		Choices []struct{ Message struct{ Content string } }
 	}
 	text, err := io.ReadAll(resp.Body)
-	if err == nil {
-		err = json.Unmarshal(text, &told)
-	}
-	if err != nil || resp.StatusCode != http.StatusOK || len(told.Choices) != 1 {
+	must(s.t, err)
+	if err := json.Unmarshal(text, &told); err != nil || resp.StatusCode != http.StatusOK || len(told.Choices) != 1 {
 		s.t.Fatalf("turn: %d %s, %v", resp.StatusCode, text, err)
 	}
 	return told.Choices[0].Message.Content
@@ -192,9 +198,7 @@ func (s *system) get(path string) (*http.Response, error) {
 func (s *system) counted() (ways map[string]float64, saved float64) {
 	s.t.Helper()
 	resp, err := s.get("admin/live")
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	must(s.t, err)
 	defer resp.Body.Close()
 	lines := bufio.NewReader(resp.Body)
 	for {
@@ -211,9 +215,7 @@ func (s *system) counted() (ways map[string]float64, saved float64) {
 					SavedTokens      float64            `json:"saved_tokens"`
 				}
 			}
-			if err := json.Unmarshal([]byte(data), &event); err != nil {
-				s.t.Fatal(err)
-			}
+			must(s.t, json.Unmarshal([]byte(data), &event))
 			ways = map[string]float64{"hit": event.Totals.Hits, "off": event.Totals.Off}
 			for outcome, by := range map[string]map[string]float64{"hit": event.Totals.EmptyHits, "prefix": event.Totals.Prefixes, "miss": event.Totals.Misses} {
 				for reason, n := range by {
@@ -231,42 +233,25 @@ func (s *system) counted() (ways map[string]float64, saved float64) {
 // spoken is how the page writes words of closed sets.
 func spoken(word string) string { return strings.ReplaceAll(word, "_", " ") }
 
-// sample is a line of /metrics.
-type sample struct {
-	labels map[string]string
-	value  float64
-}
-
-var sampleLine = regexp.MustCompile(`^([a-z_:]+)(?:\{(.*)\})? (\S+)$`)
-var labelPair = regexp.MustCompile(`([a-z_]+)="((?:[^"\\]|\\.)*)"`)
-
-// scraped returns the samples of a metric, as Prometheus would have them.
-func (s *system) scraped(metric string) (samples []sample) {
+// scraped returns the sums of a metric by outcome and reason, as Prometheus would have them.
+func (s *system) scraped(metric string) map[string]float64 {
 	s.t.Helper()
 	resp, err := s.get("metrics")
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	must(s.t, err)
 	defer resp.Body.Close()
 	text, err := io.ReadAll(resp.Body)
-	if err != nil || resp.StatusCode != http.StatusOK {
-		s.t.Fatalf("/metrics: %d %s, %v", resp.StatusCode, text, err)
+	must(s.t, err)
+	sums := map[string]float64{}
+	for _, sample := range regexp.MustCompile(`(?m)^`+metric+`(\{.*\})? (\S+)$`).FindAllStringSubmatch(string(text), -1) {
+		var way []string
+		for _, label := range regexp.MustCompile(`(?:outcome|reason)="([^"]*)"`).FindAllStringSubmatch(sample[1], -1) {
+			way = append(way, label[1])
+		}
+		n, err := strconv.ParseFloat(sample[2], 64)
+		must(s.t, err)
+		sums[spoken(strings.Join(way, " "))] += n
 	}
-	for line := range strings.Lines(string(text)) {
-		match := sampleLine.FindStringSubmatch(strings.TrimSpace(line))
-		if match == nil || match[1] != metric {
-			continue
-		}
-		one := sample{labels: map[string]string{}}
-		for _, pair := range labelPair.FindAllStringSubmatch(match[2], -1) {
-			one.labels[pair[1]] = pair[2]
-		}
-		if _, err := fmt.Sscan(match[3], &one.value); err != nil {
-			s.t.Fatalf("%s: %v", line, err)
-		}
-		samples = append(samples, one)
-	}
-	return samples
+	return sums
 }
 
 // awaitTurns waits until so many turns have ended, which is a moment after their clients have their answers.

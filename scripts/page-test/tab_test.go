@@ -19,6 +19,7 @@ const screens = "../../bin/screens"
 
 // tab is a page that is looked at. At the end of its test it must have had no error, broken no rule of its policy, and asked no other host.
 type tab struct {
+	t       *testing.T
 	browser *chromium
 	id      string // by which the browser knows it
 	base    string // of the page
@@ -42,41 +43,28 @@ type stub struct {
 func (c *chromium) open(t *testing.T, base string) *tab {
 	t.Helper()
 	b := c.blank(t, base)
-	b.do(t, "Page.navigate", map[string]any{"url": base})
+	b.do("Page.navigate", map[string]any{"url": base})
 	return b
 }
 
 // blank prepares a tab.
 func (c *chromium) blank(t *testing.T, base string) *tab {
 	t.Helper()
-	b := &tab{browser: c, base: base, stubs: map[string]stub{}}
+	b := &tab{t: t, browser: c, base: base, stubs: map[string]stub{}}
 	var target struct{ TargetID, SessionID string }
-	for _, step := range []struct {
-		method string
-		params func() map[string]any
-	}{
-		{"Target.createTarget", func() map[string]any { return map[string]any{"url": "about:blank"} }},
-		{"Target.attachToTarget", func() map[string]any { return map[string]any{"targetId": target.TargetID, "flatten": true} }},
-	} {
-		result, err := c.do("", step.method, step.params())
-		if err == nil {
-			err = json.Unmarshal(result, &target)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
+	must(t, json.Unmarshal(b.do("Target.createTarget", map[string]any{"url": "about:blank"}), &target))
+	must(t, json.Unmarshal(b.do("Target.attachToTarget", map[string]any{"targetId": target.TargetID, "flatten": true}), &target))
 	b.id = target.SessionID
 	c.mu.Lock()
 	c.tabs[b.id] = b
 	c.mu.Unlock()
 	for _, domain := range []string{"Page", "Runtime", "Log", "Network", "Accessibility"} {
-		b.do(t, domain+".enable", nil)
+		b.do(domain+".enable", nil)
 	}
-	b.do(t, "Page.addScriptToEvaluateOnNewDocument", map[string]any{
+	b.do("Page.addScriptToEvaluateOnNewDocument", map[string]any{
 		"source": `addEventListener("securitypolicyviolation", (e) => console.error("policy: " + e.violatedDirective + " " + e.blockedURI))`,
 	})
-	b.size(t, 1440, 900)
+	b.size(1440, 900)
 	t.Cleanup(func() {
 		b.mu.Lock()
 		defer b.mu.Unlock()
@@ -87,12 +75,10 @@ func (c *chromium) blank(t *testing.T, base string) *tab {
 	return b
 }
 
-func (b *tab) do(t *testing.T, method string, params any) json.RawMessage {
-	t.Helper()
+func (b *tab) do(method string, params any) json.RawMessage {
+	b.t.Helper()
 	result, err := b.browser.do(b.id, method, params)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(b.t, err)
 	return result
 }
 
@@ -148,25 +134,25 @@ func (b *tab) stand(id, at string) {
 }
 
 // answerFor has requests for a path answered in place of the listener.
-func (b *tab) answerFor(t *testing.T, prefix string, s stub) {
-	t.Helper()
+func (b *tab) answerFor(prefix string, s stub) {
+	b.t.Helper()
 	b.mu.Lock()
 	b.stubs = map[string]stub{prefix: s}
 	b.mu.Unlock()
-	b.do(t, "Fetch.enable", map[string]any{"patterns": []map[string]string{{"urlPattern": "*" + prefix + "*"}}})
+	b.do("Fetch.enable", map[string]any{"patterns": []map[string]string{{"urlPattern": "*" + prefix + "*"}}})
 }
 
 // answerItself has the listener answer again.
-func (b *tab) answerItself(t *testing.T) {
-	t.Helper()
-	b.do(t, "Fetch.disable", nil)
+func (b *tab) answerItself() {
+	b.t.Helper()
+	b.do("Fetch.disable", nil)
 }
 
 // eval runs an expression in the page and puts its value into one.
-func (b *tab) eval(t *testing.T, expression string, into any) {
-	t.Helper()
+func (b *tab) eval(expression string, into any) {
+	b.t.Helper()
 	if err := b.try(expression, into); err != nil {
-		t.Fatalf("%s: %v", expression, err)
+		b.t.Fatalf("%s: %v", expression, err)
 	}
 }
 
@@ -194,31 +180,66 @@ func (b *tab) try(expression string, into any) error {
 	return json.Unmarshal(r.Result.Value, into)
 }
 
+// each is a text of each element that a selector finds.
+func (b *tab) each(selector, text string) (all []string) {
+	b.t.Helper()
+	b.eval(fmt.Sprintf("[...document.querySelectorAll(%q)].map(%s)", selector, text), &all)
+	return all
+}
+
+// holds reports whether an expression is true in the page.
+func (b *tab) holds(expression string) (yes bool) {
+	b.t.Helper()
+	b.eval("Boolean("+expression+")", &yes)
+	return yes
+}
+
+// click clicks what a selector finds first.
+func (b *tab) click(selector string) {
+	b.t.Helper()
+	b.eval(fmt.Sprintf("document.querySelector(%q).click()", selector), nil)
+}
+
+// shows has the page loaded again with this as its first event.
+func (b *tab) shows(event string) {
+	b.t.Helper()
+	b.answerFor("/admin/live", stub{200, "text/event-stream", "event: snapshot\ndata: " + event + "\n\n"})
+	b.do("Page.reload", nil)
+}
+
 // text is the text of what a selector finds first.
-func (b *tab) text(t *testing.T, selector string) (s string) {
-	t.Helper()
-	b.eval(t, fmt.Sprintf("document.querySelector(%q)?.textContent ?? ''", selector), &s)
+func (b *tab) text(selector string) (s string) {
+	b.t.Helper()
+	b.eval(fmt.Sprintf("document.querySelector(%q)?.textContent ?? ''", selector), &s)
 	return s
 }
 
 // await waits until an expression is true in the page. While a page loads, expressions may fail.
-func (b *tab) await(t *testing.T, what, expression string) {
-	t.Helper()
+func (b *tab) await(what, expression string) {
+	b.t.Helper()
 	var got bool
 	var err error
 	if eventually(func() bool { err = b.try("Boolean("+expression+")", &got); return err == nil && got }) {
 		return
 	}
-	b.picture(t, "failed")
+	b.picture("failed")
 	var shown string
 	_ = b.try("document.body.innerText", &shown)
-	t.Fatalf("waited in vain until %s (%v). The page:\n%s\nrequests that failed: %q", what, err, shown, b.network)
+	b.t.Fatalf("waited in vain until %s (%v). The page:\n%s\nrequests that failed: %q", what, err, shown, b.network)
 }
 
 // live waits until the page shows live data.
-func (b *tab) live(t *testing.T) {
+func (b *tab) live() {
+	b.t.Helper()
+	b.await("the page is live", `document.querySelector("#status").dataset.state === "live"`)
+}
+
+// must ends the test at an error.
+func must(t *testing.T, err error) {
 	t.Helper()
-	b.await(t, "the page is live", `document.querySelector("#status").dataset.state === "live"`)
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 // eventually waits until something holds, and reports whether it came to.
@@ -236,61 +257,53 @@ func eventually(holds func() bool) bool {
 }
 
 // press presses a key.
-func (b *tab) press(t *testing.T, key string) {
-	t.Helper()
+func (b *tab) press(key string) {
+	b.t.Helper()
 	event := map[string]any{"type": "keyDown", "key": key, "code": key, "windowsVirtualKeyCode": map[string]int{"Tab": 9, "Enter": 13}[key]}
 	if key == "Enter" {
 		event["text"] = "\r"
 	}
-	b.do(t, "Input.dispatchKeyEvent", event)
+	b.do("Input.dispatchKeyEvent", event)
 	event["type"] = "keyUp"
 	delete(event, "text")
-	b.do(t, "Input.dispatchKeyEvent", event)
+	b.do("Input.dispatchKeyEvent", event)
 }
 
 // write writes where the focus is.
-func (b *tab) write(t *testing.T, text string) {
-	t.Helper()
-	b.do(t, "Input.insertText", map[string]any{"text": text})
+func (b *tab) write(text string) {
+	b.t.Helper()
+	b.do("Input.insertText", map[string]any{"text": text})
 }
 
-// prefer sets what the system is said to prefer: pairs of a media feature and its value.
-func (b *tab) prefer(t *testing.T, pairs ...string) {
-	t.Helper()
-	features := []map[string]string{}
-	for i := 0; i < len(pairs); i += 2 {
-		features = append(features, map[string]string{"name": pairs[i], "value": pairs[i+1]})
-	}
-	b.do(t, "Emulation.setEmulatedMedia", map[string]any{"features": features})
+// prefer sets what the system is said to prefer of a media feature.
+func (b *tab) prefer(feature, value string) {
+	b.t.Helper()
+	b.do("Emulation.setEmulatedMedia", map[string]any{"features": []map[string]string{{"name": feature, "value": value}}})
 }
 
-func (b *tab) size(t *testing.T, width, height int) {
-	t.Helper()
+func (b *tab) size(width, height int) {
+	b.t.Helper()
 	b.width = width
-	b.do(t, "Emulation.setDeviceMetricsOverride", map[string]any{"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false})
+	b.do("Emulation.setDeviceMetricsOverride", map[string]any{"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false})
 }
 
 // picture keeps what the page looks like, the whole of it.
-func (b *tab) picture(t *testing.T, name string) {
-	t.Helper()
+func (b *tab) picture(name string) {
+	b.t.Helper()
 	var high int
 	if err := b.try("document.documentElement.scrollHeight", &high); err != nil || high < 900 {
 		high = 900
 	}
-	b.size(t, b.width, high)
-	defer b.size(t, b.width, 900)
-	result, err := b.browser.do(b.id, "Page.captureScreenshot", nil)
+	b.size(b.width, high)
+	defer b.size(b.width, 900)
+	must(b.t, os.MkdirAll(screens, 0o755))
+	must(b.t, os.WriteFile(filepath.Join(screens, name+".png"), b.shot(), 0o644))
+}
+
+// shot is a picture of what is on the screen.
+func (b *tab) shot() []byte {
+	b.t.Helper()
 	var shot struct{ Data []byte }
-	if err == nil {
-		err = json.Unmarshal(result, &shot)
-	}
-	if err == nil {
-		err = os.MkdirAll(screens, 0o755)
-	}
-	if err == nil {
-		err = os.WriteFile(filepath.Join(screens, name+".png"), shot.Data, 0o644)
-	}
-	if err != nil {
-		t.Error(err)
-	}
+	must(b.t, json.Unmarshal(b.do("Page.captureScreenshot", nil), &shot))
+	return shot.Data
 }

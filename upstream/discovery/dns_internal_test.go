@@ -52,7 +52,7 @@ func TestQuestion_KeepsItsAnswerInDoubt(t *testing.T) {
 
 // One domain of the search list that fails must neither hide an answer nor turn into one.
 func TestQuestion_InsistsOnAnAnswer(t *testing.T) {
-	failure, notFound := errors.New("server misbehaving"), &net.DNSError{Err: "no such host", IsNotFound: true}
+	failure, notFound, late := errors.New("server misbehaving"), &net.DNSError{IsNotFound: true}, &net.DNSError{IsTimeout: true}
 	instance := upstream.Instance{Name: "10.0.0.1:8000"}
 	for name, tc := range map[string]struct {
 		strict, lenient error // nil: the instance
@@ -64,6 +64,7 @@ func TestQuestion_InsistsOnAnAnswer(t *testing.T) {
 		"a failure, and another domain has it":  {failure, nil, true, false},
 		"a failure, and no other domain has it": {failure, notFound, false, true},
 		"failures":                              {failure, failure, false, true},
+		"time-outs":                             {late, late, false, true},
 	} {
 		q := &question{ask: func(_ context.Context, r *net.Resolver) ([]upstream.Instance, error) {
 			err := tc.lenient

@@ -4,9 +4,11 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/netip"
+	"strings"
 	"sync"
 
 	"golang.org/x/net/dns/dnsmessage"
@@ -15,8 +17,6 @@ import (
 // dnsServer answers what is set at the moment, over connections in memory.
 type dnsServer struct {
 	asked chan dnsmessage.Type // one for each question that has been answered, as many as a test lets come unread
-	// turnstile holds each answer of type AAAA until it is read from, nil if none is held.
-	turnstile chan struct{}
 
 	mu   sync.Mutex // guards zone
 	zone map[string]map[dnsmessage.Type]reply
@@ -31,8 +31,6 @@ type reply struct {
 	code    dnsmessage.RCode
 	records []dnsmessage.ResourceBody
 }
-
-var servfail = reply{code: dnsmessage.RCodeServerFailure}
 
 // resolver asks this server only.
 func (s *dnsServer) resolver() *net.Resolver {
@@ -81,22 +79,8 @@ func (s *dnsServer) rounds(kind dnsmessage.Type, n int) {
 		<-s.asked
 	}
 	for range n {
-		s.await(kind)
-	}
-}
-
-// pass lets n look-ups of both families end, and waits until the A question of the next one is answered. The server has a
-// turnstile.
-func (s *dnsServer) pass(n int) {
-	for range n {
-		s.turnstile <- struct{}{}
-		s.await(dnsmessage.TypeA)
-	}
-}
-
-// await waits until a question of a type is answered, which no call has waited for yet.
-func (s *dnsServer) await(kind dnsmessage.Type) {
-	for <-s.asked != kind {
+		for <-s.asked != kind {
+		}
 	}
 }
 
@@ -126,9 +110,6 @@ func (s *dnsServer) answer(query []byte) ([]byte, error) {
 		m.Answers = append(m.Answers, dnsmessage.Resource{Header: dnsmessage.ResourceHeader{Name: q.Name, Class: q.Class, TTL: 1}, Body: body})
 	}
 	s.asked <- q.Type
-	if q.Type == dnsmessage.TypeAAAA && s.turnstile != nil {
-		<-s.turnstile
-	}
 	return m.Pack()
 }
 
@@ -144,8 +125,14 @@ func addresses(texts ...string) (r reply) {
 	return r
 }
 
-func service(priority, weight, port uint16, target string) dnsmessage.ResourceBody {
-	return &dnsmessage.SRVResource{Priority: priority, Weight: weight, Port: port, Target: dnsmessage.MustNewName(target)}
+// services is an answer with SRV records, each a priority, weight, port and target.
+func services(texts ...string) (r reply) {
+	for _, text := range texts {
+		var srv dnsmessage.SRVResource
+		var target string
+		_, _ = fmt.Sscanf(strings.ReplaceAll(text, "/", " "), "%d %d %d %s", &srv.Priority, &srv.Weight, &srv.Port, &target)
+		srv.Target = dnsmessage.MustNewName(target)
+		r.records = append(r.records, &srv)
+	}
+	return r
 }
-
-func services(records ...dnsmessage.ResourceBody) reply { return reply{records: records} }

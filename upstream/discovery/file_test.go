@@ -1,7 +1,6 @@
 package discovery
 
 import (
-	"carryover/logtest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -9,149 +8,76 @@ import (
 	"testing/synctest"
 	"time"
 
+	"carryover/logtest"
 	"carryover/upstream"
 )
 
-// written is a file that a test changes, in synthetic time.
-type written struct {
-	File
-	t   *testing.T
-	log *logtest.Log
+// A step writes the file with decode instances ("list a:80"), or another text ("write"), or removes it; "link" has the path lead to another file, as
+// a ConfigMap is changed; "pass" lets time pass.
+func TestFile(t *testing.T) {
+	for name, script := range map[string]string{
+		"it follows the content": "list a:80; watch; want a:80; write # the same list\ndecode:\n- url: http://a:80\n; pass 5s; quiet; list a:80 b:80; pass 2200ms; now a:80 b:80;" +
+			"link b:80; pass 2200ms; now b:80",
+		"a bad one keeps the last list": "list a:80; watch; want a:80; write decode:\n- url: a\n; pass 1m; logged 1 file of instances is wrong; logged 1 instances.yaml: line 2: decode[0].url;" +
+			"write ; pass 1m; logged 2 file of instances is wrong; logged 1 has neither; quiet; list b:80; pass 3s; now b:80",
+		"one that cannot be read": "list a:80; watch; want a:80; remove; pass 1m; quiet; logged 1 cannot be read; list a:80; pass 3s; quiet; huge; pass 1m; quiet; logged 2 cannot be read;" +
+			"list a:80; pass 3s; quiet",
+		// A file that is written in pieces is used when it has stood still.
+		"half a file": "list a:80 b:80; watch; want a:80 b:80; pass 1990ms; list a:80; pass 20ms; list a:80 c:80; pass 150ms; quiet; pass 100ms; now a:80 c:80",
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f, log := newFile(t)
+				play(t, script, f, log, map[string]func(string){
+					"write":  func(text string) { write(t, f.Path, text) },
+					"list":   func(urls string) { write(t, f.Path, decodes(urls)) },
+					"remove": func(string) { must(t, os.Remove(f.Path)) },
+					"huge":   func(string) { write(t, f.Path, strings.Repeat("#", 1<<20+1)) },
+					"link": func(urls string) {
+						other := filepath.Join(t.TempDir(), "other")
+						write(t, other, decodes(urls))
+						must(t, os.Symlink(other, f.Path+".new"))
+						must(t, os.Rename(f.Path+".new", f.Path))
+					},
+					"pass": passes(t),
+				})
+			})
+		})
+	}
 }
 
-func newWritten(t *testing.T, text string) *written {
+// passes lets synthetic time pass.
+func passes(t *testing.T) func(about string) {
+	return func(about string) {
+		d, err := time.ParseDuration(about)
+		must(t, err)
+		<-time.After(d)
+		synctest.Wait()
+	}
+}
+
+func newFile(t *testing.T) (File, *logtest.Log) {
+	log := &logtest.Log{}
+	return File{Path: filepath.Join(t.TempDir(), "instances.yaml"), Logger: log.Logger()}, log
+}
+
+func write(t *testing.T, path, text string) {
 	t.Helper()
-	f := &written{t: t, log: &logtest.Log{}}
-	f.File = File{Path: filepath.Join(t.TempDir(), "instances.yaml"), Logger: f.log.Logger()}
-	f.write(text)
-	return f
+	must(t, os.WriteFile(path, []byte(text), 0o600))
 }
 
-func (f *written) write(text string) {
-	f.t.Helper()
-	must(f.t, os.WriteFile(f.Path, []byte(text), 0o600))
-}
-
-// pass lets time pass.
-func pass(d time.Duration) {
-	<-time.After(d)
-	synctest.Wait()
-}
-
-const (
-	listA  = "decode:\n- url: http://a:80\n"
-	listAB = "decode:\n- url: http://a:80\n- url: http://b:80\n"
-	listB  = "decode:\n- url: http://b:80\n"
-)
-
-func TestFile_FollowsItsContent(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newWritten(t, listA)
-		w := watch(t, f)
-		w.want(t, "a:80")
-		f.write("# the same list\n" + listA)
-		pass(5 * time.Second)
-		w.quiet(t)
-		f.write(listAB)
-		pass(2200 * time.Millisecond)
-		w.want(t, "a:80 b:80")
-		// As a ConfigMap is changed: the path leads somewhere else.
-		other := filepath.Join(t.TempDir(), "other")
-		must(t, os.WriteFile(other, []byte(listB), 0o600))
-		must(t, os.Symlink(other, f.Path+".new"))
-		must(t, os.Rename(f.Path+".new", f.Path))
-		pass(2200 * time.Millisecond)
-		w.want(t, "b:80")
-	})
-}
-
-func TestFile_ABadOneKeepsTheLastList(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newWritten(t, listA)
-		w := watch(t, f)
-		w.want(t, "a:80")
-		f.write("decode:\n- url: a\n")
-		pass(time.Minute)
-		if got := f.log.Lines("file of instances is wrong"); len(got) != 1 || !strings.Contains(got[0], "instances.yaml: line 2: decode[0].url") {
-			t.Errorf("logged %q, want one line with the fault", got)
-		}
-		f.write("")
-		pass(time.Minute)
-		if got := f.log.Lines("file of instances is wrong"); len(got) != 2 || !strings.Contains(got[1], "has neither") {
-			t.Errorf("logged %q, want a second line", got)
-		}
-		w.quiet(t)
-		f.write(listB)
-		pass(3 * time.Second)
-		w.want(t, "b:80")
-	})
-}
-
-func TestFile_OneThatCannotBeReadKeepsTheLastList(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newWritten(t, listA)
-		w := watch(t, f)
-		w.want(t, "a:80")
-		for n, spoil := range []func(){
-			func() { _ = os.Remove(f.Path) },
-			func() { f.write(strings.Repeat("#", 1<<20+1)) },
-		} {
-			spoil()
-			pass(time.Minute)
-			w.quiet(t)
-			if got := f.log.Lines("cannot be read"); len(got) != n+1 {
-				t.Errorf("logged %q, want %d lines", got, n+1)
-			}
-			f.write(listA)
-			pass(3 * time.Second)
-			w.quiet(t)
-		}
-	})
-}
-
-// A file that is written in pieces is used when it has stood still.
-func TestFile_AHalfWrittenOneIsNotUsed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newWritten(t, listAB)
-		w := watch(t, f)
-		w.want(t, "a:80 b:80")
-		pass(1990 * time.Millisecond)
-		f.write(listA)
-		pass(20 * time.Millisecond) // it has been read
-		f.write(listA + "- url: http://c:80\n")
-		pass(150 * time.Millisecond)
-		w.quiet(t)
-		pass(100 * time.Millisecond)
-		w.want(t, "a:80 c:80")
-	})
+func decodes(urls string) string {
+	return "decode:\n- url: http://" + strings.ReplaceAll(urls, " ", "\n- url: http://") + "\n"
 }
 
 func TestFile_TheFirstReadingFails(t *testing.T) {
-	f := newWritten(t, "decode: 1\n")
+	f, _ := newFile(t)
+	write(t, f.Path, "decode: 1\n")
 	missing := File{Path: f.Path + ".missing", Logger: f.Logger}
-	for _, tc := range []struct {
-		file File
-		want string
-	}{{f.File, "instances.yaml: line 1: decode: want a list"}, {missing, "instances.yaml.missing: no such file"}} {
-		err := tc.file.Watch(t.Context(), func(all []upstream.Instance) { t.Errorf("set(%+v)", all) })
-		if err == nil || !strings.Contains(err.Error(), tc.want) {
-			t.Errorf("Watch = %v, want %s", err, tc.want)
-		}
-		if all, err := listOf(tc.file); err == nil || !strings.Contains(err.Error(), tc.want) {
-			t.Errorf("Read = %+v, %v, want %s", all, err, tc.want)
+	for file, want := range map[File]string{f: "instances.yaml: line 1: decode: want a list", missing: "instances.yaml.missing: no such file"} {
+		err := file.Watch(t.Context(), func(all []upstream.Instance) { t.Errorf("set(%+v)", all) })
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("Watch = %v, want %s", err, want)
 		}
 	}
-	f.write(listAB)
-	if all, err := listOf(f.File); err != nil || names(all) != "a:80 b:80" {
-		t.Errorf("Read = %+v, %v", all, err)
-	}
-}
-
-// listOf returns the instances of the file as it is now.
-func listOf(f File) ([]upstream.Instance, error) {
-	data, err := f.load()
-	if err != nil {
-		return nil, err
-	}
-	return f.parse(data)
 }

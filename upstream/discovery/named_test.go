@@ -19,7 +19,7 @@ import (
 func TestNamed_AnInstanceIsSetWhenAdmitReturns(t *testing.T) {
 	named := NewNamed(patterns(t, "10.0.0.0/8:8000"))
 	w := watch(t, named)
-	w.want(t, "")
+	w.want("")
 	name, err := named.Admit("10.0.0.1:8000")
 	if err != nil || len(w.lists) != 1 {
 		t.Fatalf("Admit = %q, %v with %d lists set, want one", name, err, len(w.lists))
@@ -34,32 +34,16 @@ func TestNamed_AnInstanceIsSetWhenAdmitReturns(t *testing.T) {
 	if _, err := named.Admit("10.0.0.2:8001"); err == nil || strings.Contains(err.Error(), "10.0.0.0") {
 		t.Errorf("Admit = %v, want an error that tells no pattern", err)
 	}
-	w.quiet(t)
+	w.quiet()
 }
 
 func TestNamed_DropsWhatNoRequestNames(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		named := NewNamed(patterns(t, "*.local:80"))
-		w := watch(t, named)
-		w.want(t, "")
-		admit(t, named, "idle.local:80")
-		admit(t, named, "busy.local:80")
-		w.want(t, "idle.local:80")
-		w.want(t, "idle.local:80 busy.local:80")
-		for range 9 {
-			<-time.After(time.Minute)
-			admit(t, named, "busy.local:80")
-		}
-		synctest.Wait()
-		w.quiet(t) // nine minutes
-		<-time.After(2 * time.Minute)
-		synctest.Wait()
-		w.want(t, "busy.local:80")
-		<-time.After(12 * time.Minute)
-		synctest.Wait()
-		w.want(t, "")
-		admit(t, named, "idle.local:80")
-		w.want(t, "idle.local:80")
+		play(t, "watch; want ; admit idle.local:80; now idle.local:80; admit busy.local:80; now idle.local:80 busy.local:80;"+
+			strings.Repeat("pass 1m; admit busy.local:80;", 9)+ // nine minutes
+			"quiet; pass 2m; now busy.local:80; pass 12m; now ; admit idle.local:80; now idle.local:80",
+			named, nil, map[string]func(string){"pass": passes(t), "admit": func(name string) { admit(t, named, name) }})
 	})
 }
 
@@ -93,7 +77,7 @@ func TestNamed_TheOneUnusedForLongestGoes(t *testing.T) {
 func TestNamed_ManyAtOnce(t *testing.T) {
 	named := NewNamed(patterns(t, "*.local:80"))
 	w := watch(t, named)
-	w.want(t, "")
+	w.want("")
 	var all sync.WaitGroup
 	for range 8 {
 		all.Go(func() {
@@ -107,7 +91,7 @@ func TestNamed_ManyAtOnce(t *testing.T) {
 	for range 40 {
 		last = <-w.lists
 	}
-	w.quiet(t)
+	w.quiet()
 	if len(last) != 40 {
 		t.Errorf("%d instances, want 40", len(last))
 	}
@@ -220,7 +204,7 @@ func TestAdmit_RefusesWhatIsNoPlainHostAndPort(t *testing.T) {
 func TestAdmit_NamesAnEndpointInOneForm(t *testing.T) {
 	admit := NewNamed(anywhere(t))
 	w := watch(t, admit)
-	w.want(t, "")
+	w.want("")
 	for spelled, want := range map[string]string{
 		"A.Example:80": "a.example:80", "[FD00:0:0::0001]:80": "[fd00::1]:80", "[::7f00:1]:80": "[::7f00:1]:80", "LOCALHOST:80": "localhost:80",
 	} {
@@ -230,7 +214,7 @@ func TestAdmit_NamesAnEndpointInOneForm(t *testing.T) {
 			}
 		}
 		<-w.lists
-		w.quiet(t)
+		w.quiet()
 	}
 }
 

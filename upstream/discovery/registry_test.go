@@ -8,78 +8,62 @@ import (
 	"sync"
 	"testing"
 
+	"carryover/logtest"
 	"carryover/upstream"
 )
 
-func TestRegistry_AddAndRemoveHaveSetWhenTheyReturn(t *testing.T) {
-	registry := &Registry{}
-	must(t, registry.Add(instance("before:1")))
-	w := watch(t, registry)
-	w.want(t, "before:1")
-	if err := registry.Add(upstream.Instance{BaseURL: "HTTP://D:1/", Role: upstream.RoleDecode}); err != nil {
-		t.Fatal(err)
-	}
-	if len(w.lists) != 1 {
-		t.Fatal("Add returned before set was called")
-	}
-	w.want(t, "before:1 d:1")
-	if !registry.Remove(upstream.RoleDecode, "before:1") || len(w.lists) != 1 {
-		t.Fatal("Remove returned before set was called")
-	}
-	w.want(t, "d:1")
-	if registry.Remove(upstream.RoleDecode, "before:1") || registry.Remove(upstream.RolePrefill, "d:1") {
-		t.Error("Remove = true for an instance that is not registered")
-	}
-	w.quiet(t)
-	if got := registry.all; len(got) != 1 || got[0].BaseURL != "http://d:1" {
-		t.Errorf("List = %+v", got)
-	}
-}
-
-func TestRegistry_AnInstanceRegistersAnew(t *testing.T) {
-	registry := &Registry{}
-	w := watch(t, registry)
-	w.want(t, "")
-	first, second := instance("a", "10.0.0.1:8000"), instance("b", "10.0.0.2:8000")
-	for _, i := range []upstream.Instance{first, second, first} {
-		must(t, registry.Add(i))
-	}
-	w.want(t, "a")
-	w.want(t, "a b")
-	w.quiet(t) // the third time changed nothing
-	must(t, registry.Add(instance("a", "10.0.0.3:8000")))
-	w.want(t, "a b")
-	if got := registry.all[0].BaseURL; got != "http://10.0.0.3:8000" {
-		t.Errorf("a is at %s, want its new address", got)
+// A step adds or removes a decode instance; the list is set when that returns.
+func TestRegistry(t *testing.T) {
+	for name, script := range map[string]string{
+		"add and remove": "add before:1; watch; want before:1; add =HTTP://D:1/; now before:1 d:1; remove before:1; now d:1; remove before:1 absent; quiet",
+		"an instance registers anew": "watch; want ; add a=10.0.0.1:8000; now a=http://10.0.0.1:8000; add b=10.0.0.2:8000; now a=http://10.0.0.1:8000 b=http://10.0.0.2:8000;" +
+			"add a=10.0.0.1:8000; quiet; add a=10.0.0.3:8000; now a=http://10.0.0.3:8000 b=http://10.0.0.2:8000",
+	} {
+		t.Run(name, func(t *testing.T) {
+			registry := &Registry{}
+			play(t, script, registry, &logtest.Log{}, map[string]func(string){
+				"add": func(text string) {
+					i := instance(text)
+					i.BaseURL = strings.Replace(i.BaseURL, "http://HTTP", "HTTP", 1)
+					must(t, registry.Add(i))
+				},
+				"remove": func(text string) {
+					name, absent := strings.CutSuffix(text, " absent")
+					if registry.Remove(upstream.RoleDecode, name) == absent || registry.Remove(upstream.RolePrefill, name) {
+						t.Errorf("remove %s: found although absent %t, or in the other role", name, absent)
+					}
+				},
+			})
+		})
 	}
 }
 
 func TestRegistry_Refuses(t *testing.T) {
 	registry := &Registry{}
-	must(t, registry.Add(instance("a", "h:80")))
+	must(t, registry.Add(instance("a=h:80")))
 	for name, tc := range map[string]struct {
 		instance upstream.Instance
 		want     string
 	}{
 		"no role":                            {upstream.Instance{Name: "x", BaseURL: "http://x"}, "want prefill or decode"},
-		"a path":                             {instance("x", "h/path"), "want http://host"},
-		"a name with a line feed":            {instance("x\n", "x"), "printable"},
-		"the address of another":             {instance("b", "h"), "registered under another name (a)"},
+		"a path":                             {instance("x=h/path"), "want http://host"},
+		"a name with a line feed":            {instance("x\n=x"), "printable"},
+		"the address of another":             {instance("b=h"), "registered under another name (a)"},
 		"a negative weight":                  {upstream.Instance{Name: "x", BaseURL: "http://x", Role: upstream.RoleDecode, Weight: -1}, "not be negative"},
 		"a rank of an unranked one":          {upstream.Instance{Name: "x", BaseURL: "http://x", Role: upstream.RoleDecode, Rank: 1}, "rank 1"},
-		"its own address, written otherwise": {instance("a", "h"), ""},
+		"its own address, written otherwise": {instance("a=h"), ""},
 	} {
 		err := registry.Add(tc.instance)
 		if tc.want == "" && err != nil || tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)) {
 			t.Errorf("%s: Add = %v, want %q", name, err, tc.want)
 		}
 	}
-	if err := registry.Add(instance("b", "h")); !errors.Is(err, ErrTaken) {
+	if err := registry.Add(instance("b=h")); !errors.Is(err, ErrTaken) {
 		t.Errorf("got %v, want ErrTaken", err)
 	}
 	// The other role, and another rank, are other places.
 	must(t, registry.Add(upstream.Instance{Name: "a", BaseURL: "http://h:80", Role: upstream.RolePrefill}))
-	for _, rank := range Ranks(instance("r", "h:80"), 2) {
+	for _, rank := range Ranks(instance("r=h:80"), 2) {
 		must(t, registry.Add(rank))
 	}
 }
@@ -92,9 +76,7 @@ func TestRegistry_IsBounded(t *testing.T) {
 	if err := registry.Add(instance("more:80")); !errors.Is(err, ErrFull) {
 		t.Errorf("Add = %v, want ErrFull", err)
 	}
-	if err := registry.Add(instance("d-7:80", "d-7:81")); err != nil {
-		t.Errorf("an instance that is registered may move: %v", err)
-	}
+	must(t, registry.Add(instance("d-7:80=d-7:81"))) // an instance that is registered may move
 	registry.Remove(upstream.RoleDecode, "d-0:80")
 	must(t, registry.Add(instance("more:80")))
 }
@@ -102,7 +84,7 @@ func TestRegistry_IsBounded(t *testing.T) {
 func TestRegistry_ManyAtOnce(t *testing.T) {
 	registry := &Registry{}
 	w := watch(t, registry)
-	w.want(t, "")
+	w.want("")
 	var all sync.WaitGroup
 	for n := range 8 {
 		all.Go(func() {
@@ -122,47 +104,26 @@ func TestRegistry_ManyAtOnce(t *testing.T) {
 	for range 8*50 + 8*25 {
 		last = <-w.lists
 	}
-	w.quiet(t)
-	if len(last) != 8*25 || len(registry.all) != 8*25 {
-		t.Errorf("%d instances were set last, %d listed, want %d", len(last), len(registry.all), 8*25)
-	}
-}
-
-func TestListed_SetsTheListOnceAndEndsWithTheContext(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	calls := 0
-	listed := &Listed{}
-	listed.Replace([]upstream.Instance{{Name: "p-1"}, {Name: "p-2"}})
-	err := listed.Watch(ctx, func(all []upstream.Instance) {
-		calls++
-		if len(all) != 2 {
-			t.Errorf("got %d instances, want 2", len(all))
-		}
-		cancel()
-	})
-	if err != nil || calls != 1 {
-		t.Errorf("Watch = %v after %d calls, want nil after 1", err, calls)
+	if w.quiet(); len(last) != 8*25 {
+		t.Errorf("%d instances were set last, want %d", len(last), 8*25)
 	}
 }
 
 func TestListed_ReplaceHasSetWhenItReturns(t *testing.T) {
 	listed := &Listed{}
+	listed.Replace(instances("z"))
 	w, second := watch(t, listed), watch(t, listed)
-	w.want(t, "")
-	second.want(t, "")
-	given := []upstream.Instance{instance("a"), instance("b")}
+	w.want("z")
+	second.want("z")
+	given := instances("a b")
 	listed.Replace(given)
-	for _, w := range []*watched{w, second} {
-		if len(w.lists) != 1 {
-			t.Fatalf("%d lists set when Replace returns, want 1", len(w.lists))
-		}
-		w.want(t, "a b")
-	}
+	w.now("a b")
+	second.now("a b")
 	given[0].Name = "changed"
-	listed.Replace([]upstream.Instance{instance("a"), instance("b")})
-	w.quiet(t)
+	listed.Replace(instances("a b"))
+	w.quiet()
 	listed.Replace(nil)
-	w.want(t, "")
+	w.want("")
 }
 
 func TestListed_SetIsNotCalledOnceWatchHasReturned(t *testing.T) {
@@ -170,7 +131,7 @@ func TestListed_SetIsNotCalledOnceWatchHasReturned(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	calls := 0
 	must(t, listed.Watch(ctx, func([]upstream.Instance) { calls++; cancel() }))
-	listed.Replace([]upstream.Instance{instance("a")})
+	listed.Replace(instances("a"))
 	if calls != 1 {
 		t.Errorf("set was called %d times, want once", calls)
 	}
@@ -181,21 +142,13 @@ func TestRanks(t *testing.T) {
 	if got := Ranks(one, 0); len(got) != 1 || got[0] != one {
 		t.Errorf("Ranks(0) = %+v, want the instance as it is", got)
 	}
-	one.KVEvents = "tcp://h:5557"
-	got := Ranks(one, 2)
-	if got[0].KVEvents != "tcp://h:5557" || got[1].KVEvents != "tcp://h:5558" {
-		t.Errorf("events of ranks at %s and %s, want at ports behind one another", got[0].KVEvents, got[1].KVEvents)
-	}
-	one.KVEvents = "none"
-	if at := Ranks(one, 2)[1].KVEvents; at != "none" {
-		t.Errorf("events at %q, want them where the configuration says", at)
-	}
-	if names(got) != "d@0 d@1" {
-		t.Fatalf("names %s", names(got))
-	}
-	for rank, i := range got {
-		if i.Rank != rank || !i.Ranked || i.BaseURL != one.BaseURL || i.Role != one.Role {
-			t.Errorf("rank %d is %+v", rank, i)
+	for events, want := range map[string]string{"tcp://h:5557": "tcp://h:5558", "none": "none"} { // at ports behind one another, where they are at ports
+		one.KVEvents = events
+		first, second := one, one
+		first.Name, first.Ranked = "d@0", true
+		second.Name, second.Ranked, second.Rank, second.KVEvents = "d@1", true, 1, want
+		if got := Ranks(one, 2); len(got) != 2 || got[0] != first || got[1] != second {
+			t.Errorf("got %+v, want %+v and %+v", got, first, second)
 		}
 	}
 }

@@ -1,13 +1,13 @@
 package discovery
 
 import (
-	"carryover/logtest"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"testing"
 
+	"carryover/logtest"
 	"carryover/upstream"
 )
 
@@ -33,76 +33,49 @@ func (g *given) Watch(ctx context.Context, set func([]upstream.Instance)) error 
 	}
 }
 
-func together(log *logtest.Log, sources ...upstream.Source) Together {
-	return Together{Sources: sources, Logger: log.Logger()}
-}
+// A step is a list of the first source or the second, or the end of the first.
+func TestTogether(t *testing.T) {
+	for name, script := range map[string]string{
+		"it waits for the first list of each": "watch; first a; first b; first b; first b; quiet;" + // the third has room once the second is read, and the first has been set by then
+			"second; want b; second c d; want b c d; first; want c d; first; second; want ",
+		"a clash is logged again once it has ended": "watch; second a=h:80; first a; want a h:80; first; want a=http://h:80; logged 1 two instances; first a; want a h:80; first;" +
+			"want a=http://h:80; logged 2 two instances",
+		"a source that ends leaves its last": "watch; first a; second; want a; end; second b; want a b",
 
-func TestTogether_WaitsForTheFirstListOfEach(t *testing.T) {
-	first, second := newGiven(), newGiven()
-	w := watch(t, together(&logtest.Log{}, first, second))
-	first.lists <- []upstream.Instance{instance("a")}
-	for range 3 { // the third has room once the second is read, and the first has been set by then
-		first.lists <- []upstream.Instance{instance("b")}
-	}
-	w.quiet(t)
-	second.lists <- nil
-	w.want(t, "b")
-	second.lists <- []upstream.Instance{instance("c"), instance("d")}
-	w.want(t, "b c d")
-	first.lists <- nil
-	w.want(t, "c d")
-	first.lists <- nil // changes nothing
-	second.lists <- nil
-	w.want(t, "")
-}
-
-func TestTogether_TheFirstSourceCounts(t *testing.T) {
-	weighted := instance("other", "a:80")
-	weighted.Weight = 7
-	prefill := instance("a")
-	prefill.Role = upstream.RolePrefill
-	for name, tc := range map[string]struct {
-		first, second []upstream.Instance
-		want          string
-		logged        int
-	}{
-		"an address twice":                 {[]upstream.Instance{instance("a")}, []upstream.Instance{weighted}, "a", 1},
-		"one instance twice":               {[]upstream.Instance{instance("a")}, []upstream.Instance{instance("a")}, "a", 1},
-		"a name twice":                     {[]upstream.Instance{instance("a")}, []upstream.Instance{instance("a", "10.0.0.1:8000")}, "a 10.0.0.1:8000", 1},
-		"a name twice, one a rank":         {[]upstream.Instance{instance("a@1")}, Ranks(instance("a", "h:80"), 2), "a@1 a@0 h:80@1", 1},
-		"a name twice, its address a name": {[]upstream.Instance{instance("a"), instance("h:80", "x:80")}, []upstream.Instance{instance("a", "h:80")}, "a h:80", 1},
-		"a name twice in one source":       {nil, []upstream.Instance{instance("a"), instance("a", "h")}, "a h:80", 1},
-		"the other role":                   {[]upstream.Instance{instance("a")}, []upstream.Instance{prefill}, "a a", 0},
-		"ranks of one address":             {[]upstream.Instance{instance("a")}, Ranks(instance("b", "a"), 2), "a b@0 b@1", 0},
+		"an address twice":                 "watch; first a; second other=a:80; want a; logged 1 two instances",
+		"one instance twice":               "watch; first a; second a; want a; logged 1 two instances",
+		"a name twice":                     "watch; first a; second a=10.0.0.1:8000; want a 10.0.0.1:8000; first more a; want more a 10.0.0.1:8000; logged 1 two instances",
+		"a name twice, its address a name": "watch; first a h:80=x:80; second a=h:80; want a h:80=http://x:80; logged 1 two instances",
+		"a name twice in one source":       "watch; first; second a a=h; want a h:80=http://h; logged 1 two instances",
 	} {
 		t.Run(name, func(t *testing.T) {
 			first, second, log := newGiven(), newGiven(), &logtest.Log{}
-			w := watch(t, together(log, first, second))
-			first.lists <- tc.first
-			second.lists <- tc.second
-			w.want(t, tc.want)
-			first.lists <- append([]upstream.Instance{instance("more")}, tc.first...)
-			if got := w.next(t); got != "more "+tc.want {
-				t.Errorf("set(%s), want more %s", got, tc.want)
-			}
-			if got := log.Lines("two instances"); len(got) != tc.logged {
-				t.Errorf("logged %q, want %d", got, tc.logged)
-			}
+			play(t, script, Together{[]upstream.Source{first, second}, log.Logger()}, log, map[string]func(string){
+				"first":  func(names string) { first.lists <- instances(names) },
+				"second": func(names string) { second.lists <- instances(names) },
+				"end":    func(string) { close(first.lists) },
+			})
 		})
 	}
 }
 
-func TestTogether_LogsAClashAgainOnceItHasEnded(t *testing.T) {
-	first, second, log := newGiven(), newGiven(), &logtest.Log{}
-	w := watch(t, together(log, first, second))
-	second.lists <- []upstream.Instance{instance("a", "h:80")}
-	for round := range 3 {
-		first.lists <- []upstream.Instance{instance("a")}
-		w.want(t, "a h:80")
-		first.lists <- nil
-		w.want(t, "a")
-		if got := log.Lines("two instances"); len(got) != round+1 {
-			t.Fatalf("logged %q, want %d", got, round+1)
+func TestTogether_RolesAndRanksAreApart(t *testing.T) {
+	prefill := instance("a")
+	prefill.Role = upstream.RolePrefill
+	for want, tc := range map[string]struct {
+		second []upstream.Instance
+		logged int
+	}{
+		"a@1 a":                                  {[]upstream.Instance{prefill}, 0},
+		"a@1 b@0=http://a@1 b@1=http://a@1":      {Ranks(instance("b=a@1"), 2), 0},
+		"a@1 a@0=http://h:80 h:80@1=http://h:80": {Ranks(instance("a=h:80"), 2), 1},
+	} {
+		first, second, log := &Listed{}, &Listed{}, &logtest.Log{}
+		first.Replace(instances("a@1"))
+		second.Replace(tc.second)
+		watch(t, Together{[]upstream.Source{first, second}, log.Logger()}).want(want)
+		if log.Count("two instances") != tc.logged {
+			t.Errorf("%s: logged %s, want %d", want, log, tc.logged)
 		}
 	}
 }
@@ -119,13 +92,12 @@ func TestTogether_EndsWithTheSourceThatFails(t *testing.T) {
 		"before its list, without error": {nil, false, "source 2 of 2 ended before it gave a list of instances"},
 	} {
 		first, second := newGiven(), newGiven()
-		first.lists <- []upstream.Instance{instance("a")}
+		first.lists <- instances("a")
 		second.err = tc.ends
 		sets := make(chan []upstream.Instance, 8)
 		ended := make(chan error)
 		go func() {
-			ended <- Together{Sources: []upstream.Source{first, second}, Logger: slog.New(slog.DiscardHandler)}.
-				Watch(t.Context(), func(all []upstream.Instance) { sets <- all })
+			ended <- Together{[]upstream.Source{first, second}, slog.New(slog.DiscardHandler)}.Watch(t.Context(), func(all []upstream.Instance) { sets <- all })
 		}()
 		if tc.had {
 			second.lists <- nil
@@ -138,27 +110,16 @@ func TestTogether_EndsWithTheSourceThatFails(t *testing.T) {
 	}
 }
 
-func TestTogether_ASourceThatEndsLeavesItsLast(t *testing.T) {
-	first, second := newGiven(), newGiven()
-	w := watch(t, together(&logtest.Log{}, first, second))
-	first.lists <- []upstream.Instance{instance("a")}
-	second.lists <- nil
-	w.want(t, "a")
-	close(first.lists)
-	second.lists <- []upstream.Instance{instance("b")}
-	w.want(t, "a b")
-}
-
 func TestTogether_ARegistrationIsSetWhenAddReturns(t *testing.T) {
 	registry, listed := &Registry{}, &Listed{}
-	listed.Replace([]upstream.Instance{instance("a")})
-	w := watch(t, together(&logtest.Log{}, listed, registry))
-	w.want(t, "a")
+	listed.Replace(instances("a"))
+	w := watch(t, Together{[]upstream.Source{listed, registry}, slog.New(slog.DiscardHandler)})
+	w.want("a")
+	want := "a"
 	for n := range 100 {
-		must(t, registry.Add(instance(fmt.Sprintf("d-%d", n))))
-		if len(w.lists) != 1 {
-			t.Fatal("Add returned before set was called")
-		}
-		<-w.lists
+		name := fmt.Sprintf("d-%d", n)
+		must(t, registry.Add(instance(name)))
+		want += " " + name
+		w.now(want)
 	}
 }

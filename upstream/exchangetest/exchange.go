@@ -64,3 +64,28 @@ func Object(tb testing.TB, raw []byte) (o map[string]any) {
 	}
 	return o
 }
+
+// Shape is a JSON object without its texts, numbers and the like, equal values of a list once.
+func Shape(tb testing.TB, raw []byte) any {
+	tb.Helper()
+	return shape(Object(tb, raw))
+}
+
+func shape(value any) any {
+	switch value := value.(type) {
+	case map[string]any:
+		for name, member := range value {
+			value[name] = shape(member)
+		}
+		return value
+	case []any:
+		var all []any
+		for _, one := range value {
+			if s := shape(one); len(all) == 0 || !reflect.DeepEqual(all[len(all)-1], s) {
+				all = append(all, s)
+			}
+		}
+		return all
+	}
+	return nil
+}

@@ -14,80 +14,35 @@ import (
 
 	"carryover/upstream"
 	"carryover/upstream/fleet/facts"
-	"carryover/upstream/fleet/health"
 )
 
-// lister is an engine that lists models, as the test has it at the moment.
-type lister struct {
-	*Engine
-	incarnation, list atomic.Value // strings; an empty list is a 404, "hang up" breaks the connection, "503" is one
-	asked             atomic.Int64
-}
-
-func (r *rig) lister(role upstream.Role, name string, models ...string) *lister {
-	r.t.Helper()
-	l := &lister{}
-	l.incarnation.Store("1")
-	l.list.Store(listOf(models...))
-	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		switch req.URL.Path {
-		case "/metrics":
-			_, _ = io.WriteString(w, "process_start_time_seconds "+l.incarnation.Load().(string)+"\n")
-		case "/v1/models":
-			l.asked.Add(1)
-			switch list := l.list.Load().(string); list {
-			case "":
-				http.NotFound(w, req)
-			case "hang up":
-				panic(http.ErrAbortHandler)
-			case "503":
-				w.WriteHeader(http.StatusServiceUnavailable)
-			default:
-				_, _ = io.WriteString(w, list)
-			}
-		}
-	}))
-	r.t.Cleanup(srv.Close)
-	l.Engine = r.add(role, name, srv.URL)
-	return l
-}
-
 // round lets the prober go round once, and waits for what it has begun.
-func (r *rig) round(engines ...*lister) {
-	r.t.Helper()
+func (r *rig) round() {
 	r.probeAll(r.t.Context())
-	for _, l := range engines {
-		l.mu.Lock()
-		under := l.models.under
-		l.mu.Unlock()
-		if under != nil {
-			<-under
-		}
+	for e := range r.members.Load().all {
+		e.awaitModels(r.t.Context())
 	}
 }
 
-// serving returns which of the engines may be picked for a model: names, or the error.
-func (r *rig) serving(role upstream.Role, model string) string {
+// wantServing checks which of the engines may be picked for a model: names, or the error.
+func (r *rig) wantServing(role upstream.Role, model, want string) {
 	r.t.Helper()
 	var tried []string
 	for {
-		e, done, err := r.Pick(role, Hint{Model: model}, excluding(tried...))
-		switch {
-		case errors.Is(err, upstream.ErrNoInstance) && len(tried) > 0:
-			slices.Sort(tried)
-			return strings.Join(tried, " ")
-		case err != nil:
-			return err.Error()
+		e, err := r.Choose(role, Hint{Model: model}, but(tried...))
+		if err == nil {
+			tried = append(tried, e.Name)
+			continue
 		}
-		done()
-		tried = append(tried, e.Name)
-	}
-}
-
-func (r *rig) wantServing(model, want string) {
-	r.t.Helper()
-	if got := r.serving(upstream.RoleDecode, model); got != want {
-		r.t.Errorf("%q is served by %q, want %q", model, got, want)
+		slices.Sort(tried)
+		got := strings.Join(tried, " ")
+		if len(tried) == 0 || !errors.Is(err, upstream.ErrNoInstance) {
+			got = err.Error()
+		}
+		if got != want {
+			r.t.Errorf("%q is served by %q, want %q", model, got, want)
+		}
+		return
 	}
 }
 
@@ -101,118 +56,100 @@ func ids(models []facts.Model) string {
 
 func TestModels_ATurnGoesOnlyWhereItsModelIsServed(t *testing.T) {
 	r := newRig(t)
-	a, b := r.lister(upstream.RoleDecode, "a", "base", "lora-1"), r.lister(upstream.RoleDecode, "b", "base", "lora-2")
-	p := r.lister(upstream.RolePrefill, "p", "lora-3", "base")
-	all := []*lister{a, b, p}
-	none := upstream.ErrNoModel.Error()
-	r.wantServing("unheard of", "a b") // nothing is known yet
+	r.play("fake d0 d1 p0; d0 lists base lora-1; d1 lists base lora-2; p0 lists lora-3 base")
+	none, serving := upstream.ErrNoModel.Error(), func(model, want string) {
+		t.Helper()
+		r.wantServing(upstream.RoleDecode, model, want)
+	}
+	serving("unheard of", "d0 d1") // nothing is known yet
 	if got := r.Catalogue.Models(); got != nil {
 		t.Errorf("before any list: %v", got)
 	}
-	r.round(all...)
+	r.round()
 	if got := ids(r.Catalogue.Models()); got != "base lora-1 lora-2 lora-3" {
 		t.Errorf("all models: %s", got)
 	}
 	if got := string(r.Catalogue.Models()[0].Card); got != `{"id":"base","object":"model"}` {
 		t.Errorf("the card is %s", got)
 	}
-	if got := a.Live().Models; !slices.Equal(got, []string{"base", "lora-1"}) {
-		t.Errorf("a serves %v", got)
+	if got := r.engines["d0"].Live().Models; !slices.Equal(got, []string{"base", "lora-1"}) {
+		t.Errorf("d0 serves %v", got)
 	}
-	r.wantServing("base", "a b")
-	r.wantServing("", "a b")
-	r.wantServing("lora-1", "a")
-	r.wantServing("lora-2", "b")
-	r.wantServing("lora-3", none)
-	if got := r.serving(upstream.RolePrefill, "lora-3"); got != "p" {
-		t.Errorf("prefill: %s", got)
-	}
+	serving("base", "d0 d1")
+	serving("", "d0 d1")
+	serving("lora-1", "d0")
+	serving("lora-2", "d1")
+	serving("lora-3", none)
+	r.wantServing(upstream.RolePrefill, "lora-3", "p0")
 	// The model is served, but not by an engine that may be picked.
-	if _, _, err := r.Pick(upstream.RoleDecode, Hint{Model: "lora-1"}, excluding("a")); !errors.Is(err, upstream.ErrNoInstance) {
+	if _, err := r.Choose(upstream.RoleDecode, Hint{Model: "lora-1"}, but("d0")); !errors.Is(err, upstream.ErrNoInstance) {
 		t.Errorf("its only engine is excluded: %v", err)
 	}
-	for range health.UnhealthyAfter {
-		a.Health.Probed(false)
-	}
-	r.wantServing("lora-1", "a") // down is no reason to send a turn where its model is not served
+	r.play("d0 ill; d0 ill")
+	serving("lora-1", "d0") // down is no reason to send a turn where its model is not served
 	if got := ids(r.Catalogue.Models()); got != "base lora-2 lora-3" {
-		t.Errorf("with a down: %s", got)
+		t.Errorf("with d0 down: %s", got)
 	}
-	r.Set(r.instances[1:])
-	r.wantServing("lora-1", none)
+	r.play("set d1 p0")
+	serving("lora-1", none)
 }
 
 func TestModels_AListIsReadAtEachStartAndEveryHalfMinute(t *testing.T) {
 	r := newRig(t)
-	a := r.lister(upstream.RoleDecode, "a", "old")
-	want := func(asked int64, models string) {
-		t.Helper()
-		r.round(a)
-		if got := a.asked.Load(); got != asked || ids(a.Models()) != models {
-			t.Errorf("asked %d times for %q, want %d times for %q", got, ids(a.Models()), asked, models)
+	e := r.fake("d0")
+	for _, row := range []struct {
+		script string
+		asked  int
+		want   string
+	}{
+		{"d0 says start=1; d0 lists old", 1, "old"},
+		{"pass 0s", 1, "old"},
+		{"d0 lists new; d0 says start=2", 2, "new"}, // the reading that tells it begins in this round
+		{"d0 lists new lora; pass 29s", 2, "new"},
+		{"pass 1s", 3, "new lora"},
+		{"d0 lists new; pass 5s; d0 refuses", 3, "new lora"}, // what comes back mostly serves the same
+	} {
+		r.play(row.script)
+		r.round()
+		if got := r.askedFor("d0/v1/models"); got != row.asked || ids(e.Models()) != row.want {
+			t.Errorf("%s: asked %d times for %q, want %d times for %q", row.script, got, ids(e.Models()), row.asked, row.want)
 		}
 	}
-	want(1, "old")
-	want(1, "old")
-	a.list.Store(listOf("new"))
-	a.incarnation.Store("2") // the reading that tells it begins in this round
-	want(2, "new")
-	a.list.Store(listOf("new", "lora"))
-	r.pass(modelsEvery - time.Second)
-	want(2, "new")
-	r.pass(time.Second)
-	want(3, "new lora")
-	a.Refused() // what comes back mostly serves the same
-	r.wantServing("lora", "a")
-	r.wantServing("old", upstream.ErrNoModel.Error())
 }
 
 func TestModels_WhatAnEngineDoesNotTellIsNotKnown(t *testing.T) {
-	for name, row := range map[string]struct {
-		list string
-		want string // may "other" be picked
-	}{
-		"404":            {"", "a"},
-		"garbage":        {"<html>", "a"},
-		"too large":      {`{"data":[` + strings.Repeat(" ", facts.MaxModelList) + `]}`, "a"},
-		"503":            {"503", upstream.ErrNoModel.Error()},
-		"a broken leg":   {"hang up", upstream.ErrNoModel.Error()},
-		"an empty list":  {listOf(), upstream.ErrNoModel.Error()},
-		"the same again": {listOf("base"), upstream.ErrNoModel.Error()},
+	none := upstream.ErrNoModel.Error()
+	for list, want := range map[string]string{ // may "other" be picked
+		"404": "d0", "<html>": "d0", `{"data":[` + strings.Repeat(" ", facts.MaxModelList) + `]}`: "d0", "503": none, "hang-up": none, "": none, "base": none,
 	} {
 		r := newRig(t)
-		a := r.lister(upstream.RoleDecode, "a", "base")
-		r.round(a)
-		r.wantServing("other", upstream.ErrNoModel.Error())
-		a.list.Store(row.list)
+		r.play("fake d0; d0 lists base")
+		r.round()
+		r.wantServing(upstream.RoleDecode, "other", none)
+		r.list("d0", list)
 		r.pass(modelsEvery)
-		r.round(a)
-		if got := r.serving(upstream.RoleDecode, "other"); got != row.want {
-			t.Errorf("%s: got %q, want %q", name, got, row.want)
-		}
+		r.round()
+		r.wantServing(upstream.RoleDecode, "other", want)
 	}
 }
 
-// An adapter that was loaded since is found before a turn is refused; but no client can have the engines asked more often than
-// every five seconds.
+// An adapter that was loaded since is found before a turn is refused; but no client can have the engines asked more often than every five
+// seconds.
 func TestRefreshModels_AsksOncePerFiveSeconds(t *testing.T) {
 	r := newRig(t)
-	var all []*lister
-	for _, name := range strings.Fields("a b c d e f g h i j k l m n o p q r s t") {
-		all = append(all, r.lister(upstream.RoleDecode, name, "base"))
+	names := strings.Fields("da db dc dd de df dg dh di dj dk dl dm dn do dp dq dr ds dt")
+	r.play("fake d0 " + strings.Join(names, " "))
+	for _, name := range append(names, "d0") {
+		r.list(name, "base")
 	}
-	down := r.lister(upstream.RoleDecode, "down", "base")
-	r.round(append(all, down)...)
-	for range health.UnhealthyAfter {
-		down.Health.Probed(false)
-	}
-	all[3].list.Store(listOf("base", "lora"))
-	r.wantServing("lora", upstream.ErrNoModel.Error())
-	asked := func(want int64) {
+	r.round()
+	r.play("d0 ill; d0 ill; dd lists base lora")
+	r.wantServing(upstream.RoleDecode, "lora", upstream.ErrNoModel.Error())
+	asked := func(want int) {
 		t.Helper()
-		for _, l := range all {
-			if got := l.asked.Load(); got != want {
-				t.Errorf("%s was asked %d times, want %d", l.Name, got, want)
+		for _, name := range names {
+			if got := r.askedFor(name + "/v1/models"); got != want {
+				t.Errorf("%s was asked %d times, want %d", name, got, want)
 			}
 		}
 	}
@@ -223,14 +160,14 @@ func TestRefreshModels_AsksOncePerFiveSeconds(t *testing.T) {
 	}
 	group.Wait()
 	asked(2)
-	r.wantServing("lora", "d")
+	r.wantServing(upstream.RoleDecode, "lora", "dd")
 	r.pass(modelsAgain - time.Second)
 	r.Catalogue.Refresh(t.Context())
 	asked(2)
 	r.pass(time.Second)
 	r.Catalogue.Refresh(t.Context())
 	asked(3)
-	if got := down.asked.Load(); got != 1 {
+	if got := r.askedFor("d0/v1/models"); got != 1 {
 		t.Errorf("one that is down was asked %d times", got)
 	}
 }
@@ -250,19 +187,16 @@ func TestRefreshModels_AsksAFewAtOnce(t *testing.T) {
 		_, _ = io.WriteString(w, listOf("m"))
 	}))
 	defer srv.Close()
-	for range 40 {
-		r.add(upstream.RoleDecode, string(rune('A'+len(r.instances))), srv.URL)
+	for n := range 40 {
+		r.at("d"+string(rune('A'+n)), srv.URL)
 	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		r.Catalogue.Refresh(t.Context())
-	}()
+	var group sync.WaitGroup
+	group.Go(func() { r.Catalogue.Refresh(t.Context()) })
 	for range modelsAtOnce {
 		<-entered
 	}
 	close(gate)
-	<-done
+	group.Wait()
 	if got := most.Load(); got > modelsAtOnce {
 		t.Errorf("%d lists were read at once, want %d at most", got, modelsAtOnce)
 	}
@@ -274,11 +208,12 @@ func TestRefreshModels_AsksAFewAtOnce(t *testing.T) {
 // Thousands of engines that serve the same share one set.
 func TestModels_EqualListsShareASet(t *testing.T) {
 	r := newRig(t)
-	a, b := r.lister(upstream.RoleDecode, "a", "x", "y"), r.lister(upstream.RoleDecode, "b", "y", "x")
-	c := r.lister(upstream.RoleDecode, "c", "x")
-	r.round(a)
-	r.round(a, b, c)
-	if a.served.Load() != b.served.Load() || a.served.Load() == c.served.Load() {
-		t.Error("want one set for a and b, another for c")
+	r.play("fake d0; d0 lists x y")
+	r.round()
+	r.play("fake d1 d2; d1 lists y x; d2 lists x")
+	r.round()
+	set := func(name string) *modelSet { return r.engines[name].served.Load() }
+	if set("d0") != set("d1") || set("d0") == set("d2") {
+		t.Error("want one set for d0 and d1, another for d2")
 	}
 }

@@ -2,9 +2,9 @@ package fleet
 
 import (
 	"context"
-	"errors"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -15,145 +15,97 @@ import (
 	"carryover/upstream/vllmsim"
 )
 
-// tellsMetrics is an engine that tells an incarnation, and how often it was asked.
-func tellsMetrics(asked *int, text *string) http.HandlerFunc {
-	return func(w http.ResponseWriter, _ *http.Request) {
-		*asked++
-		_, _ = io.WriteString(w, *text)
-	}
+func TestReading(t *testing.T) {
+	const breaking = "fake d0; d0 says start=1; d0 current 1; d0 says start=2; d0 current 1; d0 asked 1;"
+	scripts{
+		"Refresh spares the wait": "fake d0; d0 says start=5; d0 is-read; pass 4s; d0 current 5; d0 is-read; pass 4s; d0 current 5; d0 asked 2",
+		// An engine that tells nothing is asked every five seconds.
+		"no start":   "fake d0; d0 says x=1; d0 current; d0 asked 1; pass 4999ms; d0 current; d0 asked 1; pass 1ms; d0 current; d0 asked 2",
+		"no metrics": "fake d0; d0 says start=5 status=404; d0 current; d0 asked 1; pass 4999ms; d0 current; d0 asked 1; pass 1ms; d0 current; d0 asked 2",
+		"broken off": "fake d0; d0 says start=5 Content-Length=1000; d0 current; d0 asked 1; pass 4999ms; d0 current; d0 asked 1; pass 1ms; d0 current; d0 asked 2",
+		// A reading that fails leaves what was read a moment ago, one that shows another process does not.
+		"a failure in between": "fake d0; d0 says start=5; d0 is-read; d0 says status=500; pass 3s; d0 is-read; d0 current 5; pass 3s; d0 current;" +
+			"d0 says start=5; d0 is-read; d0 says x=1; d0 is-read; d0 current",
+		"the last outlives what counts": "fake d0; d0 last; d0 says start=5; d0 is-read; pass 1h; d0 current-by-Fresh; d0 last 5; d0 says x=1; d0 is-read; d0 last;" +
+			"d0 says start=6; d0 is-read; d0 refuses; d0 last",
+		// It is read for each turn, and no oftener.
+		"an engine that keeps no connections": "fake d0; d0 says start=5 Connection=close; d0 current 5; d0 asked 1; pass 1ms; d0 current 5; d0 asked 2; pass 1ms; d0 current 5; d0 asked 3;" +
+			"d0 current-by-Fresh 5; d0 asked 3",
+		// Another process may be there once a connection was refused or has ended.
+		"a leg that breaks":          breaking + "d0 breaks; d0 current 2",
+		"a refusal":                  breaking + "d0 refuses; d0 current 2",
+		"a break, as the client saw": breaking + "d0 is-broken; d0 current 2",
+		"a break serves picks":       "add d0; tell 1; d0 breaks; d0.1 is shown; d0 current-by-Fresh",
+		"tokens for others are a sign of life": "fake d0; d0 says start=5 vllm:generation_tokens_total=7; d0 is-read; d0 waits;" + again("7", "up") + again("9", "up") + again("12", "up") +
+			again("12", "up") + again("12", "open") + "d0 not reachable; d picks none; d up 0; d0 says start=6 vllm:generation_tokens_total=0; d0 is-read; d0 is up",
+	}.run(t)
+}
+
+func again(tokens, want string) string {
+	return "pass 4s; d0 says start=5 vllm:generation_tokens_total=" + tokens + "; d0 is-read; d0 is " + want + ";"
 }
 
 func TestReading_OfSimulatedEngines(t *testing.T) {
 	r := newRig(t)
-	sim, e := r.simulate(upstream.RoleDecode, func(c *vllmsim.Config) { c.BlockSize = 32 })
-	first := e.Current(t.Context())
-	if !first.Known() || first.BlockSize() != 32 || first.Engine() != e || !first.Alive(t.Context()) {
-		t.Errorf("got start %q, blocks of %d", first.ID(), first.BlockSize())
+	sim, e := r.simulate("d0", func(c *vllmsim.Config) { c.BlockSize, c.EngineID = 32, "decode-0" })
+	read := func(n int) *Incarnation {
+		t.Helper()
+		i := e.Current(t.Context())
+		if got := count(sim, "/metrics"); !i.Known() || i.BlockSize() != 32 || i.Engine() != e || !i.Alive(t.Context()) || got != n {
+			t.Errorf("got start %q, blocks of %d, after %d readings, want %d", i.ID(), i.BlockSize(), got, n)
+		}
+		return i
 	}
-	if r.pass(readFor - 1); e.Current(t.Context()) != first || len(sim.Requests()) != 1 {
-		t.Error("before five seconds have passed it was read again")
+	if e.Holder(t.Context()).Known() || len(sim.Requests()) != 0 {
+		t.Error("an engine of which nothing was read is asked for what it holds")
+	}
+	first := read(1)
+	for range 10 { // while some connection is open, turns wait for no reading
+		r.pass(readFor/10 - 1)
+		if _, _, err := r.cfg.Client.Fetch(t.Context(), e.Instance(), "/version", "", 1<<10); err != nil {
+			t.Fatal(err)
+		}
+		if read(1) != first {
+			t.Fatal("the start is not the one that was read")
+		}
+	}
+	if r.pass(time.Hour); e.Holder(t.Context()) != first {
+		t.Error("what holds its blocks is asked for though a connection from before is open")
 	}
 	sim.Restart()
-	second := e.Current(t.Context())
-	if !second.Known() || second.ID() == first.ID() || second == first {
-		t.Errorf("after a restart: got %q, want the next start", second.ID())
-	}
-	if first.Alive(t.Context()) || !second.Alive(t.Context()) {
-		t.Error("want the first start over and the second alive")
-	}
-	if n := len(sim.Requests()); n != 2 {
-		t.Errorf("read %d times, want 2", n)
-	}
+	second := read(2)
+	r.cfg.Client.Close() // a process that ends closes its connections: where none was open, only its start tells that another one answers
 	sim.Restart()
-	e.Refused()
-	if third := e.Current(t.Context()); !third.Known() || third.ID() == second.ID() {
-		t.Errorf("after a refusal: got %q, want the next start", third.ID())
+	r.pass(time.Millisecond)
+	if first.Alive(t.Context()) || second.Alive(t.Context()) {
+		t.Error("the starts of before are alive")
 	}
-}
-
-func TestReading_DataParallelEnginesAgreeOnTheBlockSize(t *testing.T) {
-	_, e := newRig(t).simulate(upstream.RoleDecode, func(c *vllmsim.Config) { c.DPRanks = 3 })
-	if s := e.Current(t.Context()); !s.Known() || s.BlockSize() != 16 {
-		t.Errorf("got start %q, blocks of %d, want 16", s.ID(), s.BlockSize())
+	third := read(3)
+	r.cfg.Client.Close()
+	sim.Restart()
+	r.pass(time.Millisecond)
+	if fourth := e.Holder(t.Context()); fourth == third || fourth != read(4) {
+		t.Errorf("start %q holds its blocks, want the next one", fourth.ID())
 	}
-}
-
-func TestReading_RefreshSparesTheWait(t *testing.T) {
-	r := newRig(t)
-	asked, text := 0, "process_start_time_seconds 5\n"
-	e := r.engine(upstream.RoleDecode, tellsMetrics(&asked, &text))
-	for range 3 {
-		e.Refresh(t.Context())
-		r.pass(4 * time.Second)
-		if s := e.Current(t.Context()); s.ID() != "5" {
-			t.Errorf("got start %q", s.ID())
-		}
-	}
-	if asked != 3 {
-		t.Errorf("asked %d times, want 3: by Refresh only", asked)
-	}
-}
-
-func TestReading_AnEngineThatTellsNothingIsAskedEveryFiveSeconds(t *testing.T) {
-	for name, handler := range map[string]http.HandlerFunc{
-		"no start": func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "x 1\n") },
-		"no metrics": func(w http.ResponseWriter, _ *http.Request) {
-			w.WriteHeader(http.StatusNotFound)
-			_, _ = io.WriteString(w, "process_start_time_seconds 5\n")
-		},
-		"broken off": func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Content-Length", "1000")
-			_, _ = io.WriteString(w, "process_start_time_seconds 5\n")
-		},
-	} {
-		r := newRig(t)
-		asked := 0
-		e := r.engine(upstream.RoleDecode, func(w http.ResponseWriter, r *http.Request) {
-			asked++
-			handler(w, r)
-		})
-		for _, want := range []int{1, 1, 2} {
-			if s := e.Current(t.Context()); s.Known() || s.BlockSize() != 0 || asked != want {
-				t.Errorf("%s: got start %q after %d questions, want none after %d", name, s.ID(), asked, want)
-			}
-			r.pass(readFor - time.Duration(asked))
-		}
-	}
-}
-
-// A reading that fails leaves what was read a moment ago, one that shows another
-// process does not.
-func TestReading_AFailureInBetweenForgetsNothing(t *testing.T) {
-	r := newRig(t)
-	var answer atomic.Value
-	answer.Store("process_start_time_seconds 5\n")
-	e := r.engine(upstream.RoleDecode, func(w http.ResponseWriter, _ *http.Request) {
-		if text := answer.Load().(string); text != "" {
-			_, _ = io.WriteString(w, text)
-			return
-		}
-		w.WriteHeader(http.StatusInternalServerError)
-	})
-	e.Refresh(t.Context())
-	answer.Store("")
-	r.pass(3 * time.Second)
-	e.Refresh(t.Context())
-	if s := e.Current(t.Context()); s.ID() != "5" {
-		t.Errorf("3 s after a reading: got %q, want it", s.ID())
-	}
-	r.pass(3 * time.Second)
-	if s := e.Current(t.Context()); s.Known() {
-		t.Errorf("6 s after a reading: got %q", s.ID())
-	}
-	answer.Store("process_start_time_seconds 5\n")
-	e.Refresh(t.Context())
-	answer.Store("x 1\n")
-	e.Refresh(t.Context())
-	if s := e.Current(t.Context()); s.Known() {
-		t.Errorf("after a reading without start: got %q", s.ID())
-	}
-}
-
-func TestReading_ARefusedConnectionForgetsTheLast(t *testing.T) {
-	r := newRig(t)
-	sim, e := r.simulate(upstream.RoleDecode, nil)
-	e.Refresh(t.Context())
 	if err := sim.Close(); err != nil {
 		t.Fatal(err)
 	}
 	r.cfg.Client.Close()
 	e.Refresh(t.Context())
-	if s := e.Current(t.Context()); s.Known() {
-		t.Errorf("nothing listens: got %q", s.ID())
+	r.play("d0 current")
+	sim, e = r.simulate("d1", func(c *vllmsim.Config) { c.DPRanks, c.BlockSize = 3, 32 })
+	read(1)
+	r.add(upstream.Instance{Role: upstream.RoleDecode, Name: "d7", BaseURL: sim.URL(), Rank: 7, Ranked: true})
+	r.play("d7 is-read")
+	if live := r.engines["d7"].Live(); live.KVTokens != 0 || live.Read.IsZero() {
+		t.Errorf("a rank that the server does not have: %+v", live)
 	}
 }
 
-// gated is an engine whose metrics wait for the test: each request brings the
-// channel that takes its answer.
+// gated is an engine whose metrics wait for the test: each request brings the channel that takes its answer.
 func gated(r *rig) (e *Engine, entered chan chan<- string) {
-	r.t.Helper()
 	entered = make(chan chan<- string)
-	e = r.engine(upstream.RoleDecode, func(w http.ResponseWriter, r *http.Request) {
+	e = r.serves("d0", func(w http.ResponseWriter, r *http.Request) {
 		leave := make(chan string)
 		select {
 		case entered <- leave:
@@ -209,112 +161,119 @@ func TestReading_ARefusalDiscardsOneUnderWay(t *testing.T) {
 func TestReading_ACallerThatLeavesStopsNone(t *testing.T) {
 	e, entered := gated(newRig(t))
 	ctx, cancel := context.WithCancel(t.Context())
-	left := make(chan bool, 1) // the one result
-	go func() { left <- e.Current(ctx).Known() }()
+	known := make(chan bool, 1) // one result at a time
+	go func() { known <- e.Current(ctx).Known() }()
 	leave := <-entered
 	cancel()
-	if <-left {
+	if <-known {
 		t.Error("a caller that left has a start")
 	}
-	other := make(chan bool, 1) // the one result
-	go func() { other <- e.Current(t.Context()).Known() }()
+	go func() { known <- e.Current(t.Context()).Known() }()
 	leave <- "5"
-	if !<-other {
+	if !<-known {
 		t.Error("the reading did not outlive its first caller")
 	}
 }
 
 func TestReading_AnEngineThatDoesNotAnswerIsLeftAfterTheLimit(t *testing.T) {
 	r := newRig(t)
-	e := r.engine(upstream.RoleDecode, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+	r.serves("d0", func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 	r.cfg.ReadLimit = 10 * time.Millisecond
-	for range 2 {
-		if s := e.Current(t.Context()); s.Known() {
-			t.Errorf("got %q", s.ID())
-		}
-	}
+	r.play("d0 current; d0 current")
 }
 
 // An engine may have been started anew while this machine was suspended.
 func TestReading_CountsTheTimeThatAMachineWasSuspended(t *testing.T) {
-	for incarnation, answer := range map[string]string{"5": "process_start_time_seconds 5\n", "": "x 1\n"} {
+	for says, want := range map[string]string{"start=5": "5", "x=1": ""} {
 		r := newRig(t)
-		asked := 0
-		e := r.engine(upstream.RoleDecode, tellsMetrics(&asked, &answer))
 		awake := r.Now()
-		e.Refresh(t.Context())
+		r.play("fake d0; d0 says " + says + "; d0 is-read")
 		r.cfg.Now = func() time.Time { return clocktest.Apart(t, awake, readFor) }
-		if s := e.Current(t.Context()); s.ID() != incarnation || asked != 2 {
-			t.Errorf("got %q after %d questions, want start %q after 2", s.ID(), asked, incarnation)
+		r.play("d0 current " + want + "; d0 asked 2")
+	}
+}
+
+// A reading that is overtaken by a break counts for nothing. It is made again, so that the turn that asks is not without a start.
+func TestReading_IsMadeAgainWhenABreakOvertakesIt(t *testing.T) {
+	for breaks, want := range map[int32]string{2: "1", maxReadings: ""} {
+		r := newRig(t)
+		var asked atomic.Int32
+		r.serves("d0", func(w http.ResponseWriter, _ *http.Request) {
+			if asked.Add(1) <= breaks {
+				r.play("d0 breaks")
+			}
+			_, _ = io.WriteString(w, "process_start_time_seconds 1\n")
+		})
+		if r.play("d0 current " + want); asked.Load() != maxReadings {
+			t.Errorf("%d breaks: %d readings, want %d", breaks, asked.Load(), maxReadings)
 		}
 	}
 }
 
-// What was last read of an engine is there until it is known to be over.
-func TestReading_LastOutlivesWhatCounts(t *testing.T) {
+// The end of a connection that is kept is seen when a ticket is about to be used, though no leg has told of it.
+func TestReading_CountsNoMoreWhenAKeptConnectionHasEnded(t *testing.T) {
 	r := newRig(t)
-	asked, answer := 0, "process_start_time_seconds 5\n"
-	e := r.engine(upstream.RoleDecode, tellsMetrics(&asked, &answer))
-	if got := e.Last().ID(); got != "" {
-		t.Errorf("before any reading: %q", got)
+	start := "1"
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "process_start_time_seconds "+start+"\n")
+	}))
+	defer srv.Close()
+	e := r.at("d0", srv.URL)
+	first := e.Current(t.Context())
+	if !first.Alive(t.Context()) {
+		t.Fatal("it is not alive")
 	}
-	e.Refresh(t.Context())
-	r.pass(time.Hour)
-	if e.Fresh().Known() || e.Last().ID() != "5" {
-		t.Error("after an hour: want nothing that counts, and the last reading")
+	start = "2"
+	srv.CloseClientConnections() // returns when they are closed, which on loopback has arrived
+	if first.Alive(t.Context()) {
+		t.Error("the start of before is alive")
 	}
-	answer = "x 1\n" // it is another process, or does not tell any more
-	e.Refresh(t.Context())
-	if got := e.Last().ID(); got != "" {
-		t.Errorf("of an engine that does not tell: %q", got)
+	r.play("d0 current 2")
+}
+
+// An attempt begins with what was read last of an engine that does not answer: it may go to another one.
+func TestPin_KeepsWhatWasReadOfAnEngineThatDoesNotAnswer(t *testing.T) {
+	r := newRig(t)
+	_, p := r.simulate("p0", nil)
+	sim, d := r.simulate("d0", nil)
+	prefill, decode := Pin(t.Context(), p, d)
+	if !prefill.Known() || !decode.Known() {
+		t.Fatalf("got starts %q and %q, want both", prefill.ID(), decode.ID())
 	}
-	answer = "process_start_time_seconds 6\n"
-	e.Refresh(t.Context())
-	e.Refused()
-	if got := e.Last().ID(); got != "" {
-		t.Errorf("forgotten: %q", got)
+	if err := sim.SetFault(vllmsim.Fault{Kind: vllmsim.FaultRefuse}); err != nil {
+		t.Fatal(err)
+	}
+	r.cfg.Client.Close()
+	r.pass(time.Millisecond)
+	if again, last := Pin(t.Context(), p, d); again != prefill || last != decode {
+		t.Errorf("got starts %q and %q, want those of before", again.ID(), last.ID())
+	}
+	if decode.Alive(t.Context()) {
+		t.Error("a start whose engine refuses connections counts as alive")
 	}
 }
 
-// Two roles may name one address: an engine that refuses the one has ended for both.
-func TestEngine_RefusedCountsForBothRoles(t *testing.T) {
+// Both engines are read at the same time, so that a turn waits for one reading.
+func TestPin_ReadsBothAtOnce(t *testing.T) {
 	r := newRig(t)
-	p, d := r.add(upstream.RolePrefill, "both", "http://both"), r.add(upstream.RoleDecode, "both", "http://both")
-	tells(p, "1")
-	alive := tells(d, "1")
-	p.Refused()
-	if d.Fresh() == alive || p.Fresh().Known() {
-		t.Error("the start still counts as read within five seconds, though its process refuses connections")
+	var both sync.WaitGroup
+	both.Add(2)
+	meet := func(w http.ResponseWriter, _ *http.Request) {
+		both.Done()
+		both.Wait()
+		_, _ = io.WriteString(w, "process_start_time_seconds 5\n")
 	}
-	if !d.Reachable() {
-		t.Error("the other role is down for a connection that was not its own")
-	}
-	if d.Incarnation("1") != alive || d.Incarnation("2") != nil {
-		t.Error("the start that was read last is not found by its id")
+	p, d := Pin(t.Context(), r.serves("p0", meet), r.serves("d0", meet))
+	if p.ID() != "5" || d.ID() != "5" {
+		t.Errorf("got starts %q and %q", p.ID(), d.ID())
 	}
 }
 
-// An engine that serves others while a stream of ours waits in its line is not silent: its tokens are counted. One that repeats what it has
-// counted before is, however well it answers.
-func TestReading_TokensForOthersAreASignOfLife(t *testing.T) {
-	r := newRig(t)
-	asked, text := 0, "process_start_time_seconds 5\nvllm:generation_tokens_total 7\n"
-	e := r.engine(upstream.RoleDecode, tellsMetrics(&asked, &text))
-	e.Refresh(t.Context())
-	wait := e.Health.Wait(time.Hour)
-	defer wait.Over()
-	for _, row := range []struct{ tokens, want string }{{"7", "up"}, {"9", "up"}, {"12", "up"}, {"12", "up"}, {"12", "open"}} {
-		r.pass(4 * time.Second)
-		text = "process_start_time_seconds 5\nvllm:generation_tokens_total " + row.tokens + "\n"
-		if e.Refresh(t.Context()); e.Live().State != row.want || e.Reachable() != (row.want == "up") {
-			t.Errorf("%s tokens: it is %s, want %s", row.tokens, e.Live().State, row.want)
-		}
-	}
-	if _, err := r.Choose(upstream.RoleDecode, Hint{}, nil); !errors.Is(err, upstream.ErrNoInstance) || r.Up(upstream.RoleDecode) != 0 {
-		t.Errorf("got %v, want no instance although no other is left; %d up", err, r.Up(upstream.RoleDecode))
-	}
-	text = "process_start_time_seconds 6\nvllm:generation_tokens_total 0\n"
-	if e.Refresh(t.Context()); e.Live().State != "up" {
-		t.Errorf("the next process is %s", e.Live().State)
-	}
-}
+// The same id is the same incarnation, whatever was forgotten in between; its block size may become known later.
+// Nothing of one that is not known could be told from another one's.
+// An engine that tells nothing has habits all the same, and the same incarnation for as long.
+// Each change of what an engine's start is worth is told once.
+// An engine counts as up once it has answered, and after a connection that was refused once it has answered again: that its time of being
+// avoided is over says nothing.
+// An engine that says whether it is paused is asked, and counts as paused no longer than it is.
+// Idle connections do not outlive what they were made for: behind the name of an engine that went down may be another.

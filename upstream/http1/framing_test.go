@@ -219,12 +219,8 @@ func TestDo_TellsWhatIsAskedOfAHeader(t *testing.T) {
 		},
 		"Content-Type:\r\nContent-Type: text/html\r\n": {},
 	} {
-		s := newRaw(t, func(p *player, _ int) {
-			p.request()
-			p.say("HTTP/1.1 503 Busy\r\n" + header + "Content-Length: 2\r\n\r\n{}")
-			p.gone()
-		})
-		r, err := newClient(t).Do(t.Context(), s.get())
+		conn := &script{pieces: split("HTTP/1.1 503 Busy\r\n"+header+"Content-Length: 2\r\n\r\n{}", 4096)}
+		r, err := scripted(conn).Do(t.Context(), (&raw{authority: "a"}).get())
 		must(t, err)
 		if got := [3]string{r.ContentType, r.ContentEncoding, r.RetryAfter}; r.Status != 503 || got != want || r.Left() != 2 {
 			t.Errorf("%q: got %d %q, want %q", header, r.Status, got, want)

@@ -23,7 +23,7 @@ func readBy(t *testing.T, answer []byte, piece, room int) (got read, err error) 
 	conn := &script{pieces: split(string(answer), piece)}
 	client := scripted(conn)
 	defer client.Close()
-	r, err := client.Do(t.Context(), &Request{Method: "GET", Scheme: "http", Authority: "a", Path: "/"})
+	r, err := client.Do(t.Context(), (&raw{authority: "a"}).get())
 	if err != nil {
 		if !conn.closed.Load() {
 			t.Error("the connection of a broken answer is kept")

@@ -166,7 +166,7 @@ func TestResponse_Here(t *testing.T) {
 		okHead + "{}": true, okHead + "{": false, okHead: false, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n": true,
 		"HTTP/1.1 200 OK\r\n\r\n{}": false, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n": false,
 	} {
-		r, err := scripted(&script{pieces: split(answer, 4096)}).Do(t.Context(), &Request{Method: "GET", Scheme: "http", Authority: "a", Path: "/"})
+		r, err := scripted(&script{pieces: split(answer, 4096)}).Do(t.Context(), (&raw{authority: "a"}).get())
 		must(t, err)
 		if got := r.Here(); got != want {
 			t.Errorf("%q: got %v, want %v", answer, got, want)

@@ -59,23 +59,6 @@ func TestRoundRobin_SpreadsEvenlyUnderConcurrency(t *testing.T) {
 	}
 }
 
-func TestAffinity_IgnoresTheOrderOfCandidates(t *testing.T) {
-	policy := routing.Affinity{Otherwise: &routing.RoundRobin{}}
-	for k := range 20 {
-		key := fmt.Sprint("conversation-", k)
-		want := ""
-		for _, names := range permutations([]string{"a", "b", "c", "d"}) {
-			got := names[policy.Pick(candidates(names...), key)]
-			if want == "" {
-				want = got
-			}
-			if got != want {
-				t.Fatalf("key %q: order %v picked %s, another order %s", key, names, got, want)
-			}
-		}
-	}
-}
-
 func TestAffinity_MovesOnlyTheConversationsOfALostInstance(t *testing.T) {
 	policy := routing.Affinity{Otherwise: &routing.RoundRobin{}}
 	before, after := []string{"a", "b", "c"}, []string{"a", "c"}
@@ -93,14 +76,6 @@ func TestAffinity_MovesOnlyTheConversationsOfALostInstance(t *testing.T) {
 		if n < 800 || n > 1200 {
 			t.Errorf("%s holds %d of 3000 conversations, want about 1000", name, n)
 		}
-	}
-}
-
-func TestAffinity_WithoutConversationUsesTheOtherPolicy(t *testing.T) {
-	policy := routing.Affinity{Otherwise: &routing.RoundRobin{}}
-	all := candidates("a", "b")
-	if first, second := policy.Pick(all, ""), policy.Pick(all, ""); first == second {
-		t.Errorf("two picks without a key chose %d twice, want both instances", first)
 	}
 }
 
@@ -154,19 +129,11 @@ func TestAffinity_WeighsTheKVOfTheConversationBeforeItsHome(t *testing.T) {
 func TestRoundRobin_WeighsNothing(t *testing.T) {
 	all := candidates("a", "b")
 	all[0].Stopped, all[1].Holds = true, 100
-	var policy routing.RoundRobin
-	for n, want := range []int{0, 1, 0, 1} {
-		if got := policy.Pick(all, "conversation"); got != want {
-			t.Errorf("pick %d: got %d, want %d", n, got, want)
+	for key, policy := range map[string]upstream.Policy{"conversation": &routing.RoundRobin{}, "": &routing.Affinity{Otherwise: &routing.RoundRobin{}}} {
+		for n, want := range []int{0, 1, 0, 1} {
+			if got := policy.Pick(all, key); got != want {
+				t.Errorf("%T, pick %d: got %d, want %d", policy, n, got, want)
+			}
 		}
-	}
-}
-
-func TestAffinity_WithoutConversationWeighsNothing(t *testing.T) {
-	policy := routing.Affinity{Otherwise: &routing.RoundRobin{}}
-	all := candidates("a", "b")
-	all[0].Stopped = true
-	if first, second := policy.Pick(all, ""), policy.Pick(all, ""); first == second {
-		t.Errorf("two picks without a key chose %d twice, want both instances", first)
 	}
 }

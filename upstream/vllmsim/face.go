@@ -32,14 +32,10 @@ func Release(name string) (string, error) { return config.Release(name) }
 
 // Values of Config, described in package config.
 const (
-	PolicyRecompute         = config.PolicyRecompute
 	ParamsFinish            = config.ParamsFinish
-	ParamsUsage             = config.ParamsUsage
-	ParamsSeparate          = config.ParamsSeparate
 	ParamsNever             = config.ParamsNever
 	SamplingCanonical       = config.SamplingCanonical
 	SamplingNoncanonical    = config.SamplingNoncanonical
-	TemplateChatML          = config.TemplateChatML
 	TemplateStripReasoning  = config.TemplateStripReasoning
 	TemplateThinkingPrompt  = config.TemplateThinkingPrompt
 	TemplateTrim            = config.TemplateTrim
@@ -51,8 +47,6 @@ const (
 	VLLM033                 = config.VLLM033
 	LMCacheAsync            = config.LMCacheAsync
 	LMCacheSync             = config.LMCacheSync
-	TagNixlProxyNotif       = config.TagNixlProxyNotif
-	TagStoragePDStatus      = config.TagStoragePDStatus
 )
 
 // The points at which hand-backs stop, described in package engine.
@@ -69,7 +63,6 @@ const (
 	FaultLostAnswer          = fault.LostAnswer
 	FaultLostStatus          = fault.LostStatus
 	FaultSilent              = fault.Silent
-	FaultRestart             = fault.Restart
 	FaultStatus              = fault.Status
 	FaultErrorBody200        = fault.ErrorBody200
 	FaultSlowHeaders         = fault.SlowHeaders
@@ -78,11 +71,9 @@ const (
 	FaultTruncatedJSON       = fault.TruncatedJSON
 	FaultWrongContentType    = fault.WrongContentType
 	FaultNullParams          = fault.NullParams
-	FaultBadParams           = fault.BadParams
 	FaultDieBeforeFirstEvent = fault.DieBeforeFirstEvent
 	FaultDieMidEvent         = fault.DieMidEvent
 	FaultEndWithoutDone      = fault.EndWithoutDone
-	FaultNeverEnd            = fault.NeverEnd
 	FaultDoubleDone          = fault.DoubleDone
 	FaultEventAfterDone      = fault.EventAfterDone
 	FaultLostID              = fault.LostID
@@ -90,15 +81,10 @@ const (
 	FaultOtherIDs            = fault.OtherIDs
 	FaultNoIDEcho            = fault.NoIDEcho
 	FaultNoUsage             = fault.NoUsage
-	FaultOtherUsage          = fault.OtherUsage
 	FaultComments            = fault.Comments
 	FaultSplitUsage          = fault.SplitUsage
 	FaultErrorEvent          = fault.ErrorEvent
 	FaultHiddenStart         = fault.HiddenStart
 	FaultSlow                = fault.Slow
-	FaultTransferStuck       = fault.TransferStuck
-	FaultTransferFails       = fault.TransferFails
 	FaultNoticeLost          = fault.NoticeLost
-	FaultNoticeTwice         = fault.NoticeTwice
-	FaultNoticeGarbage       = fault.NoticeGarbage
 )

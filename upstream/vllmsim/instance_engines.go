@@ -1,8 +1,6 @@
 package vllmsim
 
-import (
-	"carryover/upstream/vllmsim/engine"
-)
+import "carryover/upstream/vllmsim/engine"
 
 // HoldHandBacks stops each hand-back at the point until release is called. Further calls of release do nothing. Stats counts stopped
 // hand-backs in HeldHandBacks. Restart and Close end them.
@@ -14,13 +12,6 @@ func (i *Instance) HoldHandBacks(at engine.HandBackPoint) (release func()) { ret
 func (i *Instance) ClearBlocks() {
 	for _, e := range i.engines() {
 		e.ClearBlocks()
-	}
-}
-
-// DropEvents withholds the next n batches of every rank from subscribers, as a full queue does. They can still be replayed.
-func (i *Instance) DropEvents(n int) {
-	for _, e := range i.engines() {
-		e.Events.Drop(n)
 	}
 }
 

@@ -4,58 +4,12 @@ import (
 	"bytes"
 	"encoding/gob"
 	"io"
-	"net/http"
-	"strings"
 	"testing"
 	"time"
 
 	"carryover/upstream/vllmsim/engine"
 	"carryover/upstream/vllmsim/wire"
 )
-
-func TestConfig_NamesEveryFault(t *testing.T) {
-	_, err := Start(Config{Role: "x", Template: "y", Params: "z", Sampling: "s", LoadFailurePolicy: "l", Lease: -1, TimeScale: -1})
-	if err == nil {
-		t.Fatal("a wrong config is accepted")
-	}
-	for _, key := range []string{"role", "template", "params", "sampling", "load_failure_policy", "lease", "time_scale"} {
-		if !strings.Contains(err.Error(), key) {
-			t.Errorf("error does not name %s: %v", key, err)
-		}
-	}
-}
-
-func TestRestart_IsAnotherEngineAtTheSameAddress(t *testing.T) {
-	p, d := startPair(t, nil)
-	messages, reply := firstTurn(t, p, d)
-	started := processStart(t, d)
-	d.Restart()
-	expect(t, d, counts{"Pins": 0, "FreeBlocks": d.config().Blocks, "Restarts": 1, "Requests": 1})
-	if again := processStart(t, d); again == started {
-		t.Errorf("process_start_time_seconds is still %s", again)
-	}
-	if metrics := get(t, d, "/metrics").raw; !bytes.Contains(metrics, []byte("vllm:prompt_tokens_total{engine=\"0\",model_name=\"sim\"} 0.0")) {
-		t.Error("metrics outlive the process")
-	}
-	_, second := turn(t, p, d, messages, nil, object{"cache_salt": "s"})
-	if second.params()["remote_engine_id"] == reply.params()["remote_engine_id"] {
-		t.Error("the engine id is still the same")
-	}
-	if second.text() != reply.text() {
-		t.Errorf("the same weights say %q and %q", reply.text(), second.text())
-	}
-}
-
-func processStart(t *testing.T, i *Instance) string {
-	t.Helper()
-	for line := range strings.Lines(string(get(t, i, "/metrics").raw)) {
-		if value, ok := strings.CutPrefix(line, "process_start_time_seconds "); ok {
-			return value
-		}
-	}
-	t.Fatal("no process_start_time_seconds")
-	return ""
-}
 
 // A stream ends with its engine, its instance or its client, and holds nothing then.
 func TestStream_IsBrokenOff(t *testing.T) {
@@ -73,24 +27,6 @@ func TestStream_IsBrokenOff(t *testing.T) {
 			becomes(t, d, counts{"Running": 0, "Pins": 0, "FreeBlocks": d.config().Blocks})
 			must(t, d.Close())
 		})
-	}
-}
-
-func TestRequests_AreRecorded(t *testing.T) {
-	i := startInstance(t, nil)
-	post(t, i, "/tokenize", object{"prompt": "hi"})
-	get(t, i, "/_sim/stats")
-	list := i.Requests()
-	if len(list) != 1 || list[0].Path != "/tokenize" || string(list[0].Body) != `{"prompt":"hi"}` || list[0].Header.Get("Content-Type") == "" {
-		t.Errorf("recorded %+v, want the one request", list)
-	}
-	large, err := http.NewRequestWithContext(t.Context(), http.MethodGet, i.URL(), nil)
-	must(t, err)
-	for range recordedRequests + 5 {
-		i.record.add(large, make([]byte, recordedBytes/100))
-	}
-	if n := len(i.Requests()); n != 100 {
-		t.Errorf("%d requests kept, want as many as the bound in bytes allows, 100", n)
 	}
 }
 

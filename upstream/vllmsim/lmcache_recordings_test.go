@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-
-	"carryover/upstream/vllmsim/recordedtest"
 )
 
 // TestLMCache_Recordings has the simulator answer what LMCache was asked in testdata/exchanges/lmcache.
@@ -28,7 +26,7 @@ func TestLMCache_Recordings(t *testing.T) {
 	var notified struct {
 		Frames []string `json:"frames_hex"`
 	}
-	recordedtest.Read(t, "../..", "lmcache", "03", &notified)
+	readRecorded(t, "lmcache", "03", &notified)
 	frame, err := hex.DecodeString(notified.Frames[0])
 	must(t, err)
 	proxy.await(t, string(frame))

@@ -4,10 +4,10 @@ import (
 	"net/http"
 	"slices"
 	"testing"
-	"time"
 
-	"carryover/upstream/vllmsim/bpe"
+	"carryover/upstream/vllmsim/config"
 	"carryover/upstream/vllmsim/connector"
+	"carryover/upstream/vllmsim/fault"
 	"carryover/upstream/vllmsim/wire"
 )
 
@@ -70,16 +70,6 @@ func notice(id string) string {
 	return "\x82\xa4type\xaaProxyNotif\xa6req_id" + string([]byte{0xa0 | byte(len(id))}) + id
 }
 
-func TestLMCache_DecodeWithOneOfTwoSharesIsCorrupt(t *testing.T) {
-	p, d, proxy := startLMCache(t, func(c *Config) { c.LMCache.TP, c.Timing.TransferPerBlock = 2, 100*time.Millisecond })
-	prompt := tokens(t, p, longText)
-	tok := first(t, push(t, p, prompt, spec(d, "a"), nil))
-	proxy.await(t, notice("a"))
-	decodeOf(t, d, prompt, tok)
-	expect(t, d, counts{"EarlyReads": 1, "CorruptReads": 1})
-	proxy.await(t, notice("a"))
-}
-
 func TestLMCache_ModesAndFaults(t *testing.T) {
 	for name, c := range map[string]struct {
 		change  func(*Config)
@@ -88,11 +78,11 @@ func TestLMCache_ModesAndFaults(t *testing.T) {
 		loads   int
 	}{
 		"never":     {fault: FaultNoticeLost, loads: 1},
-		"cancelled": {fault: FaultTransferFails},
-		"twice":     {fault: FaultNoticeTwice, notices: []string{notice("a"), notice("a")}, loads: 1},
-		"older tag": {change: func(c *Config) { c.LMCache.Tag = TagNixlProxyNotif }, notices: []string{"\x82\xa4type\xaeNixlProxyNotif\xa6req_id\xa1a"}, loads: 1},
-		"failed": {change: func(c *Config) { c.LMCache.Tag = TagStoragePDStatus }, fault: FaultTransferFails,
-			notices: []string{string(connector.Notification(TagStoragePDStatus, "a", 0, "FAILED"))}},
+		"cancelled": {fault: fault.TransferFails},
+		"twice":     {fault: fault.NoticeTwice, notices: []string{notice("a"), notice("a")}, loads: 1},
+		"older tag": {change: func(c *Config) { c.LMCache.Tag = config.TagNixlProxyNotif }, notices: []string{"\x82\xa4type\xaeNixlProxyNotif\xa6req_id\xa1a"}, loads: 1},
+		"failed": {change: func(c *Config) { c.LMCache.Tag = config.TagStoragePDStatus }, fault: fault.TransferFails,
+			notices: []string{string(connector.Notification(config.TagStoragePDStatus, "a", 0, "FAILED"))}},
 		"long prompt, in parts": {change: func(c *Config) { c.LMCache.MaxBatchedTokens = 16 }},
 		"long prompt, sync": {change: func(c *Config) { c.LMCache.MaxBatchedTokens, c.LMCache.Mode = 16, LMCacheSync },
 			notices: []string{notice("a")}, loads: 1},
@@ -104,9 +94,7 @@ func TestLMCache_ModesAndFaults(t *testing.T) {
 			}
 			prompt := tokens(t, p, longText)
 			tok := first(t, push(t, p, prompt, spec(d, "a"), nil))
-			for _, want := range c.notices {
-				proxy.await(t, want)
-			}
+			proxy.await(t, c.notices...)
 			becomes(t, p, counts{"Pushing": 0})
 			decodeOf(t, d, prompt, tok)
 			expect(t, d, counts{"CorruptReads": 0, "Loads": c.loads})
@@ -114,24 +102,6 @@ func TestLMCache_ModesAndFaults(t *testing.T) {
 				t.Errorf("notified %q, too", more)
 			}
 		})
-	}
-}
-
-func TestLMCache_StopsOnItsFirstToken(t *testing.T) {
-	p, d, proxy := startLMCache(t, nil)
-	prompt := tokens(t, p, longText)
-	tok := first(t, push(t, p, prompt, spec(d, "a"), nil))
-	proxy.await(t, notice("a"))
-	hush := tokens(t, p, "<|im_start|>user\nHUSH<|im_end|>\n<|im_start|>assistant\n")
-	for id, c := range map[string]struct {
-		prompt, stops []int32
-		want          int32
-	}{"b": {prompt, []int32{tok}, tok}, "c": {hush, nil, bpe.ImEnd}} {
-		got := push(t, p, c.prompt, spec(d, id), object{"stop_token_ids": c.stops})
-		if first(t, got) != c.want || got.choice()["finish_reason"] != "stop" {
-			t.Errorf("answered %s, want %d and stop", got.raw, c.want)
-		}
-		proxy.await(t, notice(id))
 	}
 }
 
@@ -143,29 +113,20 @@ func TestLMCache_QueuesWhileTheProxyIsAway(t *testing.T) {
 	address := proxy.listener.Addr().String()
 	proxy.close()
 	// What was written into a connection that is about to close is lost, as with libzmq; so the sender has to have noticed.
-	eventually(t, "the sender has noticed", func() bool { return proxy.closedByPeer() })
+	eventually(t, "the sender has noticed", proxy.closedByPeer)
 	for _, id := range []string{"b", "c"} {
 		first(t, push(t, p, prompt, spec(d, id), nil))
 	}
 	again := startPuller(t, address)
-	again.awaitAll(t, notice("b"), notice("c")) // each transfer ends by itself: in either order
+	again.await(t, notice("b"), notice("c")) // each transfer ends by itself: in either order
 }
 
 func TestLMCache_GarbageComesBeforeTheNotification(t *testing.T) {
 	p, d, proxy := startLMCache(t, nil)
-	must(t, p.SetFault(Fault{Kind: FaultNoticeGarbage}))
+	must(t, p.SetFault(Fault{Kind: fault.NoticeGarbage}))
 	first(t, push(t, p, tokens(t, p, longText), spec(d, "a"), nil))
 	for _, frame := range connector.NoNotifications("a") {
 		proxy.await(t, string(frame))
 	}
 	proxy.await(t, notice("a"))
-}
-
-func TestLMCache_PlainRequestsAtReceivers(t *testing.T) {
-	_, d, _ := startLMCache(t, nil)
-	alone := post(t, startInstance(t, nil), wire.PathChat, asking("Hello."))
-	got := chat(t, d, asking("Hello."))
-	if got.text() != alone.text() || got.params() != nil {
-		t.Errorf("answered %s, alone %s", got.raw, alone.raw)
-	}
 }

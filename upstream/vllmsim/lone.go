@@ -24,9 +24,6 @@ func Lone(ctx context.Context, cfg config.Config, path string, body []byte) (ans
 		return nil, fmt.Errorf("make lone request: %w", err)
 	}
 	req.Header.Set("Content-Type", "application/json")
-	if cfg.APIKey != "" {
-		req.Header.Set("Authorization", "Bearer "+cfg.APIKey)
-	}
 	transport := &http.Transport{DisableKeepAlives: true}
 	resp, err := transport.RoundTrip(req)
 	if err != nil {

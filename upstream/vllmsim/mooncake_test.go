@@ -52,32 +52,6 @@ func later(t *testing.T, i *Instance, body object) (result func() answer) {
 	return func() answer { group.Wait(); return a }
 }
 
-func TestMooncake_PrefillFirstOrLast(t *testing.T) {
-	p, d := startMooncake(t, nil)
-	lone := startInstance(t, nil)
-	right := chat(t, lone, asking(longText)).text()
-	check := func(decode answer) {
-		t.Helper()
-		usage := decode.body["usage"].(object)
-		cached := usage["prompt_tokens_details"].(object)["cached_tokens"]
-		if decode.text() != right || decode.params() != nil || cached != usage["prompt_tokens"] {
-			t.Errorf("decode answered %s, want %q, no params, and all prompt tokens cached", decode.raw, right)
-		}
-	}
-	prefill, decode := mooncakeLegs(p, "first", asking(longText))
-	if a := chat(t, p, prefill); a.params() != nil || p.Stats().Pins != 1 {
-		t.Errorf("prefill answered %s with %d pins, want no params and its KV kept", a.raw, p.Stats().Pins)
-	}
-	check(chat(t, d, decode))
-	prefill, decode = mooncakeLegs(p, "last", with(asking(longText), object{"cache_salt": "s"}))
-	answered := later(t, d, decode)
-	waiting(t, d)
-	chat(t, p, prefill)
-	check(answered())
-	expect(t, p, counts{"Pins": 0, "Reads": 2, "FreeBlocks": p.config().Blocks})
-	assertClean(t, p, d)
-}
-
 // Nothing is compared: a shorter prompt than prefill's, and one of as many tokens, are answered wrongly; a longer one fails at once.
 func TestMooncake_OtherPrompts(t *testing.T) {
 	p, d := startMooncake(t, nil)
@@ -98,21 +72,6 @@ func TestMooncake_OtherPrompts(t *testing.T) {
 			t.Errorf("%s: answered %d %s with %d corrupt reads, want %d and %d", name, a.status, a.raw, got, row.status, row.corrupt)
 		}
 	}
-}
-
-func TestMooncake_StopOnTheFirstTokenDropsTheKV(t *testing.T) {
-	p, d := startMooncake(t, func(c *Config) { c.TimeScale = mooncakeTime })
-	prefill, decode := mooncakeLegs(p, "t", asking(longText))
-	first := ids(chat(t, d, with(asking(longText), object{"return_token_ids": true})).choice()["token_ids"])[0]
-	a := chat(t, p, with(prefill, object{"stop_token_ids": []any{first}}))
-	if a.choice()["finish_reason"] != "stop" || p.Stats().Pins != 0 {
-		t.Errorf("prefill answered %s with %d pins, want stop and none", a.raw, p.Stats().Pins)
-	}
-	began := time.Now()
-	if got := chat(t, d, decode); got.status != http.StatusInternalServerError || time.Since(began)*mooncakeTime < d.config().Mooncake.AbortTimeout {
-		t.Errorf("decode answered %d after %v, want 500 after the whole limit", got.status, time.Since(began)*mooncakeTime)
-	}
-	expect(t, d, counts{"FreeBlocks": d.config().Blocks})
 }
 
 func TestMooncake_FailuresOfATransfer(t *testing.T) {
@@ -183,24 +142,6 @@ func TestMooncake_ClientLeavesWhileDecodeWaits(t *testing.T) {
 		return d.Stats().FreeBlocks == d.config().Blocks && p.Stats().FreeBlocks == p.config().Blocks
 	})
 	assertClean(t, p, d)
-}
-
-// One that leaves before its request was scheduled frees prefill's KV.
-func TestMooncake_ClientLeavesBeforeItIsScheduled(t *testing.T) {
-	p, d := startMooncake(t, nil)
-	slow := time.Hour
-	must(t, d.Switch(Switches{Timing: &Timing{Overhead: slow}}))
-	prefill, decode := mooncakeLegs(p, "t", asking(longText))
-	chat(t, p, prefill)
-	cancel := begin(t, d, wire.PathChat, decode)
-	becomes(t, d, counts{"Running": 1})
-	cancel()
-	becomes(t, p, counts{"Releases": 1, "Pins": 0})
-	// A request that decode refuses does so too.
-	prefill, decode = mooncakeLegs(p, "u", asking(longText))
-	chat(t, p, prefill)
-	chat(t, d, with(decode, object{"model": "other"})).answers(t, http.StatusNotFound)
-	becomes(t, p, counts{"Releases": 2, "Pins": 0})
 }
 
 func TestMooncake_TwoPrefillsOfOneTransferAreCounted(t *testing.T) {

@@ -4,7 +4,6 @@ import (
 	"testing"
 
 	"carryover/upstream/vllmsim/bpe"
-	"carryover/upstream/vllmsim/engine"
 	"carryover/upstream/vllmsim/wire"
 )
 
@@ -19,18 +18,10 @@ func TestParams_NullAndNot(t *testing.T) {
 		null   bool
 		finish string
 	}{
-		{name: "no params", body: object{}, null: true, finish: "length"},
-		{name: "null params", body: object{"kv_transfer_params": nil}, null: true, finish: "length"},
 		{name: "empty params", body: object{"kv_transfer_params": object{}}, null: true, finish: "length"},
-		{name: "decode", body: object{"kv_transfer_params": asD}, finish: "length"},
-		{name: "prefill", body: object{"kv_transfer_params": prefillTemplate()}, finish: "length"},
-		{name: "decode without bidirectional", change: func(c *Config) { c.Bidirectional = false },
-			body: object{"kv_transfer_params": asD}, null: true, finish: "length"},
 		{name: "prefill without bidirectional", change: func(c *Config) { c.Bidirectional = false },
 			body: object{"kv_transfer_params": prefillTemplate()}, finish: "length"},
-		{name: "end of text", body: object{"kv_transfer_params": asD, "max_tokens": 200}, finish: "stop"},
 		{name: "stop token", body: object{"kv_transfer_params": asD, "max_tokens": 200, "stop_token_ids": allWordTokens()}, finish: "stop"},
-		{name: "stop string", body: object{"kv_transfer_params": asD, "max_tokens": 200, "stop": "e"}, null: true, finish: "stop"},
 		{name: "stop string on the last token", body: object{"kv_transfer_params": prefillTemplate(), "max_tokens": 1, "stop": lettersAndSpace()}, finish: "stop"},
 		{name: "beam search", body: object{"kv_transfer_params": asD, "use_beam_search": true}, null: true, finish: "length"},
 		{name: "prompt of one token", path: wire.PathCompletions, body: object{"prompt": []int{300}, "kv_transfer_params": asD, "max_tokens": 1}, finish: "length"},
@@ -74,18 +65,4 @@ func lettersAndSpace() []string {
 		list = append(list, string(c))
 	}
 	return append(list, " ")
-}
-
-func TestParams_RemoteTokensAreWhatIsComputed(t *testing.T) {
-	i := startInstance(t, nil)
-	for _, limit := range []int{1, 2, 17} {
-		got := chat(t, i, with(asking(longText), object{"max_tokens": limit, "return_token_ids": true,
-			"kv_transfer_params": object{"x": 1}}))
-		prompt := len(ids(got.body["prompt_token_ids"]))
-		tokens := int(got.params()["remote_num_tokens"].(float64))
-		blocks := len(got.params()["remote_block_ids"].([]any)[0].([]any))
-		if want := prompt + limit - 1; tokens != want || blocks != engine.CeilDiv(want, 16) {
-			t.Errorf("limit %d: %d tokens in %d blocks, want %d in %d", limit, tokens, blocks, want, engine.CeilDiv(want, 16))
-		}
-	}
 }

@@ -58,61 +58,6 @@ func TestPins_HeartbeatProlongsTheLeaseOnly(t *testing.T) {
 	expect(t, d, counts{"Pins": 0})
 }
 
-func TestPins_WaitingReaderSendsHeartbeats(t *testing.T) {
-	t.Parallel()
-	// A busy machine may hold heartbeats up: one each 0.1 s prolongs a lease to 2 s, while the reader waits for 4 s.
-	p := startInstance(t, func(c *Config) { c.TimeScale = 10 })
-	d := startInstance(t, func(c *Config) {
-		c.TimeScale = 50
-		c.Timing.Overhead = 200 * time.Second // longer than the lease
-	})
-	messages := []any{user(longText)}
-	_, reply := turn(t, p, d, messages, nil, nil)
-	if s := p.Stats(); s.Heartbeats < 5 || s.LeasesExpired != 0 || s.Reads != 1 {
-		t.Errorf("heartbeats %d, leases expired %d, reads %d; want at least 5, 0, 1", s.Heartbeats, s.LeasesExpired, s.Reads)
-	}
-	if reply.params() == nil {
-		t.Error("decode gave no params")
-	}
-	assertClean(t, p, d)
-}
-
-func TestTicket_BelowThresholdIsComputedAndReleased(t *testing.T) {
-	p, d := startPair(t, nil)
-	_, reply := turn(t, p, d, []any{user("Hi.")}, nil, object{"max_tokens": 4})
-	next := []any{user("Hi."), assistant(reply.text()), user("And then?")}
-	got := prefillWith(t, p, next, reply.params(), "s")
-	if cached := got.params()["remote_prefill_cached_tokens"]; cached != 0.0 {
-		t.Errorf("reused %v tokens, want 0: fewer than 64 are missing", cached)
-	}
-	becomes(t, d, counts{"Releases": 1})
-}
-
-func TestTicket_NeverAnswered(t *testing.T) {
-	for _, c := range []struct {
-		name   string
-		change func(*Config)
-		spoil  object
-	}{
-		{"prefill is not bidirectional", func(c *Config) { c.Bidirectional = false }, nil},
-		{"load failure with policy recompute", func(c *Config) { c.LoadFailurePolicy = PolicyRecompute }, object{"remote_blocks_expiry_time": 1.0}},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			p := startInstance(t, func(cfg *Config) { cfg.TimeScale = 100; c.change(cfg) })
-			d := startInstance(t, nil)
-			messages, reply := firstTurn(t, p, d)
-			next := then(messages, reply)
-			takeBack := begin(t, p, wire.PathChat, object{"model": "sim", "messages": next, "max_tokens": 1, "cache_salt": "s",
-				"kv_transfer_params": with(reply.params(), c.spoil)})
-			becomes(t, p, counts{"Parked": 1})
-			prefillWith(t, p, next, prefillTemplate(), "other").answers(t, http.StatusOK)
-			takeBack()
-			eventually(t, "the engine drops the request", func() bool { s := p.Stats(); return s.Parked == 0 && s.Running == 0 && s.Aborts == 1 })
-			expect(t, d, counts{"Pins": 1})
-		})
-	}
-}
-
 func TestDecode_GoneBeforeReadingFreesPrefill(t *testing.T) {
 	p := startInstance(t, nil)
 	d := startInstance(t, func(c *Config) { c.Timing.Overhead = time.Hour })
@@ -123,14 +68,6 @@ func TestDecode_GoneBeforeReadingFreesPrefill(t *testing.T) {
 	takeBack()
 	becomes(t, p, counts{"Releases": 1})
 	expect(t, d, counts{"Pins": 0, "FreeBlocks": d.config().Blocks})
-}
-
-func TestDecode_RefusedRequestFreesPrefill(t *testing.T) {
-	p, d := startPair(t, nil)
-	prefill := prefillWith(t, p, []any{user(longText)}, prefillTemplate(), "s")
-	got := chat(t, d, object{"model": "other", "messages": []any{user(longText)}, "kv_transfer_params": prefill.params()})
-	got.answers(t, http.StatusNotFound)
-	becomes(t, p, counts{"Releases": 1})
 }
 
 func TestPins_TwoReadersAtOnceAreADoubleRead(t *testing.T) {

@@ -55,15 +55,18 @@ func TestPool_EvictedPrefixIsNotHit(t *testing.T) {
 	}
 }
 
-func TestPool_ReaderThatWaitsForBlocksKeepsTheLease(t *testing.T) {
-	p := startInstance(t, func(c *Config) { c.TimeScale = 50 })
-	d := startInstance(t, func(c *Config) { c.Blocks, c.TimeScale, c.KVTTL = 12, 50, 50*time.Second })
-	chat(t, d, with(asking("First. "+longText), object{"max_tokens": 1, "kv_transfer_params": object{"x": 1}}))
-	chat(t, d, with(asking("Second. "+longText), object{"max_tokens": 1, "kv_transfer_params": object{"x": 1}}))
-	// Both pins together leave no room until their 50 s are over; prefill's lease is 30 s.
+// A reader waits longer than a lease twice, for its turn and then for blocks: 2 s of the wall clock each, so that a busy machine may hold heartbeats up.
+func TestPool_ReaderThatWaitsKeepsTheLease(t *testing.T) {
+	t.Parallel()
+	p := startInstance(t, func(c *Config) { c.TimeScale = 20 })
+	d := startInstance(t, func(c *Config) { c.Blocks, c.TimeScale, c.KVTTL = 12, 50, 200*time.Second })
+	for _, text := range []string{"First. ", "Second. "} { // both pins together leave no room until they are over
+		chat(t, d, with(asking(text+longText), object{"max_tokens": 1, "kv_transfer_params": object{"x": 1}}))
+	}
+	must(t, d.Switch(Switches{Timing: &Timing{Overhead: 100 * time.Second}}))
 	turn(t, p, d, []any{user(longText)}, nil, object{"max_tokens": 2})
-	if s := p.Stats(); s.Heartbeats == 0 || s.LeasesExpired != 0 || s.Reads != 1 {
-		t.Errorf("heartbeats %d, leases expired %d, reads %d; want some, 0, 1", s.Heartbeats, s.LeasesExpired, s.Reads)
+	if s := p.Stats(); s.Heartbeats < 5 || s.LeasesExpired != 0 || s.Reads != 1 {
+		t.Errorf("heartbeats %d, leases expired %d, reads %d; want at least 5, 0, 1", s.Heartbeats, s.LeasesExpired, s.Reads)
 	}
 	assertClean(t, p, d)
 }
@@ -86,4 +89,23 @@ func TestPool_AnswersThatWereAbortedAreCached(t *testing.T) {
 		t.Errorf("the next turn found %d of %d tokens, want the answer too", hits, prompt)
 	}
 	assertClean(t, i)
+}
+
+func TestStepAhead_CountsTheLastToken(t *testing.T) {
+	for _, ahead := range []bool{false, true} {
+		p, d := startPair(t, func(c *Config) { c.StepAhead = ahead })
+		messages := []any{user(longText)}
+		_, reply := turn(t, p, d, messages, nil, nil)
+		held := int(reply.params()["remote_num_tokens"].(float64))
+		all := len(ids(reply.body["prompt_token_ids"])) + len(ids(reply.choice()["token_ids"]))
+		want := all - 1
+		if ahead && want%16 != 0 { // the last block has room
+			want = all
+		}
+		if held != want {
+			t.Errorf("step ahead %v: remote_num_tokens %d of %d, want %d", ahead, held, all, want)
+		}
+		turn(t, p, d, then(messages, reply), reply.params(), nil)
+		assertClean(t, p, d)
+	}
 }

@@ -61,14 +61,8 @@ func (p *puller) serve(conn net.Conn) {
 	}
 }
 
-// await reads the next message.
-func (p *puller) await(t *testing.T, want string) {
-	t.Helper()
-	p.awaitAll(t, want)
-}
-
-// awaitAll takes as many messages as are wanted, in whatever order they come.
-func (p *puller) awaitAll(t *testing.T, want ...string) {
+// await takes as many messages as are wanted, in whatever order they come.
+func (p *puller) await(t *testing.T, want ...string) {
 	t.Helper()
 	var got []string
 	for range want {

@@ -58,7 +58,7 @@ func figuresOf(w load.Workload, o load.Outcome) figures {
 		f[peakMB] = float64(o.Peak) / (1 << 20)
 	}
 	if w.Open && o.Streams > 0 && o.Held > 0 {
-		f[streamKB] = o.PerStream(o.Streams) / (1 << 10)
+		f[streamKB] = float64(o.Held-o.Base) / float64(o.Streams<<10)
 	}
 	return f
 }

@@ -8,24 +8,9 @@ import (
 	"carryover/cmd/pdbench/result"
 )
 
-func TestMedian(t *testing.T) {
-	for _, tt := range []struct {
-		list []float64
-		want float64
-	}{
-		{[]float64{3}, 3},
-		{[]float64{9, 1, 2}, 2},
-		{[]float64{4, 1, 2, 100}, 3},
-	} {
-		if got := median(tt.list); got != tt.want {
-			t.Errorf("of %v: got %g, want %g", tt.list, got, tt.want)
-		}
-	}
-}
-
 func TestMediansOf_TakesEachFigureByItself(t *testing.T) {
-	got := mediansOf([]figures{{cpuTurn: 1, turnRate: 30}, {cpuTurn: 5, turnRate: 10}, {cpuTurn: 3}})
-	if len(got) != 2 || got[cpuTurn] != 3 || got[turnRate] != 20 {
+	got := mediansOf([]figures{{cpuTurn: 1, turnRate: 4}, {cpuTurn: 5, turnRate: 1, peakMB: 3}, {cpuTurn: 3, turnRate: 2}, {turnRate: 100}})
+	if len(got) != 3 || got[cpuTurn] != 3 || got[turnRate] != 3 || got[peakMB] != 3 {
 		t.Errorf("got %v", got)
 	}
 }

@@ -58,35 +58,17 @@ func (a *arrived) take(t *testing.T, says AnswerText, part []byte) {
 // TestPacer_ASlowReaderDelaysNobody lets a reader stand still until nothing more fits between it and the engine: the pacer goes on with
 // others, and the reader gets all of it later.
 func TestPacer_ASlowReaderDelaysNobody(t *testing.T) {
-	_, decode := newEngines(nil)
-	p := decode.pacer
-	clock := time.Unix(1<<30, 0)
-	p.now = func() time.Time { return clock }
-	start := func(chunks int) (*stream, *net.TCPConn) {
-		near, far := connected(t)
-		s := sampleStream(decode, Pace{Chunks: chunks, Gap: slotTime})
-		socket, err := near.SyscallConn()
-		must(t, err)
-		s.socket = socket
-		decode.ledger.begin()
-		for !s.waits() {
-			if _, err := near.Write(s.next()); err != nil {
-				t.Fatal(err)
-			}
-		}
-		p.pace(s)
-		return s, far
-	}
-	slow, reader := start(200_000)
+	decode, p, step := paced()
+	slow, _, reader := waiting(t, decode, Pace{Chunks: 200_000, Gap: slotTime})
+	p.pace(slow)
 	for len(slow.unsent) == 0 {
-		clock = clock.Add(slotTime)
-		p.turn()
+		step(slotTime)
 	}
 	stopped := slow.at
-	other, _ := start(5)
+	other, _, _ := waiting(t, decode, Pace{Chunks: 5, Gap: slotTime})
+	p.pace(other)
 	for !other.over.Load() {
-		clock = clock.Add(slotTime)
-		if !p.turn() {
+		if !step(slotTime) {
 			t.Fatal("the slow stream is gone")
 		}
 	}
@@ -105,22 +87,31 @@ func TestPacer_ASlowReaderDelaysNobody(t *testing.T) {
 			t.Fatal(err)
 		}
 		got.take(t, slow.says, part)
-		clock = clock.Add(slotTime)
-		p.turn()
+		step(slotTime)
 	}
 	if got.tokens == 0 {
 		t.Error("nothing arrived")
 	}
 	_ = reader.Close()
 	for !slow.over.Load() {
-		clock = clock.Add(slotTime)
-		p.turn()
+		step(slotTime)
 	}
 	if p.turn() || p.size != 0 {
 		t.Error("a stream is left in the wheel")
 	}
 	if _, counts, quiet := decode.ledger.look(); counts.Aborted != 1 || !quiet {
 		t.Errorf("counts %+v, quiet %v", counts, quiet)
+	}
+}
+
+// paced is a decode engine with a clock of the test's, which each step moves.
+func paced() (decode *engine, p *pacer, step func(time.Duration) bool) {
+	_, decode = newEngines(nil)
+	p, clock := decode.pacer, time.Unix(1<<30, 0)
+	p.now = func() time.Time { return clock }
+	return decode, p, func(d time.Duration) bool {
+		clock = clock.Add(d)
+		return p.turn()
 	}
 }
 
@@ -132,16 +123,12 @@ func connected(t *testing.T) (near, far *net.TCPConn) {
 	defer func() { _ = l.Close() }()
 	at, err := net.ResolveTCPAddr("tcp", l.Addr().String())
 	must(t, err)
-	if far, err = net.DialTCP("tcp", nil, at); err != nil {
-		t.Fatal(err)
-	}
-	if near, err = l.AcceptTCP(); err != nil {
-		t.Fatal(err)
-	}
+	far, err = net.DialTCP("tcp", nil, at)
+	must(t, err)
+	near, err = l.AcceptTCP()
+	must(t, err)
 	t.Cleanup(func() { _, _ = near.Close(), far.Close() })
-	for _, err := range []error{near.SetWriteBuffer(4 << 10), far.SetReadBuffer(4 << 10)} {
-		must(t, err)
-	}
+	must(t, errors.Join(near.SetWriteBuffer(4<<10), far.SetReadBuffer(4<<10)))
 	return near, far
 }
 
@@ -154,7 +141,8 @@ func waiting(t *testing.T, e *engine, p Pace) (s *stream, near, far *net.TCPConn
 	must(t, err)
 	s.socket = socket
 	for !s.waits() {
-		s.next()
+		_, err := near.Write(s.next())
+		must(t, err)
 	}
 	e.ledger.begin()
 	return s, near, far
@@ -162,19 +150,16 @@ func waiting(t *testing.T, e *engine, p Pace) (s *stream, near, far *net.TCPConn
 
 // TestPacer_KeepsTheGap runs a stream by a clock of the test's: a token for each gap, none between.
 func TestPacer_KeepsTheGap(t *testing.T) {
-	_, decode := newEngines(nil)
-	p, clock := decode.pacer, time.Unix(1<<30, 0)
-	p.now = func() time.Time { return clock }
+	decode, p, step := paced()
 	const gap = 20 * time.Millisecond
 	s, near, far := waiting(t, decode, Pace{Chunks: 4, Gap: gap})
 	p.pace(s)
 	for token := 1; token < 4; token++ {
 		for range gap / slotTime {
 			if got := s.at - firstToken; got != token {
-				t.Fatalf("token %d was written at %v", got, clock)
+				t.Fatalf("token %d was written, want %d", got, token)
 			}
-			clock = clock.Add(slotTime)
-			p.turn()
+			step(slotTime)
 		}
 	}
 	if !s.over.Load() {
@@ -190,27 +175,22 @@ func TestPacer_KeepsTheGap(t *testing.T) {
 // those of two half a gap apart.
 func TestPacer_StreamsOfAnInstanceStepTogether(t *testing.T) {
 	for instances, want := range map[int]int{1: 1, 2: 2} {
-		_, decode := newEngines(nil)
-		p, clock := decode.pacer, time.Unix(1<<30, 0)
-		p.now = func() time.Time { return clock }
+		decode, p, step := paced()
 		const gap = 20 * time.Millisecond
 		var streams []*stream
 		for n := range 8 {
 			s, _, _ := waiting(t, decode, Pace{Chunks: 100, Gap: gap, Instances: instances})
-			clock = clock.Add(time.Duration(n) * slotTime)
-			p.turn()
+			step(time.Duration(n) * slotTime)
 			p.pace(s)
 			streams = append(streams, s)
 		}
 		steps, before := 0, make([]int, len(streams))
-		clock = clock.Add(gap)
-		p.turn() // now each is in step
+		step(gap) // now each is in step
 		for range gap / slotTime {
 			for n, s := range streams {
 				before[n] = s.at
 			}
-			clock = clock.Add(slotTime)
-			p.turn()
+			step(slotTime)
 			wrote := 0
 			for n, s := range streams {
 				wrote += s.at - before[n]

@@ -5,12 +5,14 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
+
+	"carryover/upstream/exchangetest"
 )
 
-// TestShape_IsThatOfTheRecordings compares what the engines answer with exchanges of vLLM 0.32: the same members, in the same
-// order, with values of the same types.
+// TestShape_IsThatOfTheRecordings compares the members of what the engines answer with those of exchanges of vLLM 0.32.
 func TestShape_IsThatOfTheRecordings(t *testing.T) {
 	e := startEngines(t, Pace{Chunks: 6, VLLM: VLLM032})
 	const asked = `"max_tokens":1,"stream":false,"return_token_ids":true,"kv_transfer_params":`
@@ -80,18 +82,10 @@ func events(stream string) []string {
 
 func sameShape(t *testing.T, recording string, got []string) {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join("..", "..", "..", "testdata", "exchanges", "vllm-0.32", recording))
-	must(t, err)
-	var exchange struct {
-		Response struct {
-			JSON json.RawMessage
-			Text string
-		}
-	}
-	must(t, json.Unmarshal(text, &exchange))
-	want := []string{string(exchange.Response.JSON)}
-	if exchange.Response.Text != "" {
-		want = events(exchange.Response.Text)
+	recorded := exchangetest.Read(t, "vllm-0.32", recording).Response
+	want := []string{string(recorded.JSON)}
+	if recorded.Text != "" {
+		want = events(recorded.Text)
 	}
 	sameEvents(t, recording, got, want)
 }
@@ -102,42 +96,10 @@ func sameEvents(t *testing.T, recording string, got, want []string) {
 		t.Fatalf("%s: %d events, want %d", recording, len(got), len(want))
 	}
 	for i := range want {
-		if got, want := shape(t, got[i]), shape(t, want[i]); got != want {
+		if got, want := exchangetest.Shape(t, []byte(got[i])), exchangetest.Shape(t, []byte(want[i])); !reflect.DeepEqual(got, want) {
 			t.Errorf("%s, %d:\ngot  %s\nwant %s", recording, i, got, want)
 		}
 	}
-}
-
-// shape is what is left of JSON without its values. The elements of a list are all like the first.
-func shape(t *testing.T, text string) string {
-	t.Helper()
-	d := json.NewDecoder(strings.NewReader(text))
-	var walk func() string
-	walk = func() string {
-		token, err := d.Token()
-		if err != nil {
-			t.Fatalf("%v: %.400s", err, text)
-		}
-		open, nested := token.(json.Delim)
-		if !nested {
-			return fmt.Sprintf("%T", token)
-		}
-		var parts []string
-		for d.More() {
-			if open == '[' {
-				parts = append(parts, walk())
-				continue
-			}
-			name, _ := d.Token() // followed by its value, whose error says it
-			parts = append(parts, fmt.Sprint(name)+":"+walk())
-		}
-		_, _ = d.Token() // the end
-		if open == '[' && len(parts) > 0 {
-			parts = parts[:1]
-		}
-		return open.String() + strings.Join(parts, ",")
-	}
-	return walk()
 }
 
 // TestTokens_HistoryIsWhatDecodeHolds checks what makes reuse possible: the ids of a prompt with an answer in it begin with those of the

@@ -12,32 +12,23 @@ type Counts struct {
 
 // Count asks the engines for their counts.
 func (f *Fleet) Count(ctx context.Context) (c Counts, err error) {
-	for _, e := range f.Prefill {
+	for n, e := range f.Engines() {
 		s, err := e.Stats(ctx)
 		if err != nil {
 			return c, err
 		}
-		c.Prompt += s.PromptTokens - s.HandBackTokens
-		c.Computed += s.ComputedTokens - s.HandBackComputedTokens
-		c.HandBacks += s.HandBacks
-		c.HandBackTokens += s.HandBackTokens
-		c.HandBackComputed += s.HandBackComputedTokens
-		c.Leased += s.LeasedHandBacks
-		c.add(s)
-	}
-	for _, e := range f.Decode {
-		s, err := e.Stats(ctx)
-		if err != nil {
-			return c, err
+		if n < len(f.Prefill) {
+			c.Prompt += s.PromptTokens - s.HandBackTokens
+			c.Computed += s.ComputedTokens - s.HandBackComputedTokens
+			c.HandBacks += s.HandBacks
+			c.HandBackTokens += s.HandBackTokens
+			c.HandBackComputed += s.HandBackComputedTokens
+			c.Leased += s.LeasedHandBacks
 		}
-		c.add(s)
+		c.Misuse += s.CorruptReads + s.Poisoned + s.DoubleReads + s.ExpiredReads + s.UnknownReads + s.UnevenHandBacks + s.OtherSalts
+		c.Preempted += s.Preemptions
 	}
 	return c, nil
-}
-
-func (c *Counts) add(s Stats) {
-	c.Misuse += s.CorruptReads + s.Poisoned + s.DoubleReads + s.ExpiredReads + s.UnknownReads + s.UnevenHandBacks + s.OtherSalts
-	c.Preempted += s.Preemptions
 }
 
 // Since returns the counts since an earlier count, except misuse, which counts from the start.

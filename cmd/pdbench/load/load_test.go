@@ -11,6 +11,7 @@ import (
 // TestLoad_Direct runs each kind of workload against the engines themselves: every answer is as it should be, every turn but the first of
 // a conversation reuses what decode holds, and the engines have seen no fault.
 func TestLoad_Direct(t *testing.T) {
+	const oneHop = "one hop"
 	const brief = 500 * time.Millisecond // many turns on a busy machine too
 	for _, w := range []Workload{
 		{Name: "closed", Stream: true},
@@ -21,6 +22,7 @@ func TestLoad_Direct(t *testing.T) {
 		{Name: "ids of chunks", Stream: true, ChunkIDs: true},
 		{Name: "held", Stream: true, Open: true, Gap: 5 * time.Millisecond},
 		{Name: "large", Stream: true, First: 100 << 10},
+		{Name: oneHop, Stream: true, VLLM: engines.VLLM032}, // whose streams have no params without a hand-over
 	} {
 		t.Run(w.Name, func(t *testing.T) {
 			w.Conversations, w.Turns, w.Later, w.Chunks = 5, 4, [2]int{40, 400}, 6
@@ -32,6 +34,9 @@ func TestLoad_Direct(t *testing.T) {
 			var calls []string
 			note := func(call string) func() { return func() { calls = append(calls, call) } }
 			l := &Clients{Workload: w, Direct: e, Begin: note("begin"), End: note("end"), Held: note("held")}
+			if w.Name == oneHop { // to decode alone, as a proxy without prefill does
+				l.Direct, l.URL, l.Hides = nil, e.Decode, true
+			}
 			o, err := l.Run(t.Context())
 			if err != nil || o.Errors > 0 || o.Why != "" {
 				t.Fatalf("%v, %d errors, %s", err, o.Errors, o.Why)
@@ -41,7 +46,7 @@ func TestLoad_Direct(t *testing.T) {
 			if err != nil || f.Any() {
 				t.Errorf("faults %+v, %v", f, err)
 			}
-			if !w.Open && counts.Hits == 0 || counts.Decodes != counts.Prefills {
+			if !w.Open && (counts.Hits == 0) != (w.Name == oneHop) || counts.Decodes != counts.Prefills || (counts.Alone > 0) != (w.Name == oneHop) {
 				t.Errorf("counts %+v", counts)
 			}
 		})
@@ -66,20 +71,6 @@ func checkOutcome(t *testing.T, w *Workload, o *Outcome, calls []string) {
 	}
 	if w.Stream && (o.Chunks == 0 || len(o.Gaps) == 0) || o.Wall < w.Time {
 		t.Errorf("%d chunks, %d gaps in %v", o.Chunks, len(o.Gaps), o.Wall)
-	}
-}
-
-// TestLoad_OneHop sends turns to decode alone, as a proxy without prefill does.
-func TestLoad_OneHop(t *testing.T) {
-	e := serveLoaded(t, engines.Pace{Chunks: 6, VLLM: engines.VLLM032}) // whose streams have no params without a hand-over
-	w := Workload{Conversations: 3, Turns: 3, First: 100, Later: [2]int{20, 20}, Chunks: 6, Stream: true, Time: 500 * time.Millisecond}
-	l := &Clients{Workload: w, URL: e.Decode, Hides: true, Begin: nothing, End: nothing}
-	o, err := l.Run(t.Context())
-	if err != nil || o.Errors > 0 || o.Turns == 0 {
-		t.Fatalf("%v, %d errors (%s), %d turns", err, o.Errors, o.Why, o.Turns)
-	}
-	if f, counts, err := e.Faults(t.Context()); err != nil || f.Any() || counts.Alone == 0 || counts.Decodes > 0 {
-		t.Errorf("faults %+v, counts %+v, %v", f, counts, err)
 	}
 }
 

@@ -27,6 +27,3 @@ type Outcome struct {
 	Peak int64         // most resident bytes during it
 	Held int64         // resident bytes while all streams were open
 }
-
-// PerStream returns how many bytes of resident memory each of the open streams added.
-func (o Outcome) PerStream(streams int) float64 { return float64(o.Held-o.Base) / float64(streams) }

@@ -16,6 +16,13 @@ import (
 
 const root = "../../.."
 
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // build makes a program of a package in a folder.
 func build(t *testing.T, folder, pkg string) string {
 	t.Helper()
@@ -38,12 +45,8 @@ func start(t *testing.T, until string) (run *exec.Cmd, addresses []string, said 
 	said = &bytes.Buffer{}
 	run.Stderr = said
 	out, err := run.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := run.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, run.Start())
 	t.Cleanup(func() { _ = run.Process.Kill() })
 	for lines := bufio.NewScanner(out); lines.Scan(); {
 		words := strings.Fields(lines.Text())
@@ -102,9 +105,7 @@ func TestLocal_AnInterruptLeavesNothingBehind(t *testing.T) {
 	if len(left(addresses)) == 0 {
 		t.Fatal("nobody listens before the interrupt either")
 	}
-	if err := run.Process.Signal(os.Interrupt); err != nil {
-		t.Fatal(err)
-	}
+	must(t, run.Process.Signal(os.Interrupt))
 	if err := run.Wait(); err == nil {
 		t.Errorf("it says that all is well: %s", said)
 	}
@@ -116,9 +117,7 @@ func TestLocal_AnInterruptLeavesNothingBehind(t *testing.T) {
 // TestLocal_ADeathLeavesNothingBehind: nothing of the program's own runs after SIGKILL.
 func TestLocal_ADeathLeavesNothingBehind(t *testing.T) {
 	run, addresses, _ := start(t, "carryover")
-	if err := run.Process.Signal(syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	must(t, run.Process.Signal(syscall.SIGKILL))
 	_ = run.Wait() // says that it was killed
 	await(t, addresses)
 }
@@ -129,9 +128,7 @@ func TestLocal_AServiceThatEndsIsAFault(t *testing.T) {
 		"Dockerfile":   `ENTRYPOINT ["/carryover"]`,
 		"compose.yaml": "services: {carryover: {image: carryover, command: [probe, 'http://127.0.0.1:8000'], healthcheck: {test: [CMD, /carryover, probe, 'http://127.0.0.1:8000'], interval: 1s}}}",
 	} {
-		if err := os.WriteFile(filepath.Join(folder, file), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(filepath.Join(folder, file), []byte(text), 0o600))
 	}
 	err := run(t.Context(), folder, build(t, root, "./cmd/carryover"), "sim", io.Discard)
 	if err == nil || !strings.Contains(err.Error(), "carryover has ended") {

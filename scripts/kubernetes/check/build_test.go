@@ -35,35 +35,35 @@ func secretFiles() []string {
 func files(t *testing.T) filesys.FileSystem {
 	t.Helper()
 	memory := filesys.MakeFsInMemory()
-	write := func(path string, text []byte) {
-		if err := memory.WriteFile("/"+filepath.ToSlash(path), text); err != nil {
-			t.Fatal(err)
-		}
-	}
+	write := func(path string, text []byte) { must(t, memory.WriteFile("/"+filepath.ToSlash(path), text)) }
 	for _, folder := range manifestFolders() {
-		err := filepath.WalkDir(filepath.Join(root, folder), func(path string, entry fs.DirEntry, err error) error {
+		must(t, filepath.WalkDir(filepath.Join(root, folder), func(path string, entry fs.DirEntry, err error) error {
 			if err != nil || entry.IsDir() || strings.HasPrefix(filepath.Base(filepath.Dir(path)), "secrets") {
 				return err
 			}
-			text, err := os.ReadFile(path)
-			if err != nil {
-				return err
-			}
 			name, err := filepath.Rel(root, path)
-			if err != nil {
-				return err
-			}
-			write(name, text)
-			return nil
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+			write(name, read(t, path))
+			return err
+		}))
 	}
 	for _, name := range secretFiles() {
 		write("kubernetes/"+name, []byte("of-no-use-"+strings.Repeat("x", 32)))
 	}
 	return memory
+}
+
+func read(t *testing.T, path string) []byte {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	must(t, err)
+	return text
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 // build returns the objects of a kustomization as YAML.
@@ -76,9 +76,7 @@ func build(t *testing.T, folder string) [][]byte {
 	var all [][]byte
 	for _, r := range made.Resources() {
 		text, err := r.AsYAML()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		all = append(all, text)
 	}
 	return all

@@ -79,21 +79,13 @@ func TestMetricsStayInside(t *testing.T) {
 func TestSecretsAreTheirOwnersAlone(t *testing.T) {
 	folder := t.TempDir()
 	for _, file := range []string{"kubernetes/secrets", "replicas/redis.acl"} {
-		text, err := os.ReadFile(filepath.Join(root, file))
-		if err != nil {
-			t.Fatal(err)
-		}
-		place(t, filepath.Join(folder, file), text)
+		place(t, filepath.Join(folder, file), read(t, filepath.Join(root, file)))
 	}
 	for _, file := range secretFiles() {
-		if err := os.MkdirAll(filepath.Join(folder, "kubernetes", filepath.Dir(file)), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.MkdirAll(filepath.Join(folder, "kubernetes", filepath.Dir(file)), 0o755))
 	}
 	open := filepath.Join(folder, "kubernetes/base/carryover/secrets/secret")
-	if err := os.WriteFile(open, []byte("made before"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(open, []byte("made before"), 0o644))
 	if text, err := exec.Command("bash", filepath.Join(folder, "kubernetes", "secrets")).CombinedOutput(); err != nil {
 		t.Fatalf("secrets: %v\n%s", err, text)
 	}
@@ -103,7 +95,7 @@ func TestSecretsAreTheirOwnersAlone(t *testing.T) {
 			t.Errorf("%s: %v, %v", file, info, err)
 		}
 	}
-	if text, err := os.ReadFile(open); err != nil || string(text) != "made before" {
-		t.Errorf("a secret that was there is now %q, %v", text, err)
+	if text := read(t, open); string(text) != "made before" {
+		t.Errorf("a secret that was there is now %q", text)
 	}
 }

@@ -26,12 +26,8 @@ func program(t *testing.T) string {
 // place writes a file and the folders that lead to it.
 func place(t *testing.T, path string, text []byte) {
 	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.MkdirAll(filepath.Dir(path), 0o700))
+	must(t, os.WriteFile(path, text, 0o600))
 }
 
 // TestCarryoverAcceptsItsConfiguration has the program itself check the arguments and the configuration of each of its containers,
@@ -83,13 +79,9 @@ func TestCarryoverHasTheTimeToDrain(t *testing.T) {
 			Grace string `json:"shutdown_grace"`
 		} `json:"timeouts"`
 	}
-	if err := yaml.Unmarshal([]byte(c.config(t)), &cfg); err != nil {
-		t.Fatal(err)
-	}
+	must(t, yaml.Unmarshal([]byte(c.config(t)), &cfg))
 	grace, err := time.ParseDuration(cfg.Timeouts.Grace)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	stop := time.Duration(c.container(t, "carryover", "carryover").Lifecycle.PreStop.Sleep.Seconds) * time.Second
 	given := time.Duration(*c.deployments["carryover"].Spec.Template.Spec.TerminationGracePeriodSeconds) * time.Second
 	if given < stop+grace+5*time.Second {

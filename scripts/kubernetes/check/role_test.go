@@ -43,13 +43,9 @@ func (c *cluster) config(t *testing.T) string {
 func TestSourceFindsTheEngines(t *testing.T) {
 	c := open(t, fleet)
 	var cfg discovered
-	if err := yaml.Unmarshal([]byte(c.config(t)), &cfg); err != nil {
-		t.Fatal(err)
-	}
+	must(t, yaml.Unmarshal([]byte(c.config(t)), &cfg))
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	api := kubetest.Start(t, listener)
 	granted := map[string]bool{}
 	for _, role := range c.roles {
@@ -82,9 +78,7 @@ func TestSourceFindsTheEngines(t *testing.T) {
 		LabelSelector: cfg.Discovery.Selector, Port: cfg.Discovery.Port,
 		PrefillLabels: cfg.Discovery.Prefill, DecodeLabels: cfg.Discovery.Decode,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	lists := make(chan []upstream.Instance, 2)
 	done := make(chan error, 1)

@@ -3,7 +3,6 @@ package check
 import (
 	"bytes"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -13,30 +12,23 @@ import (
 
 // TestFiles reads every file as it is written, before kustomize has merged it: a merge drops what it does not know.
 func TestFiles(t *testing.T) {
-	read := 0
+	documents := 0
 	for _, folder := range []string{"kubernetes/base", "kubernetes/overlays"} {
-		err := filepath.WalkDir(filepath.Join(root, folder), func(path string, entry fs.DirEntry, err error) error {
+		must(t, filepath.WalkDir(filepath.Join(root, folder), func(path string, entry fs.DirEntry, err error) error {
 			if err != nil || filepath.Ext(path) != ".yaml" || entry.Name() == "carryover.yaml" || entry.Name() == "names.yaml" {
 				return err
 			}
-			text, err := os.ReadFile(path)
-			if err != nil {
-				return err
-			}
-			for _, document := range bytes.Split(text, []byte("\n---\n")) {
-				read++
+			for _, document := range bytes.Split(read(t, path), []byte("\n---\n")) {
+				documents++
 				if err := strictly(entry.Name(), document); err != nil {
 					t.Errorf("%s: %v", path, err)
 				}
 			}
 			return nil
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		}))
 	}
-	if read < 20 {
-		t.Errorf("%d documents were read; where are the others?", read)
+	if documents < 20 {
+		t.Errorf("%d documents were read; where are the others?", documents)
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"carryover/upstream/exchangetest"
 	"context"
 	"errors"
-	"reflect"
 	"strings"
 	"testing"
 
@@ -18,6 +17,9 @@ func receivers(r Receiver) func(*Connector) {
 }
 
 func TestPlan_WhatDecodeServesAlone(t *testing.T) {
+	if got := newBench(nil).Traits(); got.Reuses || !got.IDs {
+		t.Errorf("Traits = %+v, want ids and no reuse", got)
+	}
 	const chat, text = body.Chat, body.Text
 	for _, row := range []struct {
 		body string
@@ -52,12 +54,6 @@ func TestPlan_WhatDecodeServesAlone(t *testing.T) {
 		if err != nil || plan.Alone != row.why || plan.Close != nil || len(b.arrivals) != 0 {
 			t.Errorf("%+v: got %+v, %v and %d waits, want decode alone because of %q and no wait", row, plan, err, len(b.arrivals), row.why)
 		}
-	}
-}
-
-func TestConnector_Traits(t *testing.T) {
-	if got := newBench(nil).Traits(); got.Reuses || !got.IDs {
-		t.Errorf("Traits = %+v, want ids and no reuse", got)
 	}
 }
 
@@ -131,9 +127,8 @@ func TestReceiver_OfADecodeInstance(t *testing.T) {
 		c := newBench(func(c *Connector) { c.Receivers = named })
 		tr := transfer(t, body.Text, `{"max_tokens":9}`, 3)
 		tr.Decode = &upstream.Instance{BaseURL: row.url}
-		if got := exchangetest.Object(t, prefillBody(tr.Request, c.plan(t, tr).Prefill))["kv_transfer_params"]; !reflect.DeepEqual(got, any(exchangetest.Object(t, []byte(row.want)))) {
-			t.Errorf("%s: got %v, want %s", row.url, got, row.want)
-		}
+		plan := c.plan(t, tr)
+		exchangetest.Same(t, plan.Prefill.Members[len(plan.Prefill.Members)-1].Value, []byte(row.want))
 	}
 }
 

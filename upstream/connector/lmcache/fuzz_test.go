@@ -125,8 +125,8 @@ func FuzzHandOver(f *testing.F) {
 					continue
 				}
 				if h.Rewrite != nil {
-					wantBody := exchangetest.Object(t, decodeBody(tr.Request, h.Leg(nil)))
-					if prompt := wantBody["prompt"].([]any); len(prompt) != 4 || prompt[3] != named(exchangetest.Object(t, raw)) {
+					asked := exchangetest.Object(t, decodeBody(tr.Request, h.Leg(nil)))
+					if prompt := asked["prompt"].([]any); len(prompt) != 4 || prompt[3] != named(exchangetest.Object(t, raw)) {
 						t.Fatalf("decode computes %v of %q", prompt, raw)
 					}
 				}

@@ -27,10 +27,15 @@ func recorded(t *testing.T, name string) exchangetest.Exchange {
 // object decodes a JSON object.
 func object(t *testing.T, raw []byte) (o map[string]json.RawMessage) {
 	t.Helper()
-	if err := json.Unmarshal(raw, &o); err != nil {
-		t.Fatalf("%s: %v", raw, err)
-	}
+	must(t, json.Unmarshal(raw, &o))
 	return o
+}
+
+func must(tb testing.TB, err error) {
+	tb.Helper()
+	if err != nil {
+		tb.Fatal(err)
+	}
 }
 
 // bootstrap is a connector whose bootstrap servers answer so.
@@ -53,9 +58,7 @@ func planned(t *testing.T, api body.API, raw string, change func(*upstream.Trans
 func plannedBy(t *testing.T, c *Connector, api body.API, raw string, change func(*upstream.Transfer)) (plan upstream.Plan, prefill, decode map[string]json.RawMessage) {
 	t.Helper()
 	request, err := body.ParseRequest(api, []byte(raw))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	transfer := upstream.Transfer{
 		Request: request, RequestID: "r", PromptIDs: []uint32{5, 6, 7},
 		Prefill: &upstream.Instance{Role: upstream.RolePrefill, Name: "p", BaseURL: "http://10.0.0.1:8100"},
@@ -65,9 +68,7 @@ func plannedBy(t *testing.T, c *Connector, api body.API, raw string, change func
 		change(&transfer)
 	}
 	plan, err = c.Plan(t.Context(), transfer)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	handover := plan.Together
 	if handover == nil || handover.Bound || handover.Head != nil || handover.Rewrite != nil || handover.Left {
 		t.Fatalf("got %+v with the hand-over %+v, want both legs together and any decode instance", plan, handover)
@@ -129,9 +130,7 @@ func TestConnector_SpeaksAsRecorded(t *testing.T) {
 func raw(t *testing.T, o map[string]json.RawMessage) []byte {
 	t.Helper()
 	raw, err := json.Marshal(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return raw
 }
 
@@ -222,17 +221,6 @@ func TestConnector_RanksTakeTurns(t *testing.T) {
 	}
 }
 
-func TestConnector_NoPlanWithoutWhatItNeeds(t *testing.T) {
-	request, err := body.ParseRequest(body.Chat, []byte(`{"messages":[]}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	transfer := upstream.Transfer{Request: request, Prefill: &upstream.Instance{Role: upstream.RolePrefill, BaseURL: "http://p"}}
-	if plan, err := bootstrap(twoRanks).Plan(t.Context(), transfer); err == nil {
-		t.Errorf("no ids: got %+v", plan)
-	}
-}
-
 func TestConnector_ChecksWhatPrefillComputed(t *testing.T) {
 	plan, _, _ := planned(t, body.Chat, `{"messages":[]}`, nil)
 	const capped = `{"choices":[{"finish_reason":"length"}]}`
@@ -261,6 +249,9 @@ func TestConnector_ChecksWhatPrefillComputed(t *testing.T) {
 }
 
 func TestPlan_SaysWhyAnEngineIsNotKnown(t *testing.T) {
+	if _, err := bootstrap(twoRanks).Plan(t.Context(), upstream.Transfer{}); !errors.Is(err, errNoIDs) {
+		t.Errorf("no ids: got %v", err)
+	}
 	broken := errors.New("connection refused")
 	for name, row := range map[string]struct {
 		status int

@@ -2,20 +2,14 @@ package nixl
 
 import (
 	"errors"
-	"slices"
 	"strconv"
 	"testing"
-
-	"carryover/sse/rawjson"
-	"carryover/sse/rawjson/rawjsontest"
 )
 
 func mustTicket(tb testing.TB, raw string) *kvParams {
 	tb.Helper()
 	p, err := parseTicket([]byte(raw))
-	if err != nil {
-		tb.Fatalf("ticket %s: %v", raw, err)
-	}
+	must(tb, err)
 	return p
 }
 
@@ -76,53 +70,5 @@ func TestParams_ShortenRefuses(t *testing.T) {
 	must(t, err)
 	if _, err := p.shorten(32, 32); err == nil {
 		t.Error("a hand-over is shortened")
-	}
-}
-
-func TestParams_ReleaseOffersNoToken(t *testing.T) {
-	got := string(mustTicket(t, ticket).forward(edit{Release: true, Host: "decode-0"}))
-	want := with(t, with(t, ticket, "remote_num_tokens", "0"), "remote_host", `"decode-0"`)
-	if got != want {
-		t.Errorf("released:\n got %s\nwant %s", got, want)
-	}
-}
-
-func TestParams_ForwardReplacesPromptIDs(t *testing.T) {
-	stale := with(t, with(t, ticket, "prompt_token_ids", "[7]"), "output_token_ids", "[8]")
-	got := string(mustTicket(t, stale).forward(edit{PromptIDs: []byte("[1,2]")}))
-	if want := with(t, ticket, "prompt_token_ids", "[1,2]"); got != want {
-		t.Errorf("ids of another turn:\n got %s\nwant %s", got, want)
-	}
-	// What decode was given in the recording of turn 1.
-	given, _ := exchange(t, "02-decode-turn1.json")
-	o, err := rawjson.ParseObject(given)
-	must(t, err)
-	p, err := parseHandover([]byte(with(t, string(given), "prompt_token_ids", "")))
-	must(t, err)
-	forwarded, _ := rawjsontest.Members(p.forward(edit{PromptIDs: o.Get("prompt_token_ids")}))
-	want, ok := rawjsontest.Members(given)
-	at := slices.IndexFunc(forwarded, func(m rawjsontest.Member) bool { return m.Name == "prompt_token_ids" })
-	if !ok || len(forwarded) != len(want) || at < 0 || string(forwarded[at].Raw) != string(o.Get("prompt_token_ids")) {
-		t.Errorf("forwarded %v members, want the %d of the recording", len(forwarded), len(want))
-	}
-}
-
-func TestParams_OutputIDsAreRead(t *testing.T) {
-	for _, row := range []struct {
-		value string
-		want  []uint32
-		ok    bool
-	}{
-		{`[1076, 776]`, []uint32{1076, 776}, true},
-		{`[]`, []uint32{}, true},
-		{`null`, nil, false},
-		{``, nil, false},
-		{`[1,-2]`, nil, false},
-		{`"1"`, nil, false},
-	} {
-		got, ok := rawjson.ParseIDs(mustTicket(t, with(t, ticket, "output_token_ids", row.value)).output)
-		if !slices.Equal(got, row.want) || ok != row.ok {
-			t.Errorf("%q: got %v, %t, want %v, %t", row.value, got, ok, row.want, row.ok)
-		}
 	}
 }

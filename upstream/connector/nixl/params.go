@@ -37,7 +37,6 @@ type kvParams struct {
 	raw []byte // without the two lists of token ids; if there were none, the parsed text itself
 	// The engine that holds the blocks, and its request that they belong to.
 	engineID, requestID, host string
-	port                      int
 	// generation is remote_registration_generation, 0 before vLLM 0.33. The engine compares it as a number; a value of another type would
 	// end the engine.
 	generation int
@@ -199,7 +198,7 @@ func (p *kvParams) readNumbers(m *members) error {
 		into      *int
 		low, high int
 	}{
-		{remotePort, &p.port, 1, math.MaxUint16},
+		{remotePort, &ignored, 1, math.MaxUint16},
 		{remoteNumTokens, &p.tokens, 0, maxTokens},
 		{tpSize, &ignored, 1, 1024},
 		{dcpSize, &ignored, 1, 1024},

@@ -61,14 +61,6 @@ func TestConnector_LegsAreThoseOfTheContract(t *testing.T) {
 	}
 }
 
-func TestConnector_TextGoesTheSameWay(t *testing.T) {
-	_, plan := planned(t, Connector{}, body.Text, upstream.Instance{BaseURL: prefillURL})
-	handover, err := plan.Handover(upstream.PrefillAnswer{Params: []byte(`{"a":1}`)})
-	if err != nil || handover.Leg(nil).API != body.Text {
-		t.Errorf("got %+v, %v", handover, err)
-	}
-}
-
 func TestConnector_NoParamsAreNoHandover(t *testing.T) {
 	_, plan := planned(t, Connector{}, body.Chat, upstream.Instance{BaseURL: prefillURL})
 	if handover, err := plan.Handover(upstream.PrefillAnswer{Body: []byte(`{}`)}); handover != nil || err != nil {
@@ -89,13 +81,15 @@ func TestConnector_DecodeIsToldTheHostOfPrefill(t *testing.T) {
 		{"https://[fd00::1]", "", `{"remote_host":["a"],"remote_port":5557}`, `{"remote_host":"fd00::1","remote_port":5557}`},
 		{"http://p-0", "[fd00::2]", `{}`, `{"remote_host":"fd00::2"}`},
 	} {
-		_, plan := planned(t, Connector{}, body.Chat, upstream.Instance{BaseURL: row.url, KVHost: row.host})
-		handover, err := plan.Handover(upstream.PrefillAnswer{Params: []byte(row.answered)})
-		if err != nil {
-			t.Fatalf("%+v: %v", row, err)
-		}
-		if got := string(handover.Leg(nil).Members[0].Value); got != row.want {
-			t.Errorf("%+v: got %s", row, got)
+		for _, api := range []body.API{body.Chat, body.Text} {
+			_, plan := planned(t, Connector{}, api, upstream.Instance{BaseURL: row.url, KVHost: row.host})
+			handover, err := plan.Handover(upstream.PrefillAnswer{Params: []byte(row.answered)})
+			if err != nil {
+				t.Fatalf("%+v: %v", row, err)
+			}
+			if leg := handover.Leg(nil); leg.API != api || string(leg.Members[0].Value) != row.want {
+				t.Errorf("%+v: got %+v", row, leg)
+			}
 		}
 	}
 }

@@ -35,9 +35,25 @@ func TestSource_FollowsTheCluster(t *testing.T) {
 		"an event that is too large":               {onePair, "put p-2:large; want p:p-1 d:d-1; logged more than 2 MiB; wait 1s; want p:p-1 p:p-2 d:d-1"}, // by the list
 		"a verb that it lacks": {onePair + "; forbid list", `wait 1m; logged level=ERROR; logged needs_verb=list needs_resource=pods needs_api_group="";` +
 			"allow list; wait 30s; want p:p-1 d:d-1"},
+
+		"a token that is replaced": {onePair, "rotate; wait 1s; end; asked list watch@1002 watch@1002;" + // neither refused
+			"revoke; wait 1s; end; asked watch@1002; logged 401 Unauthorized; install token; wait 1s; asked watch@1002; put p-2; want p:p-1 p:p-2 d:d-1"},
+		"a token that comes later": {onePair + "; lose token", "asked; logged token of the service account; install token; wait 1s; want p:p-1 d:d-1"},
+		"a CA that is replaced":    {onePair, "another-ca; cut; wait 5s; asked list watch@1002; logged failed to verify certificate; install ca.crt; wait 30s; asked watch@1002"},
+		"another CA":               {onePair + "; another-ca", "wait 1m; asked"},
+		"another name":             {onePair + "; elsewhere", "wait 1m; asked; logged not elsewhere.example"},
+		"a redirect":               {onePair + "; refuse 307", "asked list; logged 307 Temporary Redirect; wait 7s; want p:p-1 d:d-1"},
+		"too many requests":        {onePair, waitsAsAsked("429")}, // its version is as good as it was
+		"an unavailable server":    {onePair, waitsAsAsked("503")},
+		"pages that are none": {onePair + `; answer <html>; answer {}; answer {"metadata":{"resourceVersion":"7","continue":"x"}}; answer {"metadata":{"resourceVersion":"7"},"items":[{}]};` +
+			`answer {"metadata":{"resourceVersion":"7"},"items":["p-1"]}`, "wait 1m; want p:p-1 d:d-1; lists 1"},
 	} {
 		t.Run(name, func(t *testing.T) { inCluster(t, before(row[0]), func(w *world) { w.play(row[1]) }) })
 	}
+}
+
+func waitsAsAsked(status string) string {
+	return "refuse " + status + "; wait 1s; end; asked list watch@1002 watch@1002; wait 6999ms; asked; wait 1ms; asked watch@1002"
 }
 
 func TestSource_AsksForEventsOfASelectorWithBookmarksAndATime(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -26,6 +27,9 @@ type world struct {
 	t   *testing.T
 	api *kubetest.Server
 	log logtest.Log
+	cfg *Config // before the source begins
+
+	fresh map[string][]byte // the right content of files that are wrong or missing
 
 	mu    sync.Mutex // guards everything below
 	lists [][]upstream.Instance
@@ -33,12 +37,12 @@ type world struct {
 	dials []time.Time // while it is away
 }
 
-// inCluster runs test with a source that watches api, as prepare has made both.
-func inCluster(t *testing.T, prepare func(*kubetest.Server, *Config), test func(*world)) {
+// inCluster runs test with a source that watches a cluster, as prepare has made both.
+func inCluster(t *testing.T, prepare, test func(*world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		pipe := kubetest.NewPipe()
-		w := &world{t: t, api: kubetest.Start(t, pipe)}
+		w := &world{t: t, api: kubetest.Start(t, pipe), fresh: map[string][]byte{}}
 		cfg := Config{
 			APIHost: kubetest.Host, APIPort: "443",
 			TokenFile: w.api.Path("token"), CAFile: w.api.Path("ca.crt"), NamespaceFile: w.api.Path("namespace"),
@@ -46,7 +50,8 @@ func inCluster(t *testing.T, prepare func(*kubetest.Server, *Config), test func(
 			PrefillLabels: []string{"prefill"}, DecodeLabels: []string{"decode"},
 			Logger: w.log.Logger(), Dial: w.dial(pipe),
 		}
-		prepare(w.api, &cfg)
+		w.cfg = &cfg
+		prepare(w)
 		source, err := New(cfg)
 		must(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -191,9 +196,7 @@ func podNamed(text string) kubetest.Pod {
 const onePair = "put p-1 d-1"
 
 // before does steps before the source begins.
-func before(steps string) func(*kubetest.Server, *Config) {
-	return func(api *kubetest.Server, _ *Config) { (&world{api: api}).play(steps) }
-}
+func before(steps string) func(*world) { return func(w *world) { w.play(steps) } }
 
 // play does steps, separated by semicolons, each a word and what it is about.
 func (w *world) play(steps string) {
@@ -213,6 +216,27 @@ func (w *world) play(steps string) {
 			w.api.Allow(about)
 		case "answer-gone":
 			w.api.AnswerGone()
+		case "rotate":
+			w.api.RotateToken()
+		case "revoke":
+			w.fresh["token"] = []byte(w.api.RevokeToken() + "\n")
+		case "another-ca":
+			w.fresh["ca.crt"] = w.api.ReplaceCA()
+		case "lose":
+			raw, err := os.ReadFile(w.api.Path(about))
+			must(w.t, err)
+			w.fresh[about] = raw
+			must(w.t, os.Remove(w.api.Path(about)))
+		case "install":
+			must(w.t, os.WriteFile(w.api.Path(about), w.fresh[about], 0o600))
+		case "elsewhere":
+			w.cfg.APIHost = "elsewhere.example"
+		case "refuse": // with a status
+			status, err := strconv.Atoi(about)
+			must(w.t, err)
+			w.api.Refuse(kubetest.Refusal{Status: status, Header: map[string]string{"Retry-After": "7", "Location": "https://elsewhere.example/"}})
+		case "answer": // with a body
+			w.api.Refuse(kubetest.Refusal{Status: 200, Body: about})
 		case "end":
 			w.api.End()
 		case "cut":

@@ -25,18 +25,18 @@ func manyPods(api *kubetest.Server, n int) {
 }
 
 func TestSource_ListsPageByPage(t *testing.T) {
-	inCluster(t, func(api *kubetest.Server, _ *Config) { manyPods(api, 1200) }, func(w *world) {
+	inCluster(t, func(w *world) { manyPods(w.api, 1200) }, func(w *world) {
 		w.wantCount(1200, 1)
 		w.wantAsked("list list list watch@2200")
 	})
 }
 
 func TestSource_PagesAreOfOneVersion(t *testing.T) {
-	inCluster(t, func(api *kubetest.Server, _ *Config) {
-		manyPods(api, 600)
-		api.Before(func(r kubetest.Request) {
+	inCluster(t, func(w *world) {
+		manyPods(w.api, 600)
+		w.api.Before(func(r kubetest.Request) {
 			if r.Query["continue"] != nil {
-				api.Put(kubetest.Pod{Name: "a-new", IP: "10.3.0.1", Labels: map[string]string{"model": "decode"}}) // it would be on the first page
+				w.api.Put(kubetest.Pod{Name: "a-new", IP: "10.3.0.1", Labels: map[string]string{"model": "decode"}}) // it would be on the first page
 			}
 		})
 	}, func(w *world) {
@@ -46,14 +46,14 @@ func TestSource_PagesAreOfOneVersion(t *testing.T) {
 }
 
 func TestSource_BeginsAListAnewWhenAPageIsForgotten(t *testing.T) {
-	inCluster(t, func(api *kubetest.Server, _ *Config) {
-		manyPods(api, 600)
+	inCluster(t, func(w *world) {
+		manyPods(w.api, 600)
 		forget := true
-		api.Before(func(r kubetest.Request) {
+		w.api.Before(func(r kubetest.Request) {
 			if r.Query["continue"] != nil && forget {
 				forget = false
-				api.Pass()
-				api.Compact()
+				w.api.Pass()
+				w.api.Compact()
 			}
 		})
 	}, func(w *world) {
@@ -83,7 +83,7 @@ func TestSource_KeepsItsListWhereTooMuchMatches(t *testing.T) {
 }
 
 func TestSource_KeepsItsListWhereEventsAddTooMany(t *testing.T) {
-	inCluster(t, func(api *kubetest.Server, _ *Config) { api.Refuse(onePage(maxObjects)) }, func(w *world) {
+	inCluster(t, func(w *world) { w.api.Refuse(onePage(maxObjects)) }, func(w *world) {
 		w.api.Refuse(onePage(maxObjects + 1))
 		w.play("put p-1")
 		w.pass(firstWait)
@@ -95,9 +95,9 @@ func TestSource_KeepsItsListWhereEventsAddTooMany(t *testing.T) {
 }
 
 func TestSource_RefusesAPageThatIsTooLarge(t *testing.T) {
-	inCluster(t, func(api *kubetest.Server, cfg *Config) {
-		before(onePair)(api, cfg)
-		api.Refuse(kubetest.Refusal{Status: 200, Body: `{"items":["` + strings.Repeat("x", maxPage)})
+	inCluster(t, func(w *world) {
+		w.play(onePair)
+		w.api.Refuse(kubetest.Refusal{Status: 200, Body: `{"items":["` + strings.Repeat("x", maxPage)})
 	}, func(w *world) {
 		w.wantLog("more than 16 MiB")
 		w.pass(firstWait)
@@ -105,29 +105,11 @@ func TestSource_RefusesAPageThatIsTooLarge(t *testing.T) {
 	})
 }
 
-func TestSource_RefusesPagesThatAreNone(t *testing.T) {
-	inCluster(t, func(api *kubetest.Server, cfg *Config) {
-		before(onePair)(api, cfg)
-		for _, body := range []string{
-			`<html>`, `{}`, `{"metadata":{"resourceVersion":"7","continue":"x"}}`, `{"metadata":{"resourceVersion":"7"},"items":[{}]}`,
-			`{"metadata":{"resourceVersion":"7"},"items":["p-1"]}`,
-		} {
-			api.Refuse(kubetest.Refusal{Status: 200, Body: body})
-		}
-	}, func(w *world) {
-		w.pass(time.Minute)
-		w.want("p:p-1 d:d-1")
-		if w.told() != 1 {
-			t.Errorf("set was called %d times, want once", w.told())
-		}
-	})
-}
-
 func TestSource_OverARealSocket(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
 	api := kubetest.Start(t, listener)
-	before(onePair)(api, nil)
+	(&world{api: api}).play(onePair)
 	cfg := valid()
 	if cfg.APIHost, cfg.APIPort, err = net.SplitHostPort(listener.Addr().String()); err != nil {
 		t.Fatal(err)

@@ -9,11 +9,11 @@ import (
 )
 
 func TestSource_PodsWithNamedPortsWeightsAndIPv6(t *testing.T) {
-	inCluster(t, func(api *kubetest.Server, cfg *Config) {
-		cfg.Port = "http"
-		cfg.LabelSelector = "app=vllm,model"
+	inCluster(t, func(w *world) {
+		w.cfg.Port = "http"
+		w.cfg.LabelSelector = "app=vllm,model"
 		two := func(labels map[string]string) map[string]string { labels["app"] = "vllm"; return labels }
-		api.Put(
+		w.api.Put(
 			kubetest.Pod{Name: "p-1", IP: "fd00::1", Labels: two(map[string]string{"model": "prefill"}), Ports: map[string]int{"http": 8100, "nixl": 5600}, Annotations: map[string]string{weightAnnotation: "3"}},
 			kubetest.Pod{Name: "p-2", IP: "10.0.0.2", Labels: two(map[string]string{"model": "prefill"}), Sidecar: map[string]int{"http": 8200}},
 			kubetest.Pod{Name: "p-3", IP: "10.0.0.3", Labels: two(map[string]string{"model": "prefill"}), Ports: map[string]int{"web": 8000}},

@@ -4,17 +4,21 @@ import (
 	"context"
 	"encoding/json"
 	"io"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
 
+	"carryover/logtest"
 	"carryover/upstream"
 	"carryover/upstream/body"
 	"carryover/upstream/vllmsim"
@@ -26,190 +30,261 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type rig struct {
 	Shared
 	t      *testing.T
+	log    logtest.Log
 	passed atomic.Int64
 }
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
-	client := upstream.NewClient(upstream.ClientConfig{DialTimeout: 2 * time.Second})
-	t.Cleanup(client.Close)
-	r := &rig{t: t, Shared: Shared{Client: client, AskLimit: time.Minute, Logger: slog.New(slog.DiscardHandler)}}
+	r := &rig{t: t}
+	r.Shared = Shared{Client: r.client(""), AskLimit: time.Minute, Logger: r.log.Logger()}
 	began := time.Now()
 	r.Now = func() time.Time { return began.Add(time.Duration(r.passed.Load())) }
 	return r
 }
 
+// client returns a client with a key of ours.
+func (r *rig) client(key string) *upstream.Client {
+	client := upstream.NewClient(upstream.ClientConfig{DialTimeout: 2 * time.Second, Key: key})
+	r.t.Cleanup(client.Close)
+	return client
+}
+
 // pass moves the clock on.
 func (r *rig) pass(d time.Duration) { r.passed.Add(int64(d)) }
 
-// engine is an engine, as facts see it.
-type engine struct {
+// incarnation is what is known of an incarnation of an engine, which has the models that a test says.
+type incarnation struct {
+	*All
 	rig      *rig
 	instance upstream.Instance
 	models   []Model
-	last     *incarnation // the one that was read last, nil before the first and after Refused
 }
 
-func (e *engine) Instance() *upstream.Instance { return &e.instance }
-func (e *engine) Models() []Model              { return e.models }
+func (i *incarnation) Instance() *upstream.Instance { return &i.instance }
+func (i *incarnation) Models() []Model              { return i.models }
 
-// Current reads the engine's incarnation.
-func (e *engine) Current(ctx context.Context) *incarnation {
-	e.rig.t.Helper()
-	if e.last == nil {
-		_, text, err := e.rig.Client.Fetch(ctx, &e.instance, "/metrics", "", MaxMetrics)
-		if err != nil {
-			e.rig.t.Fatal(err)
-		}
-		told, err := ReadMetrics(text, "")
-		if err != nil {
-			e.rig.t.Fatal(err)
-		}
-		tells(e, told.Incarnation)
-	}
-	return e.last
-}
-
-// Refused makes Current read again.
-func (e *engine) Refused() { e.last = nil }
-
-// Last returns the incarnation that was read last, one that is not known before.
-func (e *engine) Last() *incarnation {
-	if e.last == nil {
-		return &incarnation{New(&e.rig.Shared, e, false), e, ""}
-	}
-	return e.last
-}
-
-// list reads the engine's list of models.
-func (e *engine) list(ctx context.Context) {
-	e.rig.t.Helper()
-	_, list, err := e.rig.Client.Fetch(ctx, &e.instance, "/v1/models", "", MaxModelList)
-	if err != nil {
-		e.rig.t.Fatal(err)
-	}
-	if e.models = ParseModels(list); e.models == nil {
-		e.rig.t.Fatal("no list of models")
-	}
-}
-
-// incarnation is what is known of an incarnation, and its engine.
-type incarnation struct {
-	*All
-	engine *engine
-	id     string
-}
-
-// tells makes the engine one of which a reading has just told this incarnation.
-func tells(e *engine, id string) *incarnation {
-	if e.last == nil || e.last.id != id || id == "" {
-		e.last = &incarnation{New(&e.rig.Shared, e, id != ""), e, id}
-	}
-	return e.last
-}
-
-// add adds an instance.
-func (r *rig) add(role upstream.Role, name, url string) *engine {
+// at returns an incarnation of an engine.
+func (r *rig) at(url string, known bool) *incarnation {
 	r.t.Helper()
-	instance, err := upstream.NewInstance(role, name, url)
+	instance, err := upstream.NewInstance(upstream.RolePrefill, "engine", url)
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	return &engine{rig: r, instance: instance}
+	i := &incarnation{rig: r, instance: instance}
+	i.All = New(&r.Shared, i, known)
+	return i
 }
 
-// engine adds an instance that an HTTP server stands for.
-func (r *rig) engine(role upstream.Role, handler http.HandlerFunc) *engine {
+// plain returns an incarnation that nothing answers for.
+func plain(t *testing.T) *incarnation { return newRig(t).at("http://127.0.0.1:1", true) }
+
+// next is the engine's next incarnation.
+func (i *incarnation) next() *incarnation {
+	next := i.rig.at(i.instance.BaseURL, true)
+	next.models = i.models
+	return next
+}
+
+// prompt asks for the ids of a body.
+func (i *incarnation) prompt(api body.API, raw, authorization string) ([]uint32, error) {
+	i.rig.t.Helper()
+	prompt, err := i.Prompts.Read(i.rig.t.Context(), mustParse(i.rig.t, api, raw), authorization)
+	return prompt.IDs, err
+}
+
+// soon is prompt where an engine may be late.
+func (i *incarnation) soon(api body.API, raw string) ([]uint32, error) {
+	i.rig.t.Helper()
+	prompt, err := i.Prompts.ReadSoon(i.rig.t.Context(), mustParse(i.rig.t, api, raw), "")
+	return prompt.IDs, err
+}
+
+// Renders says whether prompts of an API can be rendered, by the fleet's renderer or by the engine; Unknown before either was asked.
+func (p *Prompts) Renders(api body.API) Finding { return p.renderer().renders(api, p.shared.Now()) }
+
+// told are the answers of a fake engine. A key is what a path ends with and, after a space, what the request or its key has. An answer is a
+// status and a body, or "breaks" or "hangs"; one that is "held" waits until the test lets it go. Without an answer it is a 404.
+type told map[string]string
+
+// asked is what an engine was asked.
+type asked struct{ path, body, key string }
+
+// fake is an incarnation whose engine answers as told.
+type fake struct {
+	*incarnation
+	entered, leave chan struct{} // of held answers
+
+	mu      sync.Mutex // guards the rest
+	answers told
+	all     []asked
+}
+
+func newFake(t *testing.T, answers told) *fake {
+	t.Helper()
+	return newRig(t).fake(answers)
+}
+
+func (r *rig) fake(answers told) *fake {
 	r.t.Helper()
-	srv := httptest.NewServer(handler)
+	f := &fake{answers: answers, entered: make(chan struct{}, 16), leave: make(chan struct{})}
+	srv := httptest.NewServer(f)
 	r.t.Cleanup(srv.Close)
-	return r.add(role, "engine", srv.URL)
+	f.incarnation = r.at(srv.URL, true)
+	return f
 }
 
-// incarnationOf returns an incarnation of a prefill engine that an HTTP server stands for.
-func (r *rig) incarnationOf(handler http.HandlerFunc) *incarnation {
-	r.t.Helper()
-	return tells(r.engine(upstream.RolePrefill, handler), "1")
+func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	raw, _ := io.ReadAll(r.Body) // or net/http does not see that a client has gone
+	q := asked{r.URL.Path, string(raw), r.Header.Get("Authorization")}
+	answer, best := "404", ""
+	f.mu.Lock()
+	f.all = append(f.all, q)
+	for key, told := range f.answers {
+		end, part, _ := strings.Cut(key, " ")
+		if strings.HasSuffix(q.path, end) && strings.Contains(q.body+q.key, part) && len(key) >= len(best) {
+			answer, best = told, key
+		}
+	}
+	f.mu.Unlock()
+	if now, held := strings.CutPrefix(answer, "held "); held {
+		f.entered <- struct{}{}
+		<-f.leave
+		answer = now
+	}
+	status, text, _ := strings.Cut(answer, " ")
+	switch status {
+	case "breaks":
+		panic(http.ErrAbortHandler)
+	case "hangs":
+		<-r.Context().Done()
+	default:
+		code, _ := strconv.Atoi(status)
+		w.WriteHeader(code)
+		_, _ = io.WriteString(w, text)
+	}
 }
 
-// simulate adds a simulated engine.
-func (r *rig) simulate(role upstream.Role, change func(*vllmsim.Config)) (*vllmsim.Instance, *engine) {
-	r.t.Helper()
+// then replaces what the engine answers.
+func (f *fake) then(answers told) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.answers = answers
+}
+
+// at returns what the engine was asked at paths that end so.
+func (f *fake) got(end string) (all []asked) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, q := range f.all {
+		if strings.HasSuffix(q.path, end) {
+			all = append(all, q)
+		}
+	}
+	return all
+}
+
+// paths are those that the engine was asked for.
+func (f *fake) paths() string {
+	var list []string
+	for _, q := range f.got("") {
+		list = append(list, q.path)
+	}
+	return strings.Join(list, " ")
+}
+
+// simulated is an incarnation of a simulated engine.
+type simulated struct {
+	*incarnation
+	*vllmsim.Instance
+}
+
+func simulate(t *testing.T, change func(*vllmsim.Config)) *simulated {
+	t.Helper()
 	cfg := vllmsim.DefaultConfig()
 	if change != nil {
 		change(&cfg)
 	}
 	sim, err := vllmsim.Start(cfg)
 	if err != nil {
-		r.t.Fatal(err)
+		t.Fatal(err)
 	}
-	r.t.Cleanup(func() {
+	t.Cleanup(func() {
 		if err := sim.Close(); err != nil {
-			r.t.Errorf("close: %v", err)
+			t.Errorf("close: %v", err)
 		}
 	})
-	return sim, r.add(role, "sim", sim.URL())
+	return &simulated{newRig(t).at(sim.URL(), true), sim}
 }
 
-// named returns instances of a role that nothing answers for.
-func (r *rig) named(role upstream.Role, names ...string) (engines []*engine) {
-	r.t.Helper()
-	for _, name := range names {
-		engines = append(engines, &engine{rig: r, instance: upstream.Instance{Name: name, BaseURL: "http://" + name, Role: role}})
+// renders starts a simulated engine anew, which renders.
+func (s *simulated) renders() {
+	s.Restart()
+	on := true
+	if err := s.Switch(vllmsim.Switches{Render: &on}); err != nil {
+		s.rig.t.Fatal(err)
 	}
-	return engines
+	s.incarnation = s.next()
 }
 
-// incarnations returns an incarnation of a prefill engine and one of a decode engine.
-func (r *rig) incarnations() (prefill, decode *incarnation) {
-	r.t.Helper()
-	return tells(r.named(upstream.RolePrefill, "p")[0], "1"), tells(r.named(upstream.RoleDecode, "d")[0], "1")
-}
-
-func answerJSON(body string) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(io.Discard, r.Body)
-		w.Header().Set("Content-Type", "application/json")
-		_, _ = io.WriteString(w, body)
-	}
-}
-
-func answers(status int, body string) http.HandlerFunc {
-	return func(w http.ResponseWriter, _ *http.Request) {
-		w.WriteHeader(status)
-		_, _ = io.WriteString(w, body)
-	}
-}
-
-// paths returns the paths that a simulated engine was asked for.
-func paths(sim *vllmsim.Instance) (list []string) {
-	for _, r := range sim.Requests() {
+// wantPaths checks for which paths the engine was asked since.
+func (s *simulated) wantPaths(since int, want ...string) {
+	s.rig.t.Helper()
+	var list []string
+	for _, r := range s.Requests()[since:] {
 		list = append(list, r.Path)
 	}
-	return list
+	if !slices.Equal(list, want) {
+		s.rig.t.Errorf("asked %v, want %v", list, want)
+	}
 }
 
-func recordedText(tb testing.TB, name string) []byte {
+// list reads the engine's list of models.
+func (s *simulated) list() {
+	s.rig.t.Helper()
+	_, list, err := s.rig.Client.Fetch(s.rig.t.Context(), &s.instance, "/v1/models", "", MaxModelList)
+	if err != nil {
+		s.rig.t.Fatal(err)
+	}
+	if s.models = ParseModels(list); s.models == nil {
+		s.rig.t.Fatal("no list of models")
+	}
+}
+
+func recordedText(tb testing.TB, parts ...string) []byte {
 	tb.Helper()
-	raw, err := os.ReadFile(filepath.Join("..", "..", "..", "testdata", "exchanges", "vllm-0.32", name))
+	raw, err := os.ReadFile(filepath.Join("..", "..", "..", "testdata", "exchanges", filepath.Join(parts...)))
 	if err != nil {
 		tb.Fatal(err)
 	}
 	return raw
 }
 
+// exchange is a recorded one.
+type exchange struct {
+	Name     string
+	Response struct{ JSON json.RawMessage }
+}
+
 // recorded returns the body of a recorded answer.
 func recorded(tb testing.TB, name string) string {
 	tb.Helper()
-	var e struct {
-		Response struct {
-			JSON json.RawMessage `json:"json"`
-		} `json:"response"`
-	}
-	if err := json.Unmarshal(recordedText(tb, name), &e); err != nil {
+	var e exchange
+	if err := json.Unmarshal(recordedText(tb, "vllm-0.32", name), &e); err != nil {
 		tb.Fatal(err)
 	}
 	return string(e.Response.JSON)
+}
+
+// recordedAgents returns the body of an error that was recorded with the Messages and Responses APIs.
+func recordedAgents(tb testing.TB, name string) string {
+	tb.Helper()
+	var all struct{ Exchanges []exchange }
+	if err := json.Unmarshal(recordedText(tb, "vllm-0.32-agents", "13-errors-and-small-answers.json"), &all); err != nil {
+		tb.Fatal(err)
+	}
+	at := slices.IndexFunc(all.Exchanges, func(e exchange) bool { return e.Name == name })
+	return string(all.Exchanges[at].Response.JSON)
 }
 
 func mustParse(tb testing.TB, api body.API, raw string) *body.Request {
@@ -223,5 +298,7 @@ func mustParse(tb testing.TB, api body.API, raw string) *body.Request {
 
 const oneMessage = `"messages":[{"role":"user","content":"hi"}]`
 
-// Renders says whether prompts of an API can be rendered, by the fleet's renderer or by the engine; Unknown before either was asked.
-func (p *Prompts) Renders(api body.API) Finding { return p.renderer().renders(api, p.shared.Now()) }
+// defective makes every request with its context a defect: to connect is to look for values.
+type defective struct{ context.Context }
+
+func (defective) Value(any) any { panic("defect") }

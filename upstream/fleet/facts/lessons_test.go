@@ -3,14 +3,9 @@ package facts
 import (
 	"bytes"
 	"context"
-	"encoding/json"
-	"io"
-	"net/http"
-	"slices"
 	"strings"
 	"testing"
 
-	"carryover/upstream"
 	"carryover/upstream/body"
 )
 
@@ -79,27 +74,32 @@ func TestLessons_CoverSecondTurnsOfClients(t *testing.T) {
 
 func always() bool { return true }
 
-// teach gives the lessons of an incarnation that uses ids.
-func (i *incarnation) teach(ctx context.Context, ready func() bool) Taught {
-	return i.Lessons.Teach(ctx, i.engine.models, ready)
+// teach gives the lessons of an incarnation that uses ids, which must make so many legs.
+func (f *fake) teach(legs int) Taught {
+	f.rig.t.Helper()
+	before := len(f.got("/completions"))
+	shown := f.Lessons.Teach(f.rig.t.Context(), f.models, always)
+	if made := len(f.got("/completions")) - before; made != legs {
+		f.rig.t.Errorf("%d legs, want %d; shown %+v", made, legs, shown)
+	}
+	return shown
 }
 
 // Every shape of a simulated engine is known behind its lessons, which pin nothing and are not given twice.
 func TestLessons_TeachAnIncarnationOnce(t *testing.T) {
-	sim, e := newRig(t).simulate(upstream.RolePrefill, nil)
-	e.list(t.Context())
+	s := simulate(t, nil)
 	for range 2 {
-		sim.Restart()
-		e.Refused()
-		s := e.Current(t.Context())
-		s.Capability.Probe(t.Context(), body.Chat, "")
-		before := len(sim.Requests())
-		shown := s.teach(t.Context(), always)
+		s.Restart()
+		s.incarnation = s.next()
+		s.list()
+		s.probe(body.Chat, "")
+		before := len(s.Requests())
+		shown := s.Lessons.Teach(t.Context(), s.models, always)
 		if shown.Equal != lessonCount || len(shown.Different) != 0 || shown.Unknown != 0 {
 			t.Errorf("got %+v, want %d equal", shown, lessonCount)
 		}
 		legs := 0
-		for _, r := range sim.Requests()[before:] {
+		for _, r := range s.Requests()[before:] {
 			if r.Path == body.Chat.Path() {
 				legs++
 				if bytes.Contains(r.Body, []byte("kv_transfer_params")) || !bytes.Contains(r.Body, []byte(`"max_tokens":1`)) {
@@ -107,41 +107,28 @@ func TestLessons_TeachAnIncarnationOnce(t *testing.T) {
 				}
 			}
 		}
-		if legs != lessonCount || len(sim.Pinned()) != 0 {
-			t.Errorf("%d legs and %d pins, want %d and none", legs, len(sim.Pinned()), lessonCount)
+		if legs != lessonCount || len(s.Pinned()) != 0 {
+			t.Errorf("%d legs and %d pins, want %d and none", legs, len(s.Pinned()), lessonCount)
 		}
-		asked := len(sim.Requests())
-		if s.teach(t.Context(), always); len(sim.Requests()) != asked {
+		asked := len(s.Requests())
+		if s.Lessons.Teach(t.Context(), s.models, always); len(s.Requests()) != asked {
 			t.Error("an incarnation was taught twice")
 		}
 	}
 }
 
-// lectured is an engine that uses ids, and answers a lesson as told. It counts prefill legs.
-func lectured(t *testing.T, answer func(path string, tools bool) (status int, body string)) (s *incarnation, legs *[]string) {
+// lectured is an engine that uses ids, and answers lessons as told.
+func lectured(t *testing.T, answers told) *fake {
 	t.Helper()
-	legs = &[]string{}
-	s = newRig(t).incarnationOf(func(w http.ResponseWriter, r *http.Request) {
-		raw, _ := io.ReadAll(r.Body)
-		if r.URL.Path == body.Chat.Path() {
-			*legs = append(*legs, string(raw))
-		}
-		if strings.HasSuffix(r.URL.Path, "/render") {
-			w.WriteHeader(http.StatusNotFound)
-			return
-		}
-		status, text := answer(r.URL.Path, bytes.Contains(raw, []byte(`"tools"`)))
-		w.WriteHeader(status)
-		_, _ = io.WriteString(w, text)
-	})
-	s.Capability.usesIDs[body.Chat] = Yes
-	s.engine.models = []Model{{ID: "m"}}
-	return s, legs
+	f := newFake(t, answers)
+	f.Capability.usesIDs[body.Chat] = Yes
+	f.models = []Model{{ID: "m"}}
+	return f
 }
 
 const (
-	toldIDs     = `{"count":2,"max_model_len":9,"tokens":[1,2]}`
-	renderedIDs = `{"prompt_token_ids":[1,2]}`
+	toldIDs     = `200 {"count":2,"max_model_len":9,"tokens":[1,2]}`
+	renderedIDs = `200 {"prompt_token_ids":[1,2]}`
 )
 
 // shapes counts what is known of the lessons with tools, or without.
@@ -158,143 +145,92 @@ func (i *incarnation) shapes(t *testing.T, tools bool) (known map[Finding]int) {
 }
 
 func TestLessons_ADifferenceExcludesItsShapesOnly(t *testing.T) {
-	s, _ := lectured(t, func(path string, tools bool) (int, string) {
-		switch {
-		case path != "/tokenize":
-			return 200, renderedIDs
-		case tools:
-			return 200, `{"count":1,"tokens":[1]}`
-		}
-		return 200, toldIDs
-	})
-	shown := s.teach(t.Context(), always)
-	with, without := s.shapes(t, true), s.shapes(t, false)
+	f := lectured(t, told{"/completions": renderedIDs, "/tokenize": toldIDs, `/tokenize "tools"`: `200 {"count":1,"tokens":[1]}`})
+	shown := f.teach(lessonCount)
+	with, without := f.shapes(t, true), f.shapes(t, false)
 	if len(with) != 1 || len(without) != 1 || with[No] != len(shown.Different) || without[Yes] != shown.Equal || shown.Equal == 0 {
 		t.Errorf("got %v with tools, %v without, shown %+v", with, without, shown)
 	}
 }
 
 func TestLessons_ARefusalLeavesItsShapesToTurns(t *testing.T) {
-	refusal := `{"error":{"message":"\"auto\" tool choice requires --enable-auto-tool-choice","type":"BadRequestError","param":null,"code":400}}`
-	s, legs := lectured(t, func(path string, tools bool) (int, string) {
-		switch {
-		case path == "/tokenize":
-			return 200, toldIDs
-		case tools:
-			return 400, refusal
-		}
-		return 200, renderedIDs
+	f := lectured(t, told{
+		"/completions": renderedIDs, "/tokenize": toldIDs,
+		`/completions "tools"`: `400 {"error":{"message":"\"auto\" tool choice requires --enable-auto-tool-choice","type":"BadRequestError","param":null,"code":400}}`,
 	})
-	shown := s.teach(t.Context(), always)
-	with, without := s.shapes(t, true), s.shapes(t, false)
+	shown := f.teach(lessonCount)
+	with, without := f.shapes(t, true), f.shapes(t, false)
 	if len(with) != 1 || with[Unknown] != shown.Unknown || len(without) != 1 || without[Yes] != shown.Equal {
 		t.Errorf("got %v with tools, %v without, shown %+v", with, without, shown)
 	}
-	asked := len(*legs)
-	if s.teach(t.Context(), always); len(*legs) != asked {
-		t.Error("what an engine has refused was asked again")
-	}
+	f.teach(0) // what an engine has refused is not asked again
 }
 
 func TestLessons_EndWithAnEngineThatCannotBeTaught(t *testing.T) {
-	for name, answer := range map[string]func(path string, _ bool) (int, string){
-		"no ids": func(path string, _ bool) (int, string) {
-			return 200, map[bool]string{true: toldIDs, false: `{"id":"x"}`}[path == "/tokenize"]
-		},
-		"strange ids": func(path string, _ bool) (int, string) {
-			return 200, map[bool]string{true: toldIDs, false: `{"prompt_token_ids":[1,null]}`}[path == "/tokenize"]
-		},
-		"our key is wrong":  func(string, bool) (int, string) { return 401, `{"error":"Unauthorized"}` },
-		"without /tokenize": func(string, bool) (int, string) { return 404, `{"detail":"Not Found"}` },
+	for name, row := range map[string]struct {
+		answers told
+		legs    int
+	}{
+		"no ids":            {told{"/tokenize": toldIDs, "/completions": `200 {"id":"x"}`}, 1},
+		"strange ids":       {told{"/tokenize": toldIDs, "/completions": `200 {"prompt_token_ids":[1,null]}`}, 1},
+		"our key is wrong":  {told{"": `401 {"error":"Unauthorized"}`}, 0},
+		"without /tokenize": {told{"": `404 {"detail":"Not Found"}`}, 0},
 	} {
-		s, legs := lectured(t, answer)
-		shown := s.teach(t.Context(), always)
-		if s.teach(t.Context(), always); len(*legs) > 1 || shown.Equal+len(shown.Different) != 0 {
-			t.Errorf("%s: %d legs, shown %+v", name, len(*legs), shown)
-		}
+		t.Run(name, func(t *testing.T) {
+			f := lectured(t, row.answers)
+			if shown := f.teach(row.legs); shown.Equal+len(shown.Different) != 0 {
+				t.Errorf("shown %+v", shown)
+			}
+			f.teach(0)
+		})
 	}
 }
 
 func TestLessons_AnEngineThatFailsIsLeftAloneForAWhile(t *testing.T) {
-	s, legs := lectured(t, func(path string, _ bool) (int, string) {
-		if path == "/tokenize" {
-			return 200, toldIDs
-		}
-		return 503, `{"error":"paused"}`
-	})
-	for n := range maxFailures {
-		if s.teach(t.Context(), always); len(*legs) != n+1 {
-			t.Fatalf("failure %d: %d legs", n+1, len(*legs))
-		}
-		if s.teach(t.Context(), always); len(*legs) != n+1 {
-			t.Error("asked again at once")
-		}
-		s.engine.rig.pass(lessonRetry)
+	f := lectured(t, told{"/tokenize": toldIDs, "/completions": `503 {"error":"paused"}`})
+	for range maxFailures {
+		f.teach(1)
+		f.teach(0)
+		f.rig.pass(lessonRetry)
 	}
-	if s.teach(t.Context(), always); len(*legs) != maxFailures {
-		t.Error("asked for ever")
-	}
+	f.teach(0)
 }
 
 func TestLessons_GoOnWhereTheyWereInterrupted(t *testing.T) {
-	s, legs := lectured(t, func(path string, _ bool) (int, string) {
-		if path == "/tokenize" {
-			return 200, toldIDs
-		}
-		return 200, renderedIDs
-	})
-	if shown := s.teach(t.Context(), func() bool { return len(*legs) < 5 }); shown.Equal != 5 || len(*legs) != 5 {
-		t.Errorf("%d legs, shown %+v, want 5", len(*legs), shown)
+	f := lectured(t, told{"/tokenize": toldIDs, "/completions": renderedIDs})
+	if shown := f.Lessons.Teach(t.Context(), f.models, func() bool { return len(f.got("/completions")) < 5 }); shown.Equal != 5 {
+		t.Errorf("shown %+v, want 5", shown)
 	}
 	over, end := context.WithCancel(t.Context())
 	end()
-	if s.teach(over, always); len(*legs) != 5 {
-		t.Errorf("%d legs behind the end, want 5", len(*legs))
-	}
+	f.Lessons.Teach(over, f.models, always)
 	// What a turn has shown meanwhile needs no lesson.
 	shape, _ := mustParse(t, body.Chat, string(allLessons()[7].request("m"))).FeatureSet()
-	s.Parity.Learn("", "m", shape, true)
-	if s.teach(t.Context(), always); len(*legs) != lessonCount-1 {
-		t.Errorf("%d legs, want %d", len(*legs), lessonCount-1)
-	}
+	f.Parity.Learn("", "m", shape, true)
+	f.teach(lessonCount - 5 - 1)
 }
 
 // Each of the first models has lessons, also one that was loaded later; one that has gone ends only its own.
 func TestLessons_AreGivenForEachModel(t *testing.T) {
-	var asked []string
-	s := newRig(t).incarnationOf(func(w http.ResponseWriter, r *http.Request) {
-		var q struct{ Model string }
-		_ = json.NewDecoder(r.Body).Decode(&q)
-		switch {
-		case strings.HasSuffix(r.URL.Path, "/render"):
-			w.WriteHeader(404)
-		case q.Model == "gone":
-			w.WriteHeader(404)
-			_, _ = io.WriteString(w, `{"error":{"message":"The model does not exist.","type":"NotFoundError","param":"model","code":404}}`)
-		case r.URL.Path == "/tokenize":
-			_, _ = io.WriteString(w, toldIDs)
-		default:
-			asked = append(asked, q.Model)
-			_, _ = io.WriteString(w, renderedIDs)
-		}
+	f := lectured(t, told{
+		"/tokenize": toldIDs, "/completions": renderedIDs,
+		` "gone"`: `404 {"error":{"message":"The model does not exist.","type":"NotFoundError","param":"model","code":404}}`,
 	})
-	s.Capability.usesIDs[body.Chat] = Yes
-	if s.teach(t.Context(), always); len(asked) != 0 {
-		t.Error("lessons without a model")
-	}
-	s.engine.models = []Model{{ID: "gone"}, {ID: `a "model"`}}
-	s.teach(t.Context(), always)
+	f.models = nil
+	f.teach(0)
+	f.models = []Model{{ID: "gone"}, {ID: `a "model"`}}
+	f.teach(lessonCount)
 	for range 20 {
-		s.engine.models = append(s.engine.models, Model{ID: "late"})
+		f.models = append(f.models, Model{ID: "late"})
 	}
-	s.teach(t.Context(), always)
-	if n := lessonCount; len(asked) != 2*n || asked[0] != `a "model"` || asked[n] != "late" || slices.Contains(asked, "gone") {
-		t.Errorf("got %d legs, want %d for each of two models", len(asked), lessonCount)
+	f.teach(lessonCount)
+	for n, q := range f.got("/completions") {
+		if want := []string{`"model":"a \"model\""`, `"model":"late"`}[n/lessonCount]; !strings.Contains(q.body, want) {
+			t.Errorf("leg %d is %s, want %s", n, q.body, want)
+		}
 	}
 	for i := range 20 {
-		s.engine.models[i].ID = string(rune('A' + i))
+		f.models[i].ID = string(rune('A' + i))
 	}
-	if s.teach(t.Context(), always); len(asked) != (2+maxTaughtModels)*lessonCount {
-		t.Errorf("got %d legs, want lessons for eight models", len(asked))
-	}
+	f.teach(maxTaughtModels * lessonCount)
 }

@@ -3,13 +3,10 @@ package facts
 import (
 	"strconv"
 	"testing"
-
-	"carryover/upstream"
 )
 
 func TestParity_IsLearntPerIncarnationModelAndFeatures(t *testing.T) {
-	engines := newRig(t).named(upstream.RolePrefill, "a", "b")
-	a, b := tells(engines[0], "1"), tells(engines[1], "1")
+	a, b := plain(t), plain(t)
 	if got := a.Parity.Of("m", "f"); got != Unknown {
 		t.Errorf("at first: got %d, want Unknown", got)
 	}
@@ -19,7 +16,7 @@ func TestParity_IsLearntPerIncarnationModelAndFeatures(t *testing.T) {
 	for _, other := range []struct {
 		incarnation *incarnation
 		model, name string
-	}{{b, "m", "f"}, {tells(engines[0], "2"), "m", "f"}, {a, "n", "f"}, {a, "m", "g"}, {a, "mf", ""}, {a, "", "mf"}} {
+	}{{b, "m", "f"}, {a.next(), "m", "f"}, {a, "n", "f"}, {a, "m", "g"}, {a, "mf", ""}, {a, "", "mf"}} {
 		if got := other.incarnation.Parity.Of(other.model, other.name); got != Unknown {
 			t.Errorf("%v: got %d, want Unknown", other, got)
 		}
@@ -28,7 +25,7 @@ func TestParity_IsLearntPerIncarnationModelAndFeatures(t *testing.T) {
 
 func TestParity_OneDifferenceDecidesForGood(t *testing.T) {
 	for _, before := range []bool{true, false} {
-		s, _ := newRig(t).incarnations()
+		s := plain(t)
 		s.Parity.teach("m", "f", before)
 		if got := s.Parity.Learn("", "m", "f", false); got != No {
 			t.Errorf("after a difference: got %d, want No", got)
@@ -41,7 +38,7 @@ func TestParity_OneDifferenceDecidesForGood(t *testing.T) {
 
 // A client that invents shapes takes the place of its own, neither of those of others nor of what lessons have taught.
 func TestParity_WhoInventsShapesForgetsTheirs(t *testing.T) {
-	s, _ := newRig(t).incarnations()
+	s := plain(t)
 	s.Parity.teach("m", "lesson", true)
 	s.Parity.Learn("quiet", "m", "seen", true)
 	for i := range 2 * maxLearnt {

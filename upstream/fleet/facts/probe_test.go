@@ -2,11 +2,7 @@ package facts
 
 import (
 	"context"
-	"io"
-	"net/http"
-	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -15,269 +11,229 @@ import (
 	"carryover/upstream/vllmsim"
 )
 
+func (i *incarnation) probe(api body.API, key string) Finding {
+	return i.Capability.Probe(i.rig.t.Context(), api, key)
+}
+
 func TestProbeIDs_OfSimulatedEngines(t *testing.T) {
-	for _, row := range []struct {
-		name string
-		ids  bool
-		want Finding
-	}{{"uses ids", true, Yes}, {"ignores ids", false, No}} {
-		sim, e := newRig(t).simulate(upstream.RoleDecode, func(c *vllmsim.Config) { c.PromptTokenIDs = row.ids })
-		s := tells(e, "1")
-		if got := s.Capability.UsesIDs(body.Chat); got != Unknown {
-			t.Errorf("%s: known before the probe as %d", row.name, got)
-		}
-		for range 2 {
-			if got := s.Capability.Probe(t.Context(), body.Chat, ""); got != row.want || s.Capability.UsesIDs(body.Chat) != row.want {
-				t.Errorf("%s: got %d, known %d, want %d", row.name, got, s.Capability.UsesIDs(body.Chat), row.want)
+	for _, api := range []body.API{body.Chat, body.Messages, body.Responses} {
+		for ids, want := range map[bool]Finding{true: Yes, false: No} {
+			s := simulate(t, func(c *vllmsim.Config) { c.PromptTokenIDs = ids })
+			for range 2 {
+				if got := s.probe(api, ""); got != want || s.Capability.UsesIDs(api) != want {
+					t.Errorf("%s, uses ids %t: got %d, known %d, want %d", api.Path(), ids, got, s.Capability.UsesIDs(api), want)
+				}
 			}
-		}
-		if got, want := paths(sim), []string{"/v1/models", body.Chat.Path()}; !slices.Equal(got, want) {
-			t.Errorf("%s: asked %v, want %v", row.name, got, want)
-		}
-		if got := tells(e, "2").Capability.UsesIDs(body.Chat); got != Unknown {
-			t.Errorf("%s: the next start is known as %d", row.name, got)
+			s.wantPaths(0, "/v1/models", api.Path())
 		}
 	}
 }
 
-// probed is an incarnation that answers the probe as told, and what it was asked.
-type probed struct {
-	*incarnation
-	rig    *rig
-	models string // what it lists, "" for a 404
-
-	mu     sync.Mutex // guards what follows
-	answer http.HandlerFunc
-	bodies []string
-	keys   []string
-	api    body.API // whose endpoint it has, of those that are probed
-}
-
-// newProbed returns an incarnation of an engine that is asked with a key of ours.
-func newProbed(t *testing.T, key, models string, answer http.HandlerFunc) *probed {
-	t.Helper()
-	p := &probed{rig: newRig(t), models: models, answer: answer}
-	client := upstream.NewClient(upstream.ClientConfig{DialTimeout: 2 * time.Second, Key: key})
-	t.Cleanup(client.Close)
-	p.rig.Client = client
-	e := p.rig.engine(upstream.RolePrefill, func(w http.ResponseWriter, r *http.Request) {
-		switch {
-		case r.URL.Path == p.serves():
-		case r.URL.Path == "/v1/models" && p.models != "":
-			answerJSON(p.models)(w, r)
-			return
-		default:
-			http.NotFound(w, r)
-			return
-		}
-		body, _ := io.ReadAll(r.Body)
-		p.mu.Lock()
-		p.bodies = append(p.bodies, string(body))
-		p.keys = append(p.keys, r.Header.Get("Authorization"))
-		act := p.answer
-		p.mu.Unlock()
-		act(w, r)
-	})
-	p.incarnation = tells(e, "1")
-	return p
-}
-
-func (p *probed) asked() int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return len(p.bodies)
-}
-
-// serves is the path that the engine has of those that are probed.
-func (p *probed) serves() string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.api.Path()
-}
-
-// serve has it answer at an API's path.
-func (p *probed) serve(api body.API) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.api = api
-}
-
-// then replaces what the engine answers.
-func (p *probed) then(answer http.HandlerFunc) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.answer = answer
-}
-
-const refusesIDs = `{"error":{"message":"m","param":"` + idsMember + `"}}`
+const refusesIDs = `400 {"error":{"message":"m","param":"` + idsMember + `"}}`
 
 // What recordings and other answers say, and when the next caller makes another probe.
 func TestProbeIDs_WhatAnAnswerSays(t *testing.T) {
-	refusal := recorded(t, "14-bad-prompt-token-ids.json")
+	refusal, agents := recorded(t, "14-bad-prompt-token-ids.json"), recordedAgents(t, "bad-prompt-token-ids")
+	unknown := "404 " + recorded(t, "15-unknown-model.json")
 	for _, row := range []struct {
-		name  string
-		act   http.HandlerFunc
-		want  Finding
-		again bool // at once
+		name   string
+		api    body.API
+		answer string
+		want   Finding
+		again  bool // at once
 	}{
-		{"recorded refusal", answers(400, refusal), Yes, false},
-		{"flat error body of old engines", answers(400, `{"object":"error","message":"m","param":"`+idsMember+`"}`), Yes, false},
-		{"ids that the engine itself reads (0.28)", answers(400, `{"error":{"message":"Token id -1 is out of vocabulary","param":null}}`), Yes, false},
-		{"an answer", answers(200, `{}`), No, false},
-		{"another member", answers(400, `{"error":{"param":"messages"}}`), Unknown, false},
-		{"the member with another status", answers(500, refusal), Unknown, false},
-		{"no JSON", answers(400, `no`), Unknown, false},
-		{"nested without end", answers(400, strings.Repeat("[", 12<<20)), Unknown, false},
-		{"overloaded", answers(503, `{}`), Unknown, false},
-		{"broken connection", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, Unknown, false},
-		{"too late", func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, Unknown, false},
-		{"an unknown model", answers(404, recorded(t, "15-unknown-model.json")), Unknown, true},
-		{"unauthorized", answers(401, `{"error":"Unauthorized"}`), Unknown, true},
-		{"forbidden", answers(403, `{}`), Unknown, true},
-		{"rate limit", answers(429, `{}`), Unknown, true},
+		{"recorded refusal", body.Chat, "400 " + refusal, Yes, false},
+		{"flat error body of old engines", body.Chat, `400 {"object":"error","message":"m","param":"` + idsMember + `"}`, Yes, false},
+		{"ids that the engine itself reads (0.28)", body.Chat, `400 {"error":{"message":"Token id -1 is out of vocabulary","param":null}}`, Yes, false},
+		{"an answer", body.Chat, "200 {}", No, false},
+		{"another member", body.Chat, `400 {"error":{"param":"messages"}}`, Unknown, false},
+		{"the member with another status", body.Chat, "500 " + refusal, Unknown, false},
+		{"no JSON", body.Chat, "400 no", Unknown, false},
+		{"nested without end", body.Chat, "400 " + strings.Repeat("[", 12<<20), Unknown, false},
+		{"overloaded", body.Chat, "503 {}", Unknown, false},
+		{"broken connection", body.Chat, "breaks", Unknown, false},
+		{"too late", body.Chat, "hangs", Unknown, false},
+		{"an unknown model", body.Chat, unknown, Unknown, true},
+		{"unauthorized", body.Chat, `401 {"error":"Unauthorized"}`, Unknown, true},
+		{"forbidden", body.Chat, "403 {}", Unknown, true},
+		{"rate limit", body.Chat, "429 {}", Unknown, true},
+		{"a chat that is not served", body.Chat, `404 {"detail":"Not Found"}`, Unknown, true},
+
+		{"recorded refusal of Messages", body.Messages, "400 " + agents, Yes, false},
+		{"the same for Responses, which has a param", body.Responses, "400 " + agents, Unknown, false},
+		{"a param", body.Responses, refusesIDs, Yes, false},
+		{"another text", body.Messages, `400 {"type":"error","error":{"type":"BadRequestError","message":"no"}}`, Unknown, false},
+		{"body validation", body.Messages, `400 {"error":{"message":"` + idsMember + `","param":"body.kv_transfer_params"}}`, Unknown, false},
+		{"the text with another status", body.Messages, "500 " + agents, Unknown, false},
+		{"an answer of Messages", body.Messages, "200 {}", No, false},
+		{"not served", body.Messages, `404 {"detail":"Not Found"}`, No, false},
+		{"not served, as vLLM says it", body.Responses, `404 {"error":{"message":"Not Found","type":"Not Found","param":null,"code":404}}`, No, false},
+		{"no such method", body.Responses, `405 {"detail":"Method Not Allowed"}`, No, false},
+		{"an unknown model of Messages", body.Messages, "404 " + recordedAgents(t, "unknown-model"), Unknown, true},
+		{"an unknown model of the other shape", body.Responses, unknown, Unknown, true},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			p := newProbed(t, "", "", row.act)
-			if row.name == "too late" {
-				p.Capability.limit = time.Second // the last question is answered in time
+			f := newFake(t, told{row.api.Path(): row.answer})
+			if row.answer == "hangs" {
+				f.Capability.limit = time.Second // the last question is answered in time
 			}
-			probe := func() Finding { return p.Capability.Probe(t.Context(), body.Chat, "") }
-			if got := probe(); got != row.want {
-				t.Errorf("got %d, want %d", got, row.want)
+			want := func(finding Finding, more bool) {
+				t.Helper()
+				before := len(f.got(row.api.Path()))
+				if got := f.probe(row.api, ""); got != finding || (len(f.got(row.api.Path())) > before) != more {
+					t.Errorf("got %d, want %d; asked %v, want another question: %t", got, finding, f.paths(), more)
+				}
 			}
-			p.rig.pass(idsRetry - 1)
-			if probe(); (p.asked() == 2) != row.again {
-				t.Errorf("asked %d times at once, want another: %t", p.asked(), row.again)
-			}
-			before := p.asked()
-			p.rig.pass(1)
-			if probe(); (p.asked() > before) != (row.want == Unknown) {
-				t.Errorf("asked %d times after 30 s", p.asked())
-			}
-			p.then(answers(400, refusesIDs))
-			p.rig.pass(idsRetry)
-			if got, want := probe(), max(row.want, Yes); got != want {
-				t.Errorf("when the engine answers: got %d, want %d", got, want)
-			}
+			want(row.want, true)
+			f.rig.pass(idsRetry - 1)
+			want(row.want, row.again)
+			f.rig.pass(1)
+			want(row.want, row.want == Unknown)
+			f.then(told{row.api.Path(): map[bool]string{true: "400 " + agents, false: refusesIDs}[row.api == body.Messages]})
+			f.rig.pass(idsRetry)
+			want(max(row.want, Yes), row.want == Unknown) // the engine answers
 		})
 	}
 }
 
-// The probe is our own: it names the model that the instance lists first.
-func TestProbeIDs_NamesTheModelListedFirst(t *testing.T) {
-	const head = `{"kv_transfer_params":{"do_remote_decode":true,"do_remote_prefill":false,"prompt_token_ids":[1,-1]},"max_tokens":1,"messages":[{"content":"x","role":"user"}]`
-	for models, want := range map[string]string{
-		`{"object":"list","data":[{"id":"base"},{"id":"adapter"}]}`: head + `,"model":"base"}`,
-		`{"data":[]}`:                head + "}",
-		`{"data":[{"id":1}]}`:        head + "}",
-		``:                           head + "}",
-		`nonsense`:                   head + "}",
-		strings.Repeat("[", 512<<10): head + "}",
+// The probe is our own: it names the model that the instance lists first, and asks each API with a request that it would take but for the ids.
+func TestProbeIDs_AsksEachAPIInItsOwnWords(t *testing.T) {
+	const params = `"kv_transfer_params":{"do_remote_decode":true,"do_remote_prefill":false,"prompt_token_ids":[1,-1]}`
+	const chat = `{` + params + `,"max_tokens":1,"messages":[{"content":"x","role":"user"}]`
+	for _, row := range []struct {
+		api          body.API
+		models, want string
+	}{
+		{body.Chat, `200 {"object":"list","data":[{"id":"base"},{"id":"adapter"}]}`, chat + `,"model":"base"}`},
+		{body.Messages, `200 {"data":[{"id":"m"}]}`, chat + `,"model":"m"}`},
+		{body.Responses, `200 {"data":[{"id":"m"}]}`, `{"input":"x",` + params + `,"max_output_tokens":1,"store":false,"model":"m"}`},
+		{body.Chat, `200 {"data":[]}`, chat + "}"},
+		{body.Chat, `200 {"data":[{"id":1}]}`, chat + "}"},
+		{body.Chat, "404", chat + "}"},
+		{body.Chat, "200 nonsense", chat + "}"},
+		{body.Chat, "200 " + strings.Repeat("[", 512<<10), chat + "}"},
 	} {
-		p := newProbed(t, "ours", models, answers(200, `{}`))
-		if got := p.Capability.Probe(t.Context(), body.Chat, "Bearer client"); got != No {
-			t.Errorf("%.40s: got %d, want No", models, got)
+		r := newRig(t)
+		r.Client = r.client("ours")
+		f := r.fake(told{"/v1/models": row.models, row.api.Path(): "200 {}"})
+		if got := f.probe(row.api, "Bearer client"); got != No {
+			t.Errorf("%.40s: got %d, want No", row.models, got)
 		}
-		if p.asked() != 1 || p.bodies[0] != want || p.keys[0] != "Bearer ours" {
-			t.Errorf("%.40s: sent\n     %s with %q\nwant %s", models, p.bodies, p.keys, want)
+		if sent := f.got(row.api.Path()); len(sent) != 1 || sent[0] != (asked{row.api.Path(), row.want, "Bearer ours"}) {
+			t.Errorf("%.40s: sent\n     %s\nwant %s with our key", row.models, sent, row.want)
+		}
+		for other := range body.API(body.APIs) {
+			if got := f.Capability.UsesIDs(other); other != row.api && got != Unknown {
+				t.Errorf("%s: that of %s is known as %d", row.api.Path(), other.Path(), got)
+			}
 		}
 	}
 }
 
 func TestProbeIDs_OneAtATime(t *testing.T) {
-	entered, leave := make(chan struct{}), make(chan struct{})
-	p := newProbed(t, "", "", func(w http.ResponseWriter, r *http.Request) {
-		close(entered)
-		<-leave
-		answerJSON(`{}`)(w, r)
-	})
+	f := newFake(t, told{"/completions": "held 200 {}"})
 	found := make(chan Finding, 3) // the results
-	probe := func(ctx context.Context) { found <- p.Capability.Probe(ctx, body.Chat, "") }
-	first, hangUp := context.WithCancel(t.Context())
-	go probe(first)
-	<-entered
-	hangUp() // which ends nothing but its own wait
-	if got := <-found; got != Unknown {
-		t.Errorf("the caller that left: got %d, want Unknown", got)
-	}
-	p.Capability.Begin(t.Context()) // does not wait
-	gone, cancel := context.WithCancel(t.Context())
-	cancel()
-	if got := p.Capability.Probe(gone, body.Chat, ""); got != Unknown {
-		t.Errorf("the caller that came and left: got %d, want Unknown", got)
-	}
+	probe := func(ctx context.Context) { found <- f.Capability.Probe(ctx, body.Chat, "") }
+	ctx, hangUp := context.WithCancel(t.Context())
+	go probe(ctx)
+	<-f.entered
+	hangUp()                        // which ends nothing but its own wait
+	f.Capability.Begin(t.Context()) // does not wait
+	probe(ctx)                      // comes and leaves
 	for range 2 {
+		if got := <-found; got != Unknown {
+			t.Errorf("a caller that left: got %d, want Unknown", got)
+		}
 		go probe(t.Context())
 	}
-	close(leave)
+	close(f.leave)
 	for range 2 {
 		if got := <-found; got != No {
 			t.Errorf("the caller that waited: got %d, want No", got)
 		}
 	}
-	if p.asked() != 1 {
-		t.Errorf("asked %d times, want once", p.asked())
+	if n := len(f.got("/completions")); n != 1 {
+		t.Errorf("asked %d times, want once", n)
 	}
 }
 
-// Where our own key opens nothing, a client's may; one that does not is no hindrance
-// to the next.
+// Where our own key opens nothing, a client's may; one that does not is no hindrance to the next.
 func TestProbeIDs_AClientsKeyWhereOursIsRefused(t *testing.T) {
-	refuses := func(w http.ResponseWriter, r *http.Request) {
-		switch r.Header.Get("Authorization") {
-		case "Bearer good":
-			answers(400, refusesIDs)(w, r)
-		case "Bearer broken":
-			answers(500, `{}`)(w, r)
-		default:
-			answers(401, `{}`)(w, r)
-		}
-	}
-	p := newProbed(t, "", "", refuses)
-	p.Capability.Begin(t.Context())
+	f := newFake(t, told{"/completions": "401 {}", "/completions Bearer good": refusesIDs, "/completions Bearer broken": "500 {}"})
+	f.Capability.Begin(t.Context())
 	for _, row := range []struct {
 		key  string
 		want Finding
 	}{{"", Unknown}, {"Bearer bad", Unknown}, {"Bearer broken", Unknown}, {"Bearer good", Yes}, {"", Yes}, {"Bearer bad", Yes}} {
-		if got := p.Capability.Probe(t.Context(), body.Chat, row.key); got != row.want {
+		if got := f.probe(body.Chat, row.key); got != row.want {
 			t.Errorf("with %q: got %d, want %d", row.key, got, row.want)
 		}
 	}
-	before := p.asked()
-	if p.Capability.Begin(t.Context()); p.asked() != before {
+	before := f.paths()
+	if f.Capability.Begin(t.Context()); f.paths() != before {
 		t.Error("a start of which all is known was asked again")
 	}
 }
 
-// What begins the probe of an incarnation, every few seconds, is not to pester an engine that
-// does not let us in.
+// What begins the probe of an incarnation, every few seconds, is not to pester an engine that does not let us in. A key that one API refuses
+// says nothing of another.
 func TestProbeIDs_ThoseThatRefuseAreLeftToTheTurns(t *testing.T) {
-	p := newProbed(t, "", "", answers(401, `{}`))
-	p.Capability.Probe(t.Context(), body.Chat, "")
-	leave := make(chan struct{})
-	p.then(func(http.ResponseWriter, *http.Request) { <-leave })
-	p.Capability.Begin(t.Context())
-	p.Capability.mu.Lock()
-	if n := len(p.Capability.open); n != 0 {
-		t.Errorf("%d probes are under way, want none", n)
-	}
-	p.Capability.mu.Unlock()
-	close(leave)
-	if got := p.Capability.Probe(t.Context(), body.Chat, ""); got != No {
-		t.Errorf("the next turn: got %d, want No", got)
+	for api, begun := range map[body.API]int{body.Chat: 0, body.Messages: 1} {
+		f := newFake(t, told{api.Path(): "401 {}"})
+		f.probe(api, "")
+		f.then(told{body.Chat.Path(): "held 200 {}"})
+		f.Capability.Begin(t.Context())
+		f.Capability.mu.Lock()
+		if n := len(f.Capability.open); n != begun {
+			t.Errorf("%s has refused: %d probes of chat are under way, want %d", api.Path(), n, begun)
+		}
+		f.Capability.mu.Unlock()
+		close(f.leave)
+		if got := f.probe(body.Chat, ""); got != No {
+			t.Errorf("the next turn: got %d, want No", got)
+		}
 	}
 }
 
-// defective makes every request with its context a defect: to connect is to look for values.
-func defective(ctx context.Context) context.Context { return defect{context.WithoutCancel(ctx)} }
-
-type defect struct{ context.Context }
-
-func (defect) Value(any) any { panic("defect") }
-
 func TestProbeIDs_ADefectIsAFailedProbe(t *testing.T) {
-	p := newProbed(t, "", "", answers(200, `{}`))
-	if got := p.Capability.Probe(defective(t.Context()), body.Chat, ""); got != Unknown || p.asked() != 0 {
-		t.Errorf("got %d after %d probes, want Unknown after none", got, p.asked())
+	f := newFake(t, told{"/completions": "200 {}"})
+	if got := f.Capability.Probe(defective{t.Context()}, body.Chat, ""); got != Unknown || f.paths() != "" {
+		t.Errorf("got %d after probes of %s, want Unknown after none", got, f.paths())
+	}
+}
+
+// What an engine fails of our own request is its fault; what it refuses says nothing.
+func TestTry_OfEngines(t *testing.T) {
+	const otherwise, none = upstream.Timeout, upstream.Kind(-1)
+	for answer, want := range map[string]upstream.Kind{
+		`200 {"choices":[{"text":"x"}]}`: none, `500 {"error":{}}`: upstream.Status, `200 {"error":{}}`: upstream.Garbage, "200 choices": upstream.Garbage, "breaks": upstream.Broken,
+		`401 {"error":"Unauthorized"}`: otherwise, "404 {}": otherwise, "501 {}": otherwise, "429 {}": otherwise,
+	} {
+		kind := none
+		if got := newFake(t, told{"/v1/completions": answer}).Capability.Try(t.Context(), &upstream.LegError{Kind: otherwise}); got != nil {
+			kind = got.Kind
+		}
+		if kind != want {
+			t.Errorf("%s: got %v, want %v", answer, kind, want)
+		}
+	}
+}
+
+// An engine that serves fails no question, leaves nothing, and says once whether it checks keys.
+func TestTry_OfSimulatedEngines(t *testing.T) {
+	for key, checks := range map[string]bool{"": false, "secret": true} {
+		s := simulate(t, func(c *vllmsim.Config) { c.APIKey = key })
+		if got := s.Capability.Try(t.Context(), nil); got != nil {
+			t.Errorf("key %q: %v", key, got)
+		}
+		asked := len(s.Requests())
+		for range 2 {
+			if got := s.Keys.Checked(t.Context()); got != checks || len(s.Requests()) != asked+1 {
+				t.Errorf("key %q: checks keys: %t, asked %d times", key, got, len(s.Requests())-asked)
+			}
+		}
+		if stats := s.Stats(); stats.Pins != 0 {
+			t.Errorf("key %q: %d pins are left", key, stats.Pins)
+		}
 	}
 }

@@ -31,6 +31,7 @@ const (
 
 // said is what the caller is told of an event.
 type said struct {
+	stopped bool
 	status  Status
 	pause   time.Duration
 	resumed bool
@@ -103,6 +104,7 @@ func play(events []string) said {
 		default:
 			s.pause, s.resumed = ps.End(outcome, "")
 		}
+		s.stopped = ps.Stopped()
 	}
 	return s
 }
@@ -137,6 +139,7 @@ func follow(t *testing.T, state pairModel, path []string, depth int) {
 	for event := range trialEvents() {
 		events := append(append([]string{}, path...), event)
 		next, want := state.after(event)
+		want.stopped = next.phase == stopped
 		if got := play(events); got != want {
 			t.Errorf("%s\ngot  %+v\nwant %+v", strings.Join(events, ", "), got, want)
 			return

@@ -163,9 +163,6 @@ func (c *completion) advance(ctx context.Context, ch *choice) (piece, error) {
 	if p.reasoning != nil && *p.reasoning != "" {
 		c.thoughts++
 	}
-	if !c.request.Reasons() {
-		p.reasoning = nil
-	}
 	switch {
 	case p.stop != nil:
 		// The detokenizer ends the answer. If the engine has not finished the sequence, it gets an abort.

@@ -2,12 +2,9 @@ package api
 
 import (
 	"encoding/json"
-	"strings"
 
 	"carryover/upstream/vllmsim/engine"
 	"carryover/upstream/vllmsim/fault"
-	"carryover/upstream/vllmsim/request"
-	"carryover/upstream/vllmsim/template"
 	"carryover/upstream/vllmsim/wire"
 )
 
@@ -113,7 +110,7 @@ func (c *completion) answer() answer {
 			w.TokenIDs = ch.told
 		}
 		if c.chat {
-			w.Message = ch.message(c.request)
+			w.Message = ch.message()
 		} else {
 			text := ch.out.content.String()
 			if c.request.Echo {
@@ -126,16 +123,11 @@ func (c *completion) answer() answer {
 	return a
 }
 
-func (ch *choice) message(r *request.Completion) *chatMessage {
+func (ch *choice) message() *chatMessage {
 	m := &chatMessage{Role: "assistant", ToolCalls: ch.out.calls}
 	content := ch.out.content.String()
-	if r.Echo && r.ContinueFinal && len(*r.Messages) > 0 {
-		if final, err := (*r.Messages)[len(*r.Messages)-1].Text(); err == nil {
-			content = strings.ReplaceAll(final, template.MediaMark, template.ImageText) + content
-		}
-	}
 	reasoning := ch.out.reasoning.String()
-	if reasoning != "" && r.Reasons() {
+	if reasoning != "" {
 		m.Reasoning = &reasoning
 	}
 	if content != "" || len(m.ToolCalls) == 0 && reasoning == "" {

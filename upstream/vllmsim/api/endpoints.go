@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"net/http"
 	"strconv"
 	"strings"
@@ -91,20 +92,9 @@ func (s *Endpoints) read(req *http.Request) (c *completion, asked *request.Respo
 	if err != nil {
 		return nil, nil, err
 	}
-	c.id = "cmpl-" + requestID(req, c.request)
+	c.id = "cmpl-" + cmp.Or(req.Header.Get("X-Request-Id"), wire.RandomHex(16))
 	if c.chat {
 		c.id = "chat" + c.id
 	}
 	return c, nil, nil
-}
-
-// requestID returns the client's id of a completion: from the header, from the body, or random.
-func requestID(req *http.Request, r *request.Completion) string {
-	if id := req.Header.Get("X-Request-Id"); id != "" {
-		return id
-	}
-	if r.RequestID != "" {
-		return r.RequestID
-	}
-	return wire.RandomHex(16)
 }

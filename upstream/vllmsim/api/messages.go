@@ -84,9 +84,6 @@ func (ch *choice) blocks() []contentBlock {
 // precedence over a stop sequence (_to_anthropic_stop_reason, read).
 func (t *messageTurn) messageStop(ch *choice) (reason string, sequence *string) {
 	if stop, ok := ch.stopReason.(string); ok {
-		if len(ch.out.calls) > 0 && t.endpoints.config().Since033() {
-			return "tool_use", nil
-		}
 		return "stop_sequence", &stop
 	}
 	switch ch.finish {

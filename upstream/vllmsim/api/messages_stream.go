@@ -13,7 +13,7 @@ import (
 // stream answers with the events of this API. As in vLLM, each translates an event of a chat stream (message_stream_converter,
 // anthropic/serving.py). The first comes with the engine's first output, even if that is an error.
 func (t *messageTurn) stream(ctx context.Context, w http.ResponseWriter) error {
-	s := newMessageStream(w, func() string { return wire.RandomHex(16) })
+	s := &messageStream{Events: wire.NewEvents(w)}
 	ch := t.choices[0]
 	for first := true; ch.finish == "" && s.Err == nil; first = false {
 		p, err := t.streamed(ctx, ch)
@@ -91,13 +91,8 @@ type stopDelta struct {
 type messageStream struct {
 	*wire.Events
 
-	signature func() string
-	index     int
-	block     string // type of the open block, empty for none
-}
-
-func newMessageStream(w http.ResponseWriter, signature func() string) *messageStream {
-	return &messageStream{Events: wire.NewEvents(w), signature: signature}
+	index int
+	block string // type of the open block, empty for none
 }
 
 func (s *messageStream) start(m openingMessage) {
@@ -143,7 +138,7 @@ func (s *messageStream) leave() {
 		return
 	}
 	if s.block == "thinking" {
-		signature := s.signature()
+		signature := wire.RandomHex(16)
 		s.delta(contentDelta{Type: "signature_delta", Signature: &signature})
 	}
 	s.block = ""

@@ -61,9 +61,7 @@ func (s *Endpoints) textPrompts(raw json.RawMessage) ([][]int32, error) {
 	case json.Unmarshal(raw, &ids) == nil:
 		lists = [][]int32{ids}
 	default:
-		if err := json.Unmarshal(raw, &lists); err != nil {
-			return nil, wire.InvalidBody("body.prompt", "{'type': 'string_type', 'loc': 'body.prompt', 'msg': 'Input should be a valid string'}")
-		}
+		_ = json.Unmarshal(raw, &lists) // anything else is an empty prompt
 	}
 	if len(lists) == 0 || slices.ContainsFunc(lists, func(list []int32) bool { return len(list) == 0 }) {
 		return nil, wire.BadRequest("prompt", "The decoder prompt cannot be empty")
@@ -114,17 +112,12 @@ func (s *Endpoints) serveTokenize(w http.ResponseWriter, req *http.Request) erro
 	}
 	var ids []int32
 	if r.Messages != nil {
-		if err := r.CheckEnd(); err != nil {
-			return err
-		}
 		var p input
 		p, err = s.renderPrompt(r.Conversation(false))
 		ids = p.ids
 	} else {
 		var text string
-		if json.Unmarshal(r.Prompt, &text) != nil {
-			return wire.InvalidBody("body.prompt", "{'type': 'missing', 'loc': 'body.prompt', 'msg': 'Field required', 'input': '<dict of 1 items>'}")
-		}
+		err = json.Unmarshal(r.Prompt, &text)
 		ids = s.tok.Encode(text)
 	}
 	if err != nil {

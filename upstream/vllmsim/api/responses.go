@@ -7,7 +7,6 @@ import (
 
 	"carryover/upstream/vllmsim/fault"
 	"carryover/upstream/vllmsim/request"
-	"carryover/upstream/vllmsim/template"
 	"carryover/upstream/vllmsim/wire"
 )
 
@@ -56,7 +55,7 @@ func (t *responseTurn) respond(ctx context.Context, w http.ResponseWriter) error
 // limit cut the answer, the last item is incomplete, except a thought, which has no status.
 func (t *responseTurn) items() []any {
 	items, out := []any{}, t.choices[0].out
-	if thought := out.reasoning.String(); thought != "" && t.request.Reasons() {
+	if thought := out.reasoning.String(); thought != "" {
 		items = append(items, newReasoningItem(itemID(kindReasoning), nil, &thought))
 	}
 	if text := out.wholeText(); text != "" {
@@ -140,5 +139,5 @@ func floatOr(f *float64, absent float64) json.RawMessage {
 	if f != nil {
 		absent = *f
 	}
-	return json.RawMessage(template.PythonFloat(absent))
+	return json.RawMessage(wire.PythonFloat(absent))
 }

@@ -12,7 +12,7 @@ import (
 // stream answers with the events of this API. Two of them come before the engine has done anything. A later failure has no event: vLLM cannot
 // serialise its own error there and cuts the connection (testdata/exchanges/vllm-0.32-agents 11).
 func (t *responseTurn) stream(ctx context.Context, w http.ResponseWriter) error {
-	s := newResponseStream(w, itemID)
+	s := &responseStream{Events: wire.NewEvents(w), items: []any{}}
 	s.begin(t.started())
 	for t.choices[0].finish == "" && s.Err == nil {
 		p, err := t.advance(ctx, t.choices[0])
@@ -56,7 +56,6 @@ type responseEvent struct {
 type responseStream struct {
 	*wire.Events
 
-	newID    func(kind string) string
 	sequence int
 	items    []any // complete items
 	item     *openItem
@@ -67,10 +66,6 @@ type openItem struct {
 	id   string
 	text strings.Builder
 	call callItem // with kind fc
-}
-
-func newResponseStream(w http.ResponseWriter, newID func(kind string) string) *responseStream {
-	return &responseStream{Events: wire.NewEvents(w), newID: newID, items: []any{}}
 }
 
 // begin writes the events that precede all work.
@@ -118,7 +113,7 @@ func (s *responseStream) add(kind, text string, delta responseEvent) {
 
 func (s *responseStream) start(kind string) {
 	s.end(statusCompleted)
-	s.item = &openItem{kind: kind, id: s.newID(kind)}
+	s.item = &openItem{kind: kind, id: itemID(kind)}
 	goesOn := "in_progress"
 	var item, part any
 	if kind == kindReasoning {
@@ -135,7 +130,7 @@ func (s *responseStream) start(kind string) {
 // startCall begins a call. Each call is an item of its own.
 func (s *responseStream) startCall(call *toolCallDelta) {
 	s.end(statusCompleted)
-	s.item = &openItem{kind: kindCall, id: s.newID(kindCall)}
+	s.item = &openItem{kind: kindCall, id: itemID(kindCall)}
 	s.item.call = callItem{CallID: call.ID, Name: call.Function.Name, Type: "function_call", ID: s.item.id, Status: "in_progress"}
 	s.sendItem("response.output_item.added", s.item.call)
 }

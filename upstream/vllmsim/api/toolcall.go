@@ -89,9 +89,6 @@ func (c *callParser) finish() (toolCall, bool) {
 	if !done || err != nil {
 		return toolCall{}, false
 	}
-	if c.id == "" {
-		c.id = "chatcmpl-tool-" + wire.RandomHex(16)
-	}
 	return toolCall{ID: c.id, Type: "function", Function: toolFunction{Name: name, Arguments: text}}, true
 }
 

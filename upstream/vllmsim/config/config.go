@@ -4,7 +4,9 @@ package config
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -108,8 +110,6 @@ type Config struct {
 	// StepAhead simulates async scheduling: a step is under way when a request ends. The last sampled token then has KV too, if a block has
 	// space for it, and remote_num_tokens counts it.
 	StepAhead bool `json:"step_ahead"`
-	// HideStart omits process_start_time_seconds from /metrics, as --api-server-count above 1 does.
-	HideStart bool `json:"hide_start"`
 	// APIKey is --api-key.
 	APIKey string `json:"api_key"`
 	// Timing is how long work takes; zero is as fast as possible.
@@ -150,42 +150,28 @@ func DefaultConfig() Config {
 
 // SetDefaults replaces zero values by the defaults.
 func (c *Config) SetDefaults() {
-	orDefault(&c.Role, "both")
-	orDefault(&c.Connector, ConnectorNIXL)
-	orDefault(&c.Model, "sim")
+	fill(reflect.ValueOf(c).Elem(), reflect.ValueOf(Config{
+		Role: "both", Connector: ConnectorNIXL, Model: "sim", ModelPath: "model", Version: VLLM033, MaxNumSeqs: 256, Slowness: 1, BlockSize: 16, Blocks: 8192,
+		MaxModelLen: 131072, RecomputeThreshold: 64, LoadFailurePolicy: PolicyFail, Lease: 30 * time.Second, KVTTL: 480 * time.Second, TimeScale: 1,
+		Params: ParamsFinish, Sampling: SamplingCanonical, Template: TemplateChatML, Host: "127.0.0.1", DPRanks: 1,
+		Mooncake: Mooncake{AbortTimeout: 480 * time.Second}, Storage: Storage{ChunkSize: 64},
+		LMCache: LMCache{Mode: LMCacheAsync, TP: 1, ChunkSize: 256, Tag: TagProxyNotif},
+	}))
 	if len(c.Models) > 0 {
 		c.Model = c.Models[0]
 	}
-	orDefault(&c.ModelPath, "model")
-	orDefault(&c.Version, VLLM033)
-	orDefault(&c.MaxNumSeqs, 256)
-	orDefault(&c.Slowness, 1)
-	orDefault(&c.BlockSize, 16)
-	orDefault(&c.Blocks, 8192)
-	orDefault(&c.MaxModelLen, 131072)
 	c.MaxModelLen = min(c.MaxModelLen, c.Blocks*c.BlockSize)
-	orDefault(&c.RecomputeThreshold, 64)
-	orDefault(&c.LoadFailurePolicy, PolicyFail)
-	orDefault(&c.Lease, 30*time.Second)
-	orDefault(&c.KVTTL, 480*time.Second)
-	orDefault(&c.Mooncake.AbortTimeout, 480*time.Second)
-	orDefault(&c.TimeScale, 1)
-	orDefault(&c.Params, ParamsFinish)
-	orDefault(&c.Sampling, SamplingCanonical)
-	orDefault(&c.Template, TemplateChatML)
-	orDefault(&c.Host, "127.0.0.1")
-	orDefault(&c.DPRanks, 1)
-	orDefault(&c.LMCache.Mode, LMCacheAsync)
-	orDefault(&c.LMCache.TP, 1)
-	orDefault(&c.LMCache.ChunkSize, 256)
-	orDefault(&c.LMCache.Tag, TagProxyNotif)
-	orDefault(&c.Storage.ChunkSize, 64)
 }
 
-func orDefault[T comparable](v *T, value T) {
-	var zero T
-	if *v == zero {
-		*v = value
+// fill replaces zero members, also of structs in it, by those of defaults.
+func fill(to, defaults reflect.Value) {
+	for n := range to.NumField() {
+		switch field := to.Field(n); {
+		case field.Kind() == reflect.Struct:
+			fill(field, defaults.Field(n))
+		case field.IsZero():
+			field.Set(defaults.Field(n))
+		}
 	}
 }
 
@@ -198,30 +184,35 @@ func (c *Config) Validate() error {
 		oneOf("params", c.Params, ParamsFinish, ParamsUsage, ParamsSeparate, ParamsNever),
 		oneOf("sampling", c.Sampling, SamplingCanonical, SamplingNoncanonical),
 		oneOf("template", c.Template, TemplateChatML, TemplateStripReasoning, TemplateThinkingPrompt, TemplateTrim),
-		positive("block_size", c.BlockSize),
-		positive("blocks", c.Blocks),
-		positive("max_num_seqs", c.MaxNumSeqs),
-		positive("slowness", c.Slowness),
-		c.validateModels(),
-		positive("max_model_len", c.MaxModelLen),
-		positive("recompute_threshold", c.RecomputeThreshold),
-		positive("lease", c.Lease),
-		positive("kv_ttl", c.KVTTL),
-		positive("mooncake.abort_timeout", c.Mooncake.AbortTimeout),
-		positive("time_scale", c.TimeScale),
-		positive("dp_ranks", c.DPRanks),
+		oneOf("lmcache.mode", c.LMCache.Mode, LMCacheAsync, LMCacheSync),
+		oneOf("lmcache.tag", c.LMCache.Tag, TagProxyNotif, TagNixlProxyNotif, TagStoragePDStatus),
+		notNegative(reflect.ValueOf(*c)),
 		c.validateConnector(),
 	)
 }
 
+// notNegative refuses numbers below zero, but for ports: -1 is a free one.
+func notNegative(of reflect.Value) (err error) {
+	for n := range of.NumField() {
+		name, field := of.Type().Field(n).Tag.Get("json"), of.Field(n)
+		switch {
+		case field.Kind() == reflect.Struct:
+			err = errors.Join(err, notNegative(field))
+		case field.CanInt() && field.Int() < 0 && !strings.HasSuffix(name, "port"), field.CanFloat() && field.Float() < 0:
+			err = errors.Join(err, fmt.Errorf("%s %v: must be positive", name, field))
+		}
+	}
+	return err
+}
+
 func (c *Config) validateConnector() error {
 	switch {
-	case c.Connector == ConnectorLMCache:
-		return c.LMCache.validate(c.Role, c.DPRanks)
+	case c.Connector == ConnectorLMCache && c.Role != "prefill" && c.Role != "decode":
+		return fmt.Errorf("role %q: LMCache needs a sender, prefill, or a receiver, decode", c.Role)
+	case c.Connector == ConnectorLMCache && c.DPRanks > 1:
+		return fmt.Errorf("dp_ranks %d: LMCache is simulated with 1", c.DPRanks)
 	case c.Connector == ConnectorLMCacheStorage && c.Storage.Folder == "":
 		return errors.New("storage.folder: must be given")
-	case c.Connector == ConnectorLMCacheStorage:
-		return positive("storage.chunk_size", c.Storage.ChunkSize)
 	}
 	return nil
 }
@@ -233,31 +224,12 @@ func oneOf(key, value string, accepted ...string) error {
 	return fmt.Errorf("%s %q: must be one of %q", key, value, accepted)
 }
 
-func positive[T int | float64 | time.Duration](key string, value T) error {
-	if value > 0 {
-		return nil
-	}
-	return fmt.Errorf("%s %v: must be positive", key, value)
-}
-
 // Served returns the names of the base model.
 func (c *Config) Served() []string {
 	if len(c.Models) > 0 {
 		return c.Models
 	}
 	return []string{c.Model}
-}
-
-func (c *Config) validateModels() error {
-	var errs []error
-	seen := map[string]bool{}
-	for _, name := range slices.Concat(c.Served(), c.Adapters) {
-		if name == "" || seen[name] {
-			errs = append(errs, fmt.Errorf("models and adapters %q: must be names that differ", name))
-		}
-		seen[name] = true
-	}
-	return errors.Join(errs...)
 }
 
 // Answered returns the model name in answers: an adapter's own name, and otherwise the first served name, whatever alias the request used

@@ -1,10 +1,6 @@
 package config
 
-import (
-	"errors"
-	"fmt"
-	"time"
-)
+import "time"
 
 // Values of LMCache.Mode.
 const (
@@ -46,22 +42,6 @@ type LMCache struct {
 	NotifyDelay time.Duration `json:"notify_delay"`
 	// Tag is the type of notifications, "ProxyNotif" by default.
 	Tag string `json:"tag"`
-}
-
-func (c *LMCache) validate(role string, ranks int) error {
-	var errs []error
-	if role != "prefill" && role != "decode" {
-		errs = append(errs, fmt.Errorf("role %q: LMCache needs a sender, prefill, or a receiver, decode", role))
-	}
-	if ranks > 1 {
-		errs = append(errs, fmt.Errorf("dp_ranks %d: LMCache is simulated with 1", ranks))
-	}
-	return errors.Join(append(errs,
-		oneOf("lmcache.mode", c.Mode, LMCacheAsync, LMCacheSync),
-		oneOf("lmcache.tag", c.Tag, TagProxyNotif, TagNixlProxyNotif, TagStoragePDStatus),
-		positive("lmcache.tp", c.TP),
-		positive("lmcache.chunk_size", c.ChunkSize),
-	)...)
 }
 
 // Savers returns how many ranks of a sender push and announce.

@@ -28,8 +28,11 @@ func FuzzDisaggSpec_IsWholeOrNone(f *testing.F) {
 			var given struct {
 				Spec map[string]json.RawMessage `json:"disagg_spec"`
 			}
-			if err := json.Unmarshal(raw, &given); err == nil && (given.Spec["req_id"] == nil || given.Spec["receiver_alloc_port"] == nil) {
-				t.Errorf("%s: read as %+v", raw, spec)
+			_ = json.Unmarshal(raw, &given)
+			for _, name := range []string{"req_id", "receiver_host", "receiver_init_port", "receiver_alloc_port"} {
+				if given.Spec[name] == nil {
+					t.Errorf("%s: read as %+v", raw, spec)
+				}
 			}
 		}
 	})

@@ -34,7 +34,7 @@ func (m *mooncake) Fetch(ctx context.Context, r *engine.Run) error {
 	}
 	r.Remote = m // from now on Drop does not notify prefill, whatever happens to the request
 	if !pulls(p) {
-		return m.never(ctx, r)
+		return r.Park(ctx) // no transfer begins, and the leg waits for one
 	}
 	t := &mooncakeTransfer{ended: make(chan struct{}), blocks: slices.Clone(r.Blocks[r.Local/e.Cfg.BlockSize:]), perBlock: r.Timing().TransferPerBlock}
 	e.Async.Spawn(func() { m.load(p, t) })
@@ -62,16 +62,6 @@ func (m *mooncake) Fetch(ctx context.Context, r *engine.Run) error {
 	r.External = len(r.Req.Prompt) - r.Local
 	e.Count(&e.Stats.Loads, 1)
 	_, err := r.LetIn(ctx, engine.Need{Ahead: true}, func() {})
-	return err
-}
-
-// never handles a decode leg without one of the keys: no transfer begins, and the leg waits for one. If its client disconnects and it has a
-// transfer_id, the engine dies of a KeyError (measured without remote_engine_id; remote_bootstrap_addr is read beside it).
-func (m *mooncake) never(ctx context.Context, r *engine.Run) error {
-	err := r.Park(ctx)
-	if r.Req.Params.Truthy("transfer_id") && m.Engine.Ctx.Err() == nil {
-		m.Engine.Die()
-	}
 	return err
 }
 

@@ -1,8 +1,6 @@
 package engine
 
-import (
-	"context"
-)
+import "context"
 
 // Connector is the engine side of a KV connector. It loads the KV of a prompt that the engine's own prefix cache lacks, and decides what a
 // finished request leaves for other engines. It belongs to one engine.

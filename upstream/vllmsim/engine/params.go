@@ -34,11 +34,8 @@ func ParseParams(raw json.RawMessage) (*ParamsIn, error) {
 func (p *ParamsIn) Truthy(key string) bool {
 	var v any
 	p.Read(key, &v)
-	switch v := v.(type) {
-	case []any:
-		return len(v) > 0
-	case map[string]any:
-		return len(v) > 0
+	if list, ok := v.([]any); ok {
+		return len(list) > 0
 	}
 	return v != nil && !reflect.ValueOf(v).IsZero()
 }

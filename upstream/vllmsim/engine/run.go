@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 
 	"carryover/upstream/vllmsim/bpe"
@@ -273,13 +272,6 @@ func (r *Run) extraKeys(block int) any {
 	var keys []string
 	if r.Req.Adapter != "" {
 		keys = append(keys, r.Req.Adapter)
-	}
-	size := r.Engine.Cfg.BlockSize
-	for at := block * size; at < (block+1)*size; at++ {
-		if m := kv.MediaAt(r.Req.Media, at); m != 0 {
-			keys = append(keys, fmt.Sprintf("%016x", m))
-			break
-		}
 	}
 	if salt := r.Req.tenant(); block == 0 && salt != "" {
 		keys = append(keys, salt)

@@ -26,7 +26,6 @@ type Publisher struct {
 	pending     []Event
 	next        uint64 // number of the next batch
 	buffer      []publishedBatch
-	drops       int // number of coming batches that subscribers do not get
 	subscribers map[*eventSubscriber]struct{}
 }
 
@@ -63,25 +62,11 @@ func (p *Publisher) Step() {
 	if p.buffer = append(p.buffer, b); len(p.buffer) > bufferSteps {
 		p.buffer = p.buffer[1:]
 	}
-	if p.drops > 0 {
-		p.drops--
-		return
-	}
 	for s := range p.subscribers {
 		if s.wants(p.cfg.Topic) {
 			s.send(b)
 		}
 	}
-}
-
-// Drop withholds the next n batches from subscribers.
-func (p *Publisher) Drop(n int) {
-	if p == nil {
-		return
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.drops = n
 }
 
 // from returns the batches from a number on that can still be replayed.

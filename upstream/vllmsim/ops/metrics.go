@@ -64,7 +64,7 @@ func (o *Endpoints) serveMetrics(w http.ResponseWriter, f *fault.Active) error {
 		awake = 0
 	}
 	fmt.Fprintf(&b, "# TYPE vllm:engine_sleep_state gauge\nvllm:engine_sleep_state{engine=\"0\",sleep_state=\"awake\"} %d.0\n", awake)
-	if !o.config().HideStart && !f.Is(fault.HiddenStart) {
+	if !f.Is(fault.HiddenStart) {
 		fmt.Fprintf(&b, "# TYPE process_start_time_seconds gauge\nprocess_start_time_seconds %s\n",
 			strconv.FormatFloat(float64(engines[0].Started.UnixMicro())/1e6, 'f', -1, 64))
 	}

@@ -6,7 +6,6 @@ import (
 	"maps"
 	"math/big"
 	"slices"
-	"unicode/utf8"
 
 	"carryover/upstream/vllmsim/config"
 	"carryover/upstream/vllmsim/engine"
@@ -42,9 +41,7 @@ type Completion struct {
 	TemplateKwargs      map[string]json.RawMessage `json:"chat_template_kwargs"`
 	Documents           json.RawMessage            `json:"documents"`
 	ReasoningEffort     json.RawMessage            `json:"reasoning_effort"`
-	IncludeReasoning    *bool                      `json:"include_reasoning"`
 	CacheSalt           string                     `json:"cache_salt"`
-	RequestID           string                     `json:"request_id"`
 	BeamSearch          bool                       `json:"use_beam_search"`
 	KVTransferParams    json.RawMessage            `json:"kv_transfer_params"`
 	// PrefillResponse is prefill's whole answer. Some backends take the params from it (production-stack's disagg_prefill_resp).
@@ -76,12 +73,8 @@ func Parse(raw []byte) (*Completion, error) {
 	if limit := textLimit; r.Messages == nil && r.MaxTokens == nil {
 		r.MaxTokens = &limit
 	}
-	if r.Stops, err = parseStops(r.Stop); err != nil {
-		return nil, err
-	}
-	if err := r.parseLogprobs(); err != nil {
-		return nil, err
-	}
+	r.Stops = parseStops(r.Stop)
+	r.parseLogprobs()
 	if len(r.KVTransferParams) == 0 {
 		r.KVTransferParams = r.PrefillResponse.KVTransferParams
 	}
@@ -92,19 +85,12 @@ func Parse(raw []byte) (*Completion, error) {
 // textLimit is the max_tokens of a text completion without max_tokens or with null (normalize_null_max_tokens, completion/protocol.py, 0.32).
 const textLimit = 16
 
-func parseStops(raw json.RawMessage) ([]string, error) {
-	if isNull(raw) {
-		return nil, nil
+func parseStops(raw json.RawMessage) []string {
+	list := make([]string, 1)
+	if json.Unmarshal(raw, &list[0]) != nil {
+		_ = json.Unmarshal(raw, &list) // anything else is no stop string
 	}
-	var one string
-	if json.Unmarshal(raw, &one) == nil {
-		return nonEmpty([]string{one}), nil
-	}
-	var list []string
-	if err := json.Unmarshal(raw, &list); err != nil {
-		return nil, wire.InvalidBody("body.stop", "{'type': 'list_type', 'loc': 'body.stop', 'msg': 'Input should be a valid list'}")
-	}
-	return nonEmpty(list), nil
+	return nonEmpty(list)
 }
 
 func nonEmpty(list []string) []string {
@@ -112,21 +98,17 @@ func nonEmpty(list []string) []string {
 }
 
 // parseLogprobs reads logprobs: a boolean beside top_logprobs in chat, a number in text completions.
-func (r *Completion) parseLogprobs() error {
-	var asked *bool
+func (r *Completion) parseLogprobs() {
+	var asked bool
 	var count *int
 	switch {
-	case len(r.Logprobs) == 0:
 	case json.Unmarshal(r.Logprobs, &asked) == nil:
-		if asked != nil && *asked {
+		if asked {
 			r.Alternatives = r.TopLogprobs
 		}
 	case json.Unmarshal(r.Logprobs, &count) == nil:
 		r.Alternatives = *count
-	default:
-		return wire.InvalidBody("body.logprobs", "{'type': 'bool_parsing', 'loc': 'body.logprobs', 'msg': 'Input should be a valid boolean'}")
 	}
-	return nil
 }
 
 // Children returns n, the number of sequences.
@@ -136,9 +118,6 @@ func (r *Completion) Children() int {
 	}
 	return *r.N
 }
-
-// Reasons reports whether answers contain thoughts.
-func (r *Completion) Reasons() bool { return r.IncludeReasoning == nil || *r.IncludeReasoning }
 
 // Limit returns the most tokens to generate, 0 if the request sets no limit, and the name of the member that sets it.
 func (r *Completion) Limit() (value int, name string) {
@@ -157,17 +136,8 @@ func (r *Completion) Validate(chat bool) error {
 	if chat && r.Messages == nil {
 		return wire.InvalidBody("body.messages", "{'type': 'missing', 'loc': 'body.messages', 'msg': 'Field required', 'input': '<dict of 1 items>'}")
 	}
-	if !chat && isNull(r.Prompt) {
-		return wire.BadRequest("prompt", "Either prompt or prompt_embeds must be provided and non-empty. (parameter=prompt)")
-	}
 	if r.StreamOptions != nil && !r.Stream {
 		return wire.BadRequest("stream_options", "Stream options can only be defined when `stream=True`. (parameter=stream_options)")
-	}
-	if utf8.RuneCountInString(r.CacheSalt) > 128 { // validate_cache_salt, generate/base/protocol.py
-		return wire.BadRequest("cache_salt", "Parameter 'cache_salt' must be at most 128 characters. (parameter=cache_salt)")
-	}
-	if err := r.CheckEnd(); err != nil {
-		return err
 	}
 	limit, name := r.Limit()
 	switch {
@@ -179,21 +149,11 @@ func (r *Completion) Validate(chat bool) error {
 		return wire.BadRequest("min_tokens", "min_tokens must be less than or equal to max_tokens=%d, got %d. (parameter=min_tokens, value=%d)", limit, r.MinTokens, r.MinTokens)
 	case r.Children() < 1:
 		return wire.BadRequest("n", "n must be at least 1, got %d. (parameter=n, value=%d)", r.Children(), r.Children())
-	case r.Children() > 1 && r.Temperature != nil && *r.Temperature == 0:
-		return wire.BadRequest("n", "n must be 1 when using greedy sampling, got %d. (parameter=n, value=%d)", r.Children(), r.Children())
 	}
 	return nil
 }
 
 func (r *Completion) generates() bool { return r.AddGenerationPrompt == nil || *r.AddGenerationPrompt }
-
-// CheckEnd refuses continue_final_message together with add_generation_prompt.
-func (r *Completion) CheckEnd() error {
-	if r.ContinueFinal && r.generates() {
-		return wire.BadRequest("", "Cannot set both `continue_final_message` and `add_generation_prompt` to True.")
-	}
-	return nil
-}
 
 // Conversation returns the input of the chat template, for completions and for /tokenize. Only the chat endpoint moves documents and
 // reasoning_effort into the template's arguments.

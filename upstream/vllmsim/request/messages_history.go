@@ -1,7 +1,6 @@
 package request
 
 import (
-	"cmp"
 	"encoding/json"
 	"strings"
 
@@ -12,14 +11,6 @@ import (
 type historyMessage struct {
 	Role    string    `json:"role"`
 	Content blockList `json:"content"`
-}
-
-// role returns vLLM's role: Claude Code has two more names for the user (normalize_role, anthropic/protocol.py).
-func (m *historyMessage) role() string {
-	if m.Role == "ctx" || m.Role == "msg" {
-		return "user"
-	}
-	return m.Role
 }
 
 // textOr is a content: a text, or a list of parts.
@@ -42,19 +33,11 @@ type blockList = textOr[historyBlock]
 type historyBlock struct {
 	Type     string          `json:"type"`
 	Text     string          `json:"text"`
-	Source   blockSource     `json:"source"`
 	ID       string          `json:"id"`
 	Name     string          `json:"name"`
 	Input    json.RawMessage `json:"input"`
 	Content  json.RawMessage `json:"content"`
 	Thinking string          `json:"thinking"`
-}
-
-type blockSource struct {
-	Type      string `json:"type"`
-	URL       string `json:"url"`
-	MediaType string `json:"media_type"`
-	Data      string `json:"data"`
 }
 
 // attribution begins the block in which Claude Code describes itself. Its hash differs in every request, so vLLM drops the block.
@@ -80,7 +63,7 @@ func (m *Messages) history(merge bool) ([]template.Message, error) {
 	system := systemText(m.System)
 	if merge {
 		for _, in := range m.Messages {
-			if in.role() == "system" {
+			if in.Role == "system" {
 				system += systemText(in.Content)
 			}
 		}
@@ -91,12 +74,12 @@ func (m *Messages) history(merge bool) ([]template.Message, error) {
 	}
 	for _, in := range m.Messages {
 		switch text := in.Content.text; {
-		case in.role() == "system":
+		case in.Role == "system":
 			if inline := systemText(in.Content); inline != "" && !merge {
 				h.add(template.Message{Role: "system", Content: wire.RawJSON(inline)})
 			}
 		case text != nil:
-			h.add(template.Message{Role: in.role(), Content: wire.RawJSON(*text)})
+			h.add(template.Message{Role: in.Role, Content: wire.RawJSON(*text)})
 		default:
 			if err := h.convert(in); err != nil {
 				return nil, err
@@ -124,14 +107,12 @@ type chatImageURL struct {
 
 // convert adds a message of blocks. Results of tools become messages of their own, before the user's text beside them.
 func (h *chatHistory) convert(in historyMessage) error {
-	out := template.Message{Role: in.role()}
-	var parts []chatPart
+	out := template.Message{Role: in.Role}
+	var texts []chatPart
 	for _, block := range in.Content.list {
 		switch {
 		case block.Type == "text" && block.Text != "":
-			parts = append(parts, chatPart{Type: "text", Text: &block.Text})
-		case block.Type == "image":
-			parts = append(parts, block.Source.part())
+			texts = append(texts, chatPart{Type: "text", Text: &block.Text})
 		case block.Type == "thinking":
 			out.Reasoning += template.Thought(block.Thinking)
 		case block.Type == "tool_use":
@@ -147,10 +128,10 @@ func (h *chatHistory) convert(in historyMessage) error {
 		}
 	}
 	switch {
-	case len(parts) == 1 && parts[0].Text != nil:
-		out.Content = wire.RawJSON(*parts[0].Text)
-	case len(parts) > 0:
-		out.Content = wire.RawJSON(parts)
+	case len(texts) == 1:
+		out.Content = wire.RawJSON(*texts[0].Text)
+	case len(texts) > 0:
+		out.Content = wire.RawJSON(texts)
 	case out.Role == "user":
 		return nil // only results
 	}
@@ -173,7 +154,7 @@ func (b *historyBlock) call() (template.ToolCall, error) {
 	return call, nil
 }
 
-// result adds a tool's answer. Its images become a user message behind it, because a tool's message has none.
+// result adds a tool's answer.
 func (h *chatHistory) result(b historyBlock) error {
 	var content blockList
 	if len(b.Content) > 0 {
@@ -181,31 +162,13 @@ func (h *chatHistory) result(b historyBlock) error {
 			return bodyError(err)
 		}
 	}
-	text := ""
-	var images []chatPart
-	if content.text != nil {
-		text = *content.text
-	}
 	var texts []string
+	if content.text != nil {
+		texts = []string{*content.text}
+	}
 	for _, part := range content.list {
-		switch part.Type {
-		case "text":
-			texts = append(texts, part.Text)
-		case "image":
-			images = append(images, part.Source.part())
-		}
+		texts = append(texts, part.Text)
 	}
-	h.add(template.Message{Role: "tool", Content: wire.RawJSON(text + strings.Join(texts, "\n"))})
-	if len(images) > 0 {
-		h.add(template.Message{Role: "user", Content: wire.RawJSON(images)})
-	}
+	h.add(template.Message{Role: "tool", Content: wire.RawJSON(strings.Join(texts, "\n"))})
 	return nil
-}
-
-func (s *blockSource) part() chatPart {
-	url := s.URL
-	if s.Type != "url" {
-		url = "data:" + cmp.Or(s.MediaType, "image/jpeg") + ";base64," + s.Data
-	}
-	return chatPart{Type: "image_url", ImageURL: &chatImageURL{URL: url}}
 }

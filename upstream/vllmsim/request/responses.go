@@ -21,10 +21,8 @@ type Responses struct {
 	ToolChoice         json.RawMessage            `json:"tool_choice"`
 	ParallelToolCalls  *bool                      `json:"parallel_tool_calls"`
 	Stream             bool                       `json:"stream"`
-	Store              *bool                      `json:"store"`
 	Background         bool                       `json:"background"`
 	PreviousResponseID *string                    `json:"previous_response_id"`
-	Prompt             json.RawMessage            `json:"prompt"`
 	Reasoning          json.RawMessage            `json:"reasoning"`
 	Text               json.RawMessage            `json:"text"`
 	Metadata           json.RawMessage            `json:"metadata"`
@@ -38,7 +36,6 @@ type Responses struct {
 	Stop               json.RawMessage            `json:"stop"`
 	IncludeStop        bool                       `json:"include_stop_str_in_output"`
 	IgnoreEOS          bool                       `json:"ignore_eos"`
-	IncludeReasoning   *bool                      `json:"include_reasoning"`
 	ResponseMessages   bool                       `json:"enable_response_messages"`
 	TemplateKwargs     map[string]json.RawMessage `json:"chat_template_kwargs"`
 	RequestID          string                     `json:"request_id"`
@@ -119,12 +116,6 @@ func isNull(raw json.RawMessage) bool { return len(raw) == 0 || string(raw) == "
 // validate refuses what a real server refused with 400 (measured). The texts were not recorded. The texts about the store and about prompts
 // follow vLLM's source (ResponsesRequest.validate_background, validate_prompt), the others follow body validation.
 func (r *Responses) validate() error {
-	if r.Background && r.Store != nil && !*r.Store {
-		return wire.InvalidBody("body", "{'type': 'value_error', 'loc': 'body', 'msg': 'Value error, background can only be used when `store` is true', 'input': '<dict>'}")
-	}
-	if !isNull(r.Prompt) {
-		return wire.BadRequest("prompt", "prompt template is not supported (parameter=prompt)")
-	}
 	for n, tool := range r.Tools {
 		if tool.Type == "custom" && !isNull(tool.format) {
 			return invalidMember("value_error", fmt.Sprintf("tools.%d", n), "Value error, grammars of custom tools are not supported", "<dict>")
@@ -171,32 +162,25 @@ func (r *Responses) CheckStore() error {
 
 // ChatRequest returns the request for the chat template and the engine.
 func (r *Responses) ChatRequest() (*Completion, error) {
-	stops, err := parseStops(r.Stop)
-	if err != nil {
-		return nil, err
-	}
 	var effort struct {
 		Effort json.RawMessage `json:"effort"`
 	}
-	if !isNull(r.Reasoning) {
-		if err := json.Unmarshal(r.Reasoning, &effort); err != nil {
-			return nil, bodyError(err)
-		}
-	}
+	_ = json.Unmarshal(r.Reasoning, &effort) // none without it
 	history := r.history()
 	onward := r.goesOn()
 	generate := !onward
 	c := &Completion{
-		Model: r.Model, Messages: &history, MaxTokens: r.MaxOutputTokens, Temperature: r.Temperature, Stream: r.Stream, Stops: stops,
+		Model: r.Model, Messages: &history, MaxTokens: r.MaxOutputTokens, Temperature: r.Temperature, Stream: r.Stream, Stops: parseStops(r.Stop),
 		IncludeStop: r.IncludeStop, IgnoreEOS: r.IgnoreEOS, ContinueFinal: onward, AddGenerationPrompt: &generate, ToolChoice: r.ToolChoice,
-		TemplateKwargs: r.TemplateKwargs, ReasoningEffort: effort.Effort, IncludeReasoning: r.IncludeReasoning, CacheSalt: r.CacheSalt,
-		RequestID: r.RequestID, KVTransferParams: r.KVTransferParams, Alternatives: -1, limitName: "max_output_tokens",
+		TemplateKwargs: r.TemplateKwargs, ReasoningEffort: effort.Effort, CacheSalt: r.CacheSalt,
+		KVTransferParams: r.KVTransferParams, Alternatives: -1, limitName: "max_output_tokens",
 	}
 	for _, tool := range r.Tools {
 		if tool.Type == "function" {
 			c.Tools = append(c.Tools, wire.RawJSON(chatTool{Type: "function", Function: chatFunction{tool.Name, tool.Description, tool.Parameters}}))
 		}
 	}
+	var err error
 	c.Params, err = readParams(r.KVTransferParams)
 	return c, err
 }

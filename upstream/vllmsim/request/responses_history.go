@@ -13,15 +13,13 @@ type partList = textOr[inputPart]
 
 // inputItem is an item of an input: a message, a call, a tool's result, or a thought.
 type inputItem struct {
-	Type             string      `json:"type"`
-	Role             string      `json:"role"`
-	Status           string      `json:"status"`
-	Content          partList    `json:"content"`
-	Summary          []inputPart `json:"summary"`
-	EncryptedContent string      `json:"encrypted_content"`
-	Name             string      `json:"name"`
-	Arguments        string      `json:"arguments"`
-	Output           partList    `json:"output"`
+	Type      string   `json:"type"`
+	Role      string   `json:"role"`
+	Status    string   `json:"status"`
+	Content   partList `json:"content"`
+	Name      string   `json:"name"`
+	Arguments string   `json:"arguments"`
+	Output    partList `json:"output"`
 }
 
 // kind returns the type, which messages may omit.
@@ -44,11 +42,8 @@ type inputPart struct {
 func (r *Responses) validateInput() error {
 	for n, item := range r.input.list {
 		at := fmt.Sprintf("input.%d", n)
-		switch kind := item.kind(); {
-		case !slices.Contains([]string{"message", "function_call", "function_call_output", "reasoning"}, kind):
+		if kind := item.kind(); !slices.Contains([]string{"message", "function_call", "function_call_output", "reasoning"}, kind) {
 			return invalidMember("value_error", at+".type", "Value error, items of this type are not supported", "'"+kind+"'")
-		case item.EncryptedContent != "":
-			return wire.BadRequest("", "Encrypted content is not supported.")
 		}
 	}
 	return nil
@@ -92,7 +87,7 @@ func (h *chatHistory) item(item inputItem) {
 	case item.kind() == "function_call_output":
 		h.add(template.Message{Role: "tool", Content: chatContent(item.Output)})
 	case item.kind() == "reasoning":
-		h.assistant(func(m *template.Message) bool { return m.Reasoning == "" }).Reasoning = template.Thought(item.thought())
+		h.assistant(func(m *template.Message) bool { return m.Reasoning == "" }).Reasoning = template.Thought(firstText(item.Content))
 	case item.Role == "assistant":
 		h.assistant(func(m *template.Message) bool { return m.Content == nil }).Content = wire.RawJSON(firstText(item.Content))
 	default:
@@ -107,14 +102,6 @@ func (h *chatHistory) assistant(room func(*template.Message) bool) *template.Mes
 		h.add(template.Message{Role: "assistant"})
 	}
 	return &h.messages[len(h.messages)-1]
-}
-
-// thought returns the text of a reasoning item, or of its summary if there is no text.
-func (m *inputItem) thought() string {
-	if text := firstText(m.Content); text != "" || len(m.Summary) == 0 {
-		return text
-	}
-	return m.Summary[0].Text
 }
 
 // firstText returns the text of the first part, the only one that vLLM reads of an assistant's message.

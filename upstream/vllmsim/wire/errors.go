@@ -2,7 +2,6 @@ package wire
 
 import (
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -76,14 +75,11 @@ func AsError(err error) *Error {
 
 // ErrorEvent returns an error in a stream of chat or text. 0.32 writes it with json.dumps and its spaces; 0.33 is compact.
 func ErrorEvent(e *Error, c *config.Config) []byte {
-	raw, err := json.Marshal(e.Body())
-	if err != nil || c.Since033() {
+	raw := RawJSON(e.Body())
+	if c.Since033() {
 		return raw
 	}
-	text, err := template.PythonJSON(raw)
-	if err != nil {
-		return nil
-	}
+	text, _ := template.PythonJSON(raw) // it is JSON
 	return []byte(text)
 }
 

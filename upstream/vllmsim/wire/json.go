@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"mime"
 	"net/http"
 	"strconv"
 
@@ -19,10 +18,6 @@ var Null = json.RawMessage("null")
 
 // ReadJSON reads a body with the content type application/json.
 func ReadJSON(req *http.Request) ([]byte, error) {
-	kind, _, err := mime.ParseMediaType(req.Header.Get("Content-Type"))
-	if err != nil || kind != "application/json" {
-		return nil, InvalidBody("", "Unsupported Media Type: Only 'application/json' is allowed")
-	}
 	body, err := io.ReadAll(req.Body)
 	if err != nil {
 		return nil, fmt.Errorf("read body: %w", err)

@@ -2,12 +2,11 @@ package kvevents
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/tinylib/msgp/msgp"
+	"carryover/upstream/zmq/zmtp/zmqtest"
 )
 
 // What vLLM 0.32 has published.
@@ -50,81 +49,37 @@ func TestBatch_AsRecorded(t *testing.T) {
 	n.want(t, "after the reset", "started", "stored root<-[5118067420191174856 9076802450895531068] tokens 64 of 32")
 }
 
-// value writes a Go value as MessagePack: nil, integers, strings, lists, []byte, and maps as lists of pairs.
-type pairs []any
-
-func value(b []byte, v any) []byte {
-	switch v := v.(type) {
-	case nil:
-		return msgp.AppendNil(b)
-	case int:
-		return msgp.AppendInt64(b, int64(v))
-	case uint64:
-		return msgp.AppendUint64(b, v)
-	case float64:
-		return msgp.AppendFloat64(b, v)
-	case string:
-		return msgp.AppendString(b, v)
-	case []byte:
-		return msgp.AppendBytes(b, v)
-	case pairs:
-		b = msgp.AppendMapHeader(b, uint32(len(v)/2))
-		for _, e := range v {
-			b = value(b, e)
-		}
-		return b
-	case []any:
-		b = msgp.AppendArrayHeader(b, uint32(len(v)))
-		for _, e := range v {
-			b = value(b, e)
-		}
-		return b
-	}
-	panic(fmt.Sprintf("%T", v))
-}
-
-type list = []any
-
 // cleared is the event that the cache is empty.
-var cleared = pairs{"type", nameCleared}
-
-// batchOf is a batch of events.
-func batchOf(events ...any) []byte { return value(nil, list{1.5, events, 0}) }
+var cleared = `{"type":"AllBlocksCleared"}`
 
 func TestBatch_Encodings(t *testing.T) {
-	bytesHash := []byte{0xaa, 0xbb, 0, 0, 0, 0, 0, 0, 1, 2} // of which the last eight are the integer 258
+	// The last eight bytes of a hash are an integer: 258.
 	for _, row := range []struct {
 		name  string
-		event any
+		event string
 		want  string
 	}{
 		{
-			"by an adapter, with extra keys", pairs{
-				"type", "BlockStored", "block_hashes", list{1}, "parent_block_hash", uint64(1<<64 - 1), "token_ids", list{5, 6}, "block_size", 2, "lora_id", 1,
-				"medium", "GPU", "lora_name", "lora", "extra_keys", list{list{"lora", "salt"}}, "group_idx", 0, "kv_cache_spec_kind", "full_attention",
-			}, `stored 18446744073709551615<-[1] tokens 2 of 2 by lora with ["salt"]`,
+			"by an adapter, with extra keys", `{"type":"BlockStored","block_hashes":[1],"parent_block_hash":18446744073709551615,"token_ids":[5,6],"block_size":2,"lora_id":1,"medium":"GPU","lora_name":"lora","extra_keys":[["lora","salt"]],"group_idx":0,"kv_cache_spec_kind":"full_attention"}`, `stored 18446744073709551615<-[1] tokens 2 of 2 by lora with ["salt"]`,
 		},
-		{"another group", pairs{"type", "BlockStored", "block_hashes", list{1}, "token_ids", list{5, 6}, "block_size", 2, "group_idx", 1}, ""},
-		{"bytes", pairs{"type", "BlockStored", "block_hashes", list{bytesHash}, "parent_block_hash", bytesHash, "token_ids", list{5}, "block_size", 1}, "stored 258<-[258] tokens 1 of 1"},
-		{"removed bytes", pairs{"type", "BlockRemoved", "block_hashes", list{1, bytesHash}, "medium", "GPU"}, "removed [1 258]"},
-		{"removed elsewhere", pairs{"type", "BlockRemoved", "block_hashes", list{1}, "medium", "CPU"}, ""},
-		{"removed of another group", pairs{"type", "BlockRemoved", "block_hashes", list{1}, "group_idx", 3}, ""},
+		{"another group", `{"type":"BlockStored","block_hashes":[1],"token_ids":[5,6],"block_size":2,"group_idx":1}`, ""},
+		{"bytes", `{"type":"BlockStored","block_hashes":["0xaabb0000000000000102"],"parent_block_hash":"0xaabb0000000000000102","token_ids":[5],"block_size":1}`, "stored 258<-[258] tokens 1 of 1"},
+		{"removed bytes", `{"type":"BlockRemoved","block_hashes":[1,"0xaabb0000000000000102"],"medium":"GPU"}`, "removed [1 258]"},
+		{"removed elsewhere", `{"type":"BlockRemoved","block_hashes":[1],"medium":"CPU"}`, ""},
+		{"removed of another group", `{"type":"BlockRemoved","block_hashes":[1],"group_idx":3}`, ""},
 		{
-			"a map", pairs{
-				"type", "BlockStored", "block_hashes", list{bytesHash}, "parent_block_hash", nil, "token_ids", list{5, 6}, "block_size", 2,
-				"lora_id", nil, "medium", "GPU", "lora_name", nil, "session_id", "s", "more", pairs{"a", list{1, 2}},
-			}, "stored root<-[258] tokens 2 of 2",
+			"a map", `{"type":"BlockStored","block_hashes":["0xaabb0000000000000102"],"parent_block_hash":null,"token_ids":[5,6],"block_size":2,"lora_id":null,"medium":"GPU","lora_name":null,"session_id":"s","more":{"a":[1,2]}}`, "stored root<-[258] tokens 2 of 2",
 		},
-		{"a map in another order", pairs{"block_size", 1, "extra_keys", list{list{list{"image", 0}}}, "token_ids", list{5}, "block_hashes", list{9}, "type", "BlockStored"}, `stored root<-[9] tokens 1 of 1 with ["image"]`},
-		{"a map, offloaded", pairs{"type", "BlockStored", "block_hashes", list{1}, "token_ids", list{5}, "block_size", 1, "medium", "CPU"}, ""},
-		{"a map, of another engine", pairs{"type", "BlockStored", "block_hashes", list{1}, "token_ids", list{5}, "block_size", 1, "locality", "REMOTE"}, ""},
-		{"a map, removed", pairs{"type", "BlockRemoved", "block_hashes", list{1}, "medium", "GPU", "group_idx", 0}, "removed [1]"},
-		{"a map, cleared", pairs{"type", "AllBlocksCleared"}, "started"},
-		{"a map of the future", pairs{"type", "BlockMoved", "block_hashes", list{1}}, ""},
-		{"no map's name", pairs{"kind", "AllBlocksCleared"}, ""},
-		{"blocks left out", pairs{"type", "BlockStored", "block_hashes", list{1}, "token_ids", list{5, 6, 7, 8}, "block_size", 2}, ""},
-		{"no size", pairs{"type", "BlockStored", "block_hashes", list{1}, "token_ids", list{5}}, ""},
-		{"extra of other blocks", pairs{"type", "BlockStored", "block_hashes", list{1}, "token_ids", list{5}, "block_size", 1, "extra_keys", list{nil, list{"x"}}}, ""},
+		{"a map in another order", `{"block_size":1,"extra_keys":[[["image",0]]],"token_ids":[5],"block_hashes":[9],"type":"BlockStored"}`, `stored root<-[9] tokens 1 of 1 with ["image"]`},
+		{"a map, offloaded", `{"type":"BlockStored","block_hashes":[1],"token_ids":[5],"block_size":1,"medium":"CPU"}`, ""},
+		{"a map, of another engine", `{"type":"BlockStored","block_hashes":[1],"token_ids":[5],"block_size":1,"locality":"REMOTE"}`, ""},
+		{"a map, removed", `{"type":"BlockRemoved","block_hashes":[1],"medium":"GPU","group_idx":0}`, "removed [1]"},
+		{"a map, cleared", `{"type":"AllBlocksCleared"}`, "started"},
+		{"a map of the future", `{"type":"BlockMoved","block_hashes":[1]}`, ""},
+		{"no map's name", `{"kind":"AllBlocksCleared"}`, ""},
+		{"blocks left out", `{"type":"BlockStored","block_hashes":[1],"token_ids":[5,6,7,8],"block_size":2}`, ""},
+		{"no size", `{"type":"BlockStored","block_hashes":[1],"token_ids":[5]}`, ""},
+		{"extra of other blocks", `{"type":"BlockStored","block_hashes":[1],"token_ids":[5],"block_size":1,"extra_keys":[null,["x"]]}`, ""},
 	} {
 		var d decoder
 		var n notes
@@ -143,23 +98,20 @@ func TestBatch_Encodings(t *testing.T) {
 func TestBatch_EventsAreApart(t *testing.T) {
 	var d decoder
 	var n notes
-	whole := pairs{
-		"type", "BlockStored", "block_hashes", list{1, 2}, "parent_block_hash", 9, "token_ids", list{5, 6}, "block_size", 1,
-		"lora_name", "l", "extra_keys", list{list{"l", "s"}, list{"l"}}, "medium", "GPU",
-	}
-	plain := pairs{"type", "BlockStored", "block_hashes", list{3}, "token_ids", list{5}, "block_size", 1}
+	whole := `{"type":"BlockStored","block_hashes":[1,2],"parent_block_hash":9,"token_ids":[5,6],"block_size":1,"lora_name":"l","extra_keys":[["l","s"],["l"]],"medium":"GPU"}`
+	plain := `{"type":"BlockStored","block_hashes":[3],"token_ids":[5],"block_size":1}`
 	for range 2 {
-		must(t, d.batch(batchOf(whole, plain), &n))
+		zmqtest.Must(t, d.batch(batchOf(whole, plain), &n))
 		n.want(t, "both", `stored 9<-[1 2] tokens 2 of 1 by l with ["s" ""]`, "stored root<-[3] tokens 1 of 1")
 	}
 }
 
 func TestBatch_Malformed(t *testing.T) {
 	for name, raw := range map[string][]byte{
-		"nothing": {}, "a map": value(nil, pairs{"a", 1}), "no events": value(nil, list{1.5}), "events that are none": value(nil, list{1.5, "x"}),
-		"an event that is none": batchOf("x"), "an event that is an array": batchOf(list{nameCleared}), "hashes that are none": batchOf(pairs{"type", nameStored, "block_hashes", 5}),
-		"negative hashes": batchOf(pairs{"type", nameRemoved, "block_hashes", list{-1}}), "large ids": batchOf(pairs{"type", nameStored, "token_ids", list{uint64(1 << 33)}}),
-		"a name that is none": batchOf(pairs{"type", 5}), "more behind it": append(batchOf(), 0), "cut": batchOf(pairs{"type", nameRemoved, "block_hashes", list{1, 2}})[:20],
+		"nothing": {}, "a map": zmqtest.Pack(`{"a":1}`), "no events": zmqtest.Pack(`[1.5]`), "events that are none": zmqtest.Pack(`[1.5,"x"]`),
+		"an event that is none": batchOf(`"x"`), "an event that is an array": batchOf(`["AllBlocksCleared"]`), "hashes that are none": batchOf(`{"type":"BlockStored","block_hashes":5}`),
+		"negative hashes": batchOf(`{"type":"BlockRemoved","block_hashes":[-1]}`), "large ids": batchOf(`{"type":"BlockStored","token_ids":[8589934592]}`),
+		"a name that is none": batchOf(`{"type":5}`), "more behind it": append(batchOf(), 0), "cut": batchOf(`{"type":"BlockRemoved","block_hashes":[1,2]}`)[:20],
 	} {
 		var d decoder
 		if err := d.batch(raw, &notes{}); !errors.Is(err, errBatch) {
@@ -172,7 +124,7 @@ func TestBatch_Malformed(t *testing.T) {
 func TestBatch_EventsBeforeTheFaultAreTold(t *testing.T) {
 	var d decoder
 	var n notes
-	if err := d.batch(batchOf(cleared, "x"), &n); err == nil {
+	if err := d.batch(batchOf(cleared, `"x"`), &n); err == nil {
 		t.Error("no error")
 	}
 	n.want(t, "a fault", "started")
@@ -185,8 +137,8 @@ func FuzzBatch(f *testing.F) {
 			f.Add(frames[2])
 		}
 	}
-	f.Add(batchOf(pairs{"type", nameStored, "block_hashes", list{1}, "parent_block_hash", []byte{1, 2}, "token_ids", list{5, 6}, "block_size", 2, "extra_keys", list{list{"lora", "salt", list{"image", 3}}}}))
-	f.Add(batchOf(pairs{"type", nameRemoved, "block_hashes", list{[]byte("0123456789"), 2}, "medium", nil, "group_idx", 0}, cleared))
+	f.Add(batchOf(`{"type":"BlockStored","block_hashes":[1],"parent_block_hash":"0x0102","token_ids":[5,6],"block_size":2,"extra_keys":[["lora","salt",["image",3]]]}`))
+	f.Add(batchOf(`{"type":"BlockRemoved","block_hashes":["0x30313233343536373839",2],"medium":null,"group_idx":0}`, cleared))
 	f.Fuzz(func(t *testing.T, payload []byte) {
 		var d decoder
 		var n bounded

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"carryover/upstream/zmq/zmtp/zmqtest"
 )
 
 // engine is a publisher of batches, each of which stores one block, as a follower sees it.
@@ -199,7 +201,7 @@ func TestFollower_KnowsOrSaysThatItDoesNot(t *testing.T) {
 					var d decoder
 					var one notes
 					one.held = map[uint64]bool{}
-					must(t, d.batch(batch, &one))
+					zmqtest.Must(t, d.batch(batch, &one))
 					for hash := range one.held {
 						if known && !n.held[hash] {
 							t.Fatalf("seed %d: block %d is not known", seed, hash)

@@ -1,14 +1,9 @@
 package kvevents
 
 import (
-	"context"
-	"errors"
 	"fmt"
-	"net"
 	"slices"
-	"sync"
 	"testing"
-	"time"
 
 	"carryover/upstream/zmq/zmtp/zmqtest"
 )
@@ -59,62 +54,32 @@ while True:
     seq += 1
 `
 
-var errTestEnds = errors.New("the test ends")
-
-// free returns an endpoint that nobody listens on.
-func free(tb testing.TB) string {
-	tb.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must(tb, err)
-	defer l.Close()
-	return "tcp://" + l.Addr().String()
-}
-
 // follows runs a subscription until the test or the returned function ends it.
 func follows(tb testing.TB, s Subscription) (n *notes, stop func()) {
 	tb.Helper()
 	n = &notes{}
 	s.Sink = n
-	ctx, cancel := context.WithCancelCause(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- s.Run(ctx) }()
-	stop = sync.OnceFunc(func() {
-		cancel(errTestEnds)
-		if err := <-ended; !errors.Is(err, errTestEnds) {
-			tb.Errorf("got %v, want the cause of its context", err)
-		}
+	end := zmqtest.Run(tb, s.Run)
+	return n, func() {
+		end()
 		if _, known := n.holds(); known {
 			tb.Error("after the end it is known what the engine holds")
 		}
-	})
-	tb.Cleanup(stop)
-	return n, stop
+	}
 }
 
 // await waits until a sink knows that the engine holds exactly these blocks.
 func (n *notes) await(tb testing.TB, want ...uint64) {
 	tb.Helper()
-	n.eventually(tb, fmt.Sprint("holds ", want), func() bool {
+	zmqtest.Eventually(tb, fmt.Sprint("holds ", want), func() bool {
 		held, known := n.holds()
 		return known && slices.Equal(held, want)
 	})
 }
 
-// eventually waits until what a sink was told has come so far.
-func (n *notes) eventually(tb testing.TB, what string, come func() bool) {
-	tb.Helper()
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.Now().Add(limit); !come(); <-tick.C {
-		if time.Now().After(deadline) {
-			tb.Fatalf("%s: not within %v; told %q", what, limit, n.all())
-		}
-	}
-}
-
 func TestSubscription_Libzmq(t *testing.T) {
 	t.Parallel()
-	endpoint, replay := free(t), free(t)
+	endpoint, replay := zmqtest.Free(t), zmqtest.Free(t)
 	start := func() *zmqtest.Process {
 		p := zmqtest.Start(t, publisher, endpoint, replay, "kv-events", "10")
 		p.Want("bound")
@@ -146,17 +111,17 @@ func TestSubscription_Libzmq(t *testing.T) {
 		second.Say(fmt.Sprint("drop ", 100+i))
 	}
 	second.Say("store 8")
-	n.eventually(t, "what the engine holds is not known", func() bool { _, known := n.holds(); return !known })
+	zmqtest.Eventually(t, "what the engine holds is not known", func() bool { _, known := n.holds(); return !known })
 }
 
 // Without a replay endpoint what is known lasts until the first gap.
 func TestSubscription_LibzmqWithoutReplay(t *testing.T) {
 	t.Parallel()
-	endpoint := free(t)
+	endpoint := zmqtest.Free(t)
 	n, _ := follows(t, Subscription{Endpoint: endpoint}) // before the engine
 	heard := func(text string) {
 		t.Helper()
-		n.eventually(t, text, func() bool { return slices.Contains(n.all(), text) })
+		zmqtest.Eventually(t, text, func() bool { return slices.Contains(n.all(), text) })
 	}
 	p := zmqtest.Start(t, publisher, endpoint, "", "", "10")
 	p.Want("bound")
@@ -172,13 +137,6 @@ func TestSubscription_LibzmqWithoutReplay(t *testing.T) {
 	heard(says(3))
 	if _, known := n.holds(); known {
 		t.Errorf("behind a gap it is known what the engine holds: %q", n.all())
-	}
-}
-
-func TestSubscription_NoEndpoint(t *testing.T) {
-	n := &notes{}
-	if err := (&Subscription{Endpoint: "ipc:///tmp/events", Sink: n}).Run(t.Context()); err == nil {
-		t.Error("no error of an endpoint that is none")
 	}
 }
 

@@ -10,16 +10,13 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
-	"github.com/tinylib/msgp/msgp"
 	"go.uber.org/goleak"
+
+	"carryover/upstream/zmq/zmtp/zmqtest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-// limit bounds every wait of a test.
-const limit = 60 * time.Second
 
 // notes is a sink that writes down what it is told.
 type notes struct {
@@ -116,7 +113,7 @@ func recorded(tb testing.TB) (steps []step) {
 	}
 	for _, file := range files { // Glob sorts
 		raw, err := os.ReadFile(file)
-		must(tb, err)
+		zmqtest.Must(tb, err)
 		var s step
 		if err := json.Unmarshal(raw, &s); err != nil {
 			tb.Fatalf("%s: %v", file, err)
@@ -130,34 +127,21 @@ func unhex(tb testing.TB, texts []string) (frames [][]byte) {
 	tb.Helper()
 	for _, text := range texts {
 		raw, err := hex.DecodeString(text)
-		must(tb, err)
+		zmqtest.Must(tb, err)
 		frames = append(frames, raw)
 	}
 	return frames
 }
 
+// batchOf is a batch of events.
+func batchOf(events ...string) []byte {
+	return zmqtest.Pack("[1.5,[" + strings.Join(events, ",") + "],0]")
+}
+
 // stored is a batch that stores one block of two tokens as vLLM 0.24 and newer write it.
 func stored(hash uint64) []byte {
-	b := msgp.AppendArrayHeader(nil, 3)
-	b = msgp.AppendFloat64(b, 1.5)
-	b = msgp.AppendArrayHeader(b, 1)
-	b = msgp.AppendMapHeader(b, 5)
-	b = msgp.AppendString(msgp.AppendString(b, "type"), nameStored)
-	b = msgp.AppendUint64(msgp.AppendArrayHeader(msgp.AppendString(b, "block_hashes"), 1), hash)
-	b = msgp.AppendNil(msgp.AppendString(b, "parent_block_hash"))
-	b = msgp.AppendArrayHeader(msgp.AppendString(b, "token_ids"), 2)
-	b = msgp.AppendUint64(msgp.AppendUint64(b, 7), 8)
-	b = msgp.AppendUint64(msgp.AppendString(b, "block_size"), 2)
-	return msgp.AppendUint64(b, 0)
+	return batchOf(fmt.Sprintf(`{"type":"BlockStored","block_hashes":[%d],"parent_block_hash":null,"token_ids":[7,8],"block_size":2}`, hash))
 }
 
 // says is what a sink says of stored(hash).
 func says(hash uint64) string { return fmt.Sprintf("stored root<-[%d] tokens 2 of 2", hash) }
-
-// must ends the test at an error.
-func must(tb testing.TB, err error) {
-	tb.Helper()
-	if err != nil {
-		tb.Fatal(err)
-	}
-}

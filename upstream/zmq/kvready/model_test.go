@@ -13,13 +13,14 @@ import (
 	"testing"
 
 	"carryover/upstream"
+	"carryover/upstream/zmq/zmtp/zmqtest"
 )
 
 // modelWait is what a wait is, in the simplest words.
 type modelWait struct {
 	arrival   upstream.Arrival
 	want, got int
-	ranks     map[int64]bool
+	ranks     map[int]bool
 	failed    bool
 }
 
@@ -39,7 +40,7 @@ func TestWaits_AgreeWithAModel(t *testing.T) {
 			case 0:
 				if m == nil {
 					want := 1 + random.IntN(3)
-					model[id] = &modelWait{arrival: w.Expect(id, want), want: want, ranks: map[int64]bool{}}
+					model[id] = &modelWait{arrival: w.Expect(id, want), want: want, ranks: map[int]bool{}}
 				}
 			case 1, 2, 3:
 				w.Notify(notif("ProxyNotif", id))
@@ -47,7 +48,7 @@ func TestWaits_AgreeWithAModel(t *testing.T) {
 					m.got++
 				}
 			case 4:
-				rank := int64(random.IntN(3))
+				rank := random.IntN(3)
 				w.Notify(status(id, "READY", rank))
 				if m != nil && !m.over() && !m.ranks[rank] {
 					m.ranks[rank] = true
@@ -83,7 +84,7 @@ func TestWaits_AgreeWithAModel(t *testing.T) {
 func TestWaits_ManyAtOnce(t *testing.T) {
 	w := New(Config{})
 	const turns, workers = 64, 3
-	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	ctx, cancel := context.WithTimeout(t.Context(), zmqtest.Limit)
 	defer cancel()
 	var all sync.WaitGroup
 	for turn := range turns {

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"carryover/upstream/zmq/zmtp/zmqtest"
 )
 
 // relayTo is a relay that a function is.
@@ -30,7 +32,7 @@ func replicas(tb testing.TB, n int) []*Waits {
 		all[i] = New(Config{Relay: relay})
 	}
 	for _, w := range all {
-		run(tb, w.Run)
+		zmqtest.Run(tb, w.Run)
 	}
 	return all
 }
@@ -49,7 +51,7 @@ func TestRelay_ReachesTheReplicaThatWaits(t *testing.T) {
 	all[2].Notify(status("ranked", "READY", 7))
 	await(t, ranked)
 	all[0].Notify(status("failed", "CANCELLED", 0))
-	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	ctx, cancel := context.WithTimeout(t.Context(), zmqtest.Limit)
 	defer cancel()
 	if err := failed.Ready(ctx); err == nil || !strings.HasSuffix(err.Error(), "CANCELLED") {
 		t.Errorf("got %v, want a failure", err)
@@ -67,7 +69,7 @@ func TestRelay_PublishesNothingThatWasPublished(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var published atomic.Int64
 		w := New(Config{Relay: relayTo(func(context.Context, string) error { published.Add(1); return nil })})
-		stop := run(t, w.Run)
+		stop := zmqtest.Run(t, w.Run)
 		a := w.Expect("mine", 1)
 		w.Relayed("nobody's")
 		w.Relayed(string(status("nobody's", "READY", 1)))
@@ -103,7 +105,7 @@ func TestRelay_ThatHangsBlocksNobody(t *testing.T) {
 			<-ctx.Done()
 			return ctx.Err()
 		})})
-		stop := run(t, w.Run)
+		stop := zmqtest.Run(t, w.Run)
 		begin := time.Now()
 		const count = 5000
 		for i := range count {
@@ -132,7 +134,7 @@ func TestRelay_ThatHangsBlocksNobody(t *testing.T) {
 
 func TestRelay_RunEndsWithoutARelay(t *testing.T) {
 	w := New(Config{})
-	stop := run(t, w.Run)
+	stop := zmqtest.Run(t, w.Run)
 	w.Notify(notif("ProxyNotif", "x"))
 	stop()
 	wantStats(t, w, Stats{Received: 1, Unknown: 1})

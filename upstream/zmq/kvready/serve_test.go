@@ -10,15 +10,6 @@ import (
 	"carryover/upstream/zmq/zmtp/zmqtest"
 )
 
-// serve runs waits on a free loopback port.
-func serve(tb testing.TB, w *Waits) *net.TCPAddr {
-	tb.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must(tb, err)
-	run(tb, func(ctx context.Context) error { return w.Serve(ctx, l) })
-	return l.Addr().(*net.TCPAddr)
-}
-
 // worker is a prefill worker as LMCache has them: a PUSH socket that connects at its start, packs with another library than
 // ours, and says of each request that it is told the class and the id.
 const worker = `
@@ -51,7 +42,8 @@ for line in sys.stdin:
 func TestServe_WorkersOfLMCache(t *testing.T) {
 	t.Parallel()
 	w := New(Config{})
-	endpoint := "tcp://" + serve(t, w).String()
+	l, endpoint := zmqtest.Listen(t)
+	zmqtest.Run(t, func(ctx context.Context) error { return w.Serve(ctx, l) })
 	ranks := make([]*zmqtest.Process, 4)
 	for i := range ranks {
 		ranks[i] = zmqtest.Start(t, worker, endpoint)
@@ -76,13 +68,13 @@ func TestServe_WorkersOfLMCache(t *testing.T) {
 	ranks[3].Say("READY ready 1")
 	await(t, ready)
 	ranks[0].Say("FAILED failed 3")
-	eventually(t, "a failure", func() bool { return w.Stats().Failed == 1 })
+	zmqtest.Eventually(t, "a failure", func() bool { return w.Stats().Failed == 1 })
 	if _, err := isReady(failed); err == nil {
 		t.Error("no error of a request whose KV will not arrive")
 	}
 	ranks[0].Say("parts parts parts")
 	await(t, parts)
-	eventually(t, "the repeated status", func() bool { return w.Stats().Surplus == 1 })
+	zmqtest.Eventually(t, "the repeated status", func() bool { return w.Stats().Surplus == 1 })
 	wantStats(t, w, Stats{Received: 3*10 + 6, Counted: 3*4 + 4, Failed: 1, Surplus: 1, Unknown: 3, Ignored: 6, Malformed: 9, Waiting: 3})
 	for _, a := range []upstream.Arrival{ready, failed, parts} {
 		a.Close()
@@ -93,10 +85,9 @@ func TestServe_WorkersOfLMCache(t *testing.T) {
 func TestServe_DropsWhatIsStaleAfterARestart(t *testing.T) {
 	t.Parallel()
 	first := New(Config{})
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	stop := run(t, func(ctx context.Context) error { return first.Serve(ctx, l) })
-	rank := zmqtest.Start(t, worker, "tcp://"+l.Addr().String())
+	l, endpoint := zmqtest.Listen(t)
+	stop := zmqtest.Run(t, func(ctx context.Context) error { return first.Serve(ctx, l) })
+	rank := zmqtest.Start(t, worker, endpoint)
 	a := first.Expect("before", 1)
 	rank.Say("ProxyNotif before")
 	await(t, a)
@@ -108,12 +99,12 @@ func TestServe_DropsWhatIsStaleAfterARestart(t *testing.T) {
 		rank.Say(fmt.Sprint("ProxyNotif meanwhile", i))
 	}
 	again, err := net.Listen("tcp", l.Addr().String())
-	must(t, err)
+	zmqtest.Must(t, err)
 	second := New(Config{})
-	run(t, func(ctx context.Context) error { return second.Serve(ctx, again) })
+	zmqtest.Run(t, func(ctx context.Context) error { return second.Serve(ctx, again) })
 	b := second.Expect("after", 1)
 	rank.Say("ProxyNotif after")
 	await(t, b)
-	eventually(t, "the stale ones", func() bool { return second.Stats().Received == 101 && addsUp(second.Stats()) })
+	zmqtest.Eventually(t, "the stale ones", func() bool { return second.Stats().Received == 101 && addsUp(second.Stats()) })
 	wantStats(t, second, Stats{Received: 101, Counted: 1, Unknown: 100, Waiting: 1})
 }

@@ -13,9 +13,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/tinylib/msgp/msgp"
-
 	"carryover/upstream"
+	"carryover/upstream/zmq/zmtp/zmqtest"
 )
 
 // What LMCache 0.5.6 has sent itself (testdata/lmcache-notification.json), and the bytes of msgspec's rules for its classes.
@@ -41,7 +40,7 @@ func TestWaits_ReadsWhatLMCacheSends(t *testing.T) {
 		"81a67265715f6964a131": "1",
 	} {
 		frame, err := hex.DecodeString(digits)
-		must(t, err)
+		zmqtest.Must(t, err)
 		w := New(Config{})
 		a := w.Expect(id, 1)
 		wantReady(t, a, false)
@@ -55,48 +54,35 @@ func TestWaits_ReadsWhatLMCacheSends(t *testing.T) {
 // Frames that say nothing of an arrival, each with what it is counted as.
 func TestWaits_RefusesEverythingElse(t *testing.T) {
 	const id = "the id"
-	typed := func(class func(b []byte) []byte, members ...string) []byte {
-		b := class(msgp.AppendString(msgp.AppendMapHeader(nil, uint32(2+len(members)/2)), "type"))
-		b = msgp.AppendString(msgp.AppendString(b, "req_id"), id)
-		for _, text := range members {
-			b = msgp.AppendString(b, text)
-		}
-		return b
-	}
-	class := func(name string) func([]byte) []byte {
-		return func(b []byte) []byte { return msgp.AppendString(b, name) }
-	}
-	mapOf := func(key string, value []byte) []byte {
-		return append(msgp.AppendString(msgp.AppendMapHeader(nil, 1), key), value...)
-	}
+	of := func(members string) []byte { return zmqtest.Pack(`{"req_id":"the id",` + members + `}`) }
 	for want, frames := range map[Stats]map[string][]byte{
 		{Received: 1, Ignored: 1, Waiting: 1}: {
-			"CancelNotif":               typed(class("CancelNotif"), "keys", "some"),
-			"AllocRequest":              typed(class("AllocRequest")),
-			"a lower case type":         typed(class("proxynotif")),
-			"an empty type":             typed(class("")),
-			"a type that is nil":        typed(msgp.AppendNil),
-			"a type that is a number":   typed(func(b []byte) []byte { return msgp.AppendInt64(b, 1) }),
-			"a status of no state":      typed(class("StoragePDStatus")),
+			"CancelNotif":               of(`"type":"CancelNotif","keys":"some"`),
+			"AllocRequest":              of(`"type":"AllocRequest"`),
+			"a lower case type":         of(`"type":"proxynotif"`),
+			"an empty type":             of(`"type":""`),
+			"a type that is nil":        of(`"type":null`),
+			"a type that is a number":   of(`"type":1`),
+			"a status of no state":      of(`"type":"StoragePDStatus"`),
 			"a status of another state": status(id, "STAGED", 0),
-			"a status of no rank":       typed(class("StoragePDStatus"), "state", "READY"),
+			"a status of no rank":       of(`"type":"StoragePDStatus","state":"READY"`),
 		},
 		{Received: 1, Malformed: 1, Waiting: 1}: {
 			"no id":                  notif("ProxyNotif", ""),
 			"a long id":              notif("ProxyNotif", strings.Repeat("x", 257)),
-			"an id that is a number": mapOf("req_id", msgp.AppendInt64(nil, 1)),
-			"an id that is no text":  mapOf("req_id", msgp.AppendString(nil, "\xff")),
-			"an id of bytes":         mapOf("req_id", msgp.AppendBytes(nil, []byte(id))),
-			"an id that is a map":    mapOf("req_id", mapOf("req_id", msgp.AppendString(nil, id))),
-			"no members":             msgp.AppendMapHeader(nil, 0),
-			"an array":               append(msgp.AppendArrayHeader(nil, 1), notif("", id)...),
-			"a text":                 msgp.AppendString(nil, id),
+			"an id that is a number": zmqtest.Pack(`{"req_id":1}`),
+			"an id that is no text":  []byte("\x81\xa6req_id\xa1\xff"),
+			"an id of bytes":         zmqtest.Pack(`{"req_id":"0x61"}`),
+			"an id that is a map":    zmqtest.Pack(`{"req_id":{"req_id":"the id"}}`),
+			"no members":             zmqtest.Pack("{}"),
+			"an array":               zmqtest.Pack(`[{"req_id":"the id"}]`),
+			"a text":                 zmqtest.Pack(`"the id"`),
 			"JSON":                   []byte(`{"type":"ProxyNotif","req_id":"the id"}`),
 			"nothing":                nil,
 			"more behind it":         append(notif("ProxyNotif", id), 0xc0),
 			"an end that is missing": notif("ProxyNotif", id)[:20],
 			"a map of 2^32 - 1":      []byte{0xdf, 0xff, 0xff, 0xff, 0xff, 0xa0, 0xc0},
-			"arrays in arrays":       append(msgp.AppendString(msgp.AppendMapHeader(nil, 1), "x"), []byte(strings.Repeat("\x91", 4000))...),
+			"arrays in arrays":       []byte("\x81\xa1x" + strings.Repeat("\x91", 4000)),
 		},
 	} {
 		for name, frame := range frames {
@@ -175,10 +161,10 @@ func TestWaits_ReadyBeforeAndAfter(t *testing.T) {
 
 		never := w.Expect("never", 2)
 		w.Notify(notif("ProxyNotif", "never"))
-		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Minute, errTestEnds)
+		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Minute, zmqtest.ErrEnds)
 		defer cancel()
-		if err := never.Ready(ctx); !errors.Is(err, errTestEnds) {
-			t.Errorf("never: got %v, want %v", err, errTestEnds)
+		if err := never.Ready(ctx); !errors.Is(err, zmqtest.ErrEnds) {
+			t.Errorf("never: got %v, want %v", err, zmqtest.ErrEnds)
 		}
 		w.Notify(notif("ProxyNotif", "never"))
 		if err := never.Ready(ctx); err != nil { // asked again, after the context's end: it has arrived

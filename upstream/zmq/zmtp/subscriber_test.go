@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"net"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -44,7 +45,7 @@ func TestServer_BearsAMachineThatStandsStill(t *testing.T) {
 		go func() { _, _ = io.Copy(io.Discard, peer) }()
 		go func() {
 			<-time.After(5 * time.Second)
-			_, _ = peer.Write(append(append(greeting(), ready("PUSH")...), frame("kept")...))
+			_, _ = peer.Write(slices.Concat(greeting(), ready("PUSH"), frame("kept")))
 		}()
 		select {
 		case message := <-got:

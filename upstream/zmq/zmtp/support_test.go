@@ -12,45 +12,13 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"carryover/upstream/zmq/zmtp/zmqtest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// limit bounds every wait of a test.
-const limit = 60 * time.Second
-
-var errTestEnds = errors.New("the test ends")
-
-// listen returns a listener on a free loopback port, and its endpoint.
-func listen(tb testing.TB) (net.Listener, string) {
-	tb.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		tb.Fatalf("listen: %v", err)
-	}
-	return l, "tcp://" + l.Addr().String()
-}
-
-// run runs until the test or the returned function ends it, and checks that it returns the cause then.
-func run(tb testing.TB, f func(context.Context) error) (stop func()) {
-	tb.Helper()
-	ctx, cancel := context.WithCancelCause(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- f(ctx) }()
-	stop = sync.OnceFunc(func() {
-		cancel(errTestEnds)
-		select {
-		case err := <-done:
-			if !errors.Is(err, errTestEnds) {
-				tb.Errorf("got %v, want the cause of its context", err)
-			}
-		case <-time.After(limit):
-			tb.Errorf("does not end with its context within %v", limit)
-		}
-	})
-	tb.Cleanup(stop)
-	return stop
-}
+const limit = zmqtest.Limit
 
 // serve runs a server on l. Peers have as long for their introduction as a test waits for anything, unless it says otherwise.
 func serve(tb testing.TB, s *Server, l net.Listener) (stop func()) {
@@ -58,13 +26,13 @@ func serve(tb testing.TB, s *Server, l net.Listener) (stop func()) {
 	if s.Limits.Handshake == 0 {
 		s.Limits.Handshake = limit
 	}
-	return run(tb, func(ctx context.Context) error { return s.Serve(ctx, l) })
+	return zmqtest.Run(tb, func(ctx context.Context) error { return s.Serve(ctx, l) })
 }
 
 // served runs a server on a free port, whose messages an inbox keeps.
 func served(tb testing.TB, limits Limits) (net.Listener, string, *inbox) {
 	tb.Helper()
-	l, endpoint := listen(tb)
+	l, endpoint := zmqtest.Listen(tb)
 	got := newInbox()
 	serve(tb, &Server{Handle: got.handle, Limits: limits}, l)
 	return l, endpoint, got
@@ -111,21 +79,6 @@ func (i *inbox) await(tb testing.TB, what string, holds func(all []string) bool)
 func (i *inbox) atLeast(tb testing.TB, n int) []string {
 	tb.Helper()
 	return i.await(tb, fmt.Sprintf("%d messages", n), func(all []string) bool { return len(all) >= n })
-}
-
-// eventually waits until holds says yes.
-func eventually(tb testing.TB, what string, holds func() bool) {
-	tb.Helper()
-	deadline, ticker := time.NewTimer(limit), time.NewTicker(2*time.Millisecond)
-	defer deadline.Stop()
-	defer ticker.Stop()
-	for !holds() {
-		select {
-		case <-ticker.C:
-		case <-deadline.C:
-			tb.Fatalf("%s: not within %v", what, limit)
-		}
-	}
 }
 
 // greeting is that of a ZMTP 3.0 peer with the NULL mechanism.

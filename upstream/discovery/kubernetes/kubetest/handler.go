@@ -1,6 +1,7 @@
 package kubetest
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -14,7 +15,7 @@ import (
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
 	verb := "list"
-	if on := query.Get("watch"); on == "1" || on == "true" {
+	if query.Get("watch") != "" {
 		verb = "watch"
 	}
 	s.announce(Request{Verb: verb, Query: query})
@@ -22,11 +23,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		refusal.answer(w)
 		return
 	}
-	which, err := parseSelector(query.Get("labelSelector"))
-	if err != nil {
-		Refusal{Status: http.StatusBadRequest, Reason: "BadRequest", Message: err.Error()}.answer(w)
-		return
-	}
+	which := selector(query.Get("labelSelector"))
 	if verb == "watch" {
 		s.serveWatch(w, r, which)
 		return
@@ -110,12 +107,9 @@ func (s *Server) list(w http.ResponseWriter, which selector, query url.Values) {
 	if to < len(listed) {
 		meta["continue"], meta["remainingItemCount"] = fmt.Sprintf("%d+%d", version, to), len(listed)-to
 	}
-	items := []map[string]any{}
+	items := []json.RawMessage{}
 	for _, o := range listed[from:to] {
-		item := o.render(o.version)
-		delete(item, "kind") // items of a list don't have them
-		delete(item, "apiVersion")
-		items = append(items, item)
+		items = append(items, bytes.Replace(o.render(o.version), []byte(kind), nil, 1))
 	}
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(map[string]any{"kind": "List", "apiVersion": "v1", "metadata": meta, "items": items})

@@ -1,10 +1,11 @@
 package kubetest
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 )
 
@@ -21,134 +22,59 @@ type Pod struct {
 	Sidecar     map[string]int // ports of an init container that stays
 }
 
-func (p Pod) meta() map[string]any {
-	meta := map[string]any{"generateName": p.Name + "-"}
-	if p.Annotations != nil {
-		meta["annotations"] = p.Annotations
-	}
-	if p.Terminating {
-		meta["deletionTimestamp"], meta["deletionGracePeriodSeconds"] = "2026-11-22T13:00:00Z", 30
-	}
-	return meta
-}
-
-func (p Pod) fields() map[string]any {
-	ready, phase := "True", p.Phase
+// render returns the pod as the API server writes it.
+func (p Pod) render(version int) json.RawMessage {
+	ready, phase, address, meta := "True", p.Phase, "", ""
 	if phase == "" {
 		phase = "Running"
 	}
 	if p.NotReady || phase != "Running" {
 		ready = "False"
 	}
-	conditions := []map[string]any{
-		{"type": "PodScheduled", "status": "True", "lastProbeTime": nil, "lastTransitionTime": "2026-11-22T12:00:00Z"},
-		{"type": "Ready", "status": ready, "lastProbeTime": nil, "lastTransitionTime": "2026-11-22T12:00:00Z"},
-		{"type": "ContainersReady", "status": ready, "lastProbeTime": nil, "lastTransitionTime": "2026-11-22T12:00:00Z"},
-	}
-	status := map[string]any{"phase": phase, "conditions": conditions, "qosClass": "Burstable"}
 	if p.IP != "" {
-		status["podIP"], status["podIPs"] = p.IP, []map[string]any{{"ip": p.IP}}
+		address = fmt.Sprintf(`"podIP":%[1]q,"podIPs":[{"ip":%[1]q}],`, p.IP)
 	}
-	spec := map[string]any{
-		"containers":    []map[string]any{{"name": "vllm", "image": "vllm", "ports": containerPorts(p.Ports), "resources": map[string]any{}}},
-		"restartPolicy": "Always", "nodeName": "node-1",
+	if p.Annotations != nil {
+		meta = fmt.Sprintf(`"annotations":%s,`, text(p.Annotations))
 	}
-	if p.Sidecar != nil {
-		spec["initContainers"] = []map[string]any{{"name": "sidecar", "restartPolicy": "Always", "ports": containerPorts(p.Sidecar)}}
+	if p.Terminating {
+		meta += `"deletionTimestamp":"2026-11-22T13:00:00Z","deletionGracePeriodSeconds":30,`
 	}
-	return map[string]any{"spec": spec, "status": status}
+	return json.RawMessage(fmt.Sprintf(`{`+kind+`"metadata":{"generateName":"%[1]s-",%[2]s"name":%[1]q,"namespace":"`+Namespace+`","uid":"u-%[1]s","resourceVersion":"%[3]d",`+
+		`"labels":%[4]s,"managedFields":[{"manager":"kubelet","operation":"Update","fieldsV1":{"f:status":{}}}]},`+
+		`"spec":{"containers":[{"name":"vllm","image":"vllm","ports":%[5]s,"resources":{}}],"initContainers":[{"name":"sidecar","restartPolicy":"Always","ports":%[6]s}],`+
+		`"restartPolicy":"Always","nodeName":"node-1"},"status":{%[7]s"phase":%[8]q,"conditions":[{"type":"PodScheduled","status":"True","lastProbeTime":null},`+
+		`{"type":"Ready","status":%[9]q,"lastProbeTime":null},{"type":"ContainersReady","status":%[9]q,"lastProbeTime":null}],"qosClass":"Burstable"}}`,
+		p.Name, meta, version, text(p.Labels), containerPorts(p.Ports), containerPorts(p.Sidecar), address, phase, ready))
 }
 
-func containerPorts(byName map[string]int) []map[string]any {
-	ports := []map[string]any{}
+// kind is what items of a list don't have.
+const kind = `"kind":"Pod","apiVersion":"v1",`
+
+func text(labels map[string]string) []byte {
+	raw, err := json.Marshal(labels)
+	if err != nil {
+		panic(err) // never
+	}
+	return raw
+}
+
+func containerPorts(byName map[string]int) string {
+	var ports []string
 	for _, name := range slices.Sorted(maps.Keys(byName)) {
-		ports = append(ports, map[string]any{"name": name, "containerPort": byName[name], "protocol": "TCP"})
+		ports = append(ports, fmt.Sprintf(`{"name":%q,"containerPort":%d,"protocol":"TCP"}`, name, byName[name]))
 	}
-	return ports
+	return "[" + strings.Join(ports, ",") + "]"
 }
 
-func (p Pod) render(version int) map[string]any {
-	meta := p.meta()
-	meta["name"], meta["namespace"], meta["uid"] = p.Name, Namespace, "u-"+p.Name
-	meta["resourceVersion"], meta["labels"] = strconv.Itoa(version), p.Labels
-	meta["managedFields"] = []map[string]any{{"manager": "kubelet", "operation": "Update", "fieldsV1": map[string]any{"f:status": map[string]any{}}}}
-	fields := p.fields()
-	fields["kind"], fields["apiVersion"], fields["metadata"] = "Pod", "v1", meta
-	return fields
-}
-
-type selector []requirement
-
-type requirement struct {
-	key     string
-	values  []string
-	negated bool
-	exists  bool // the key is enough
-}
-
-// parseSelector reads k=v, k==v, k!=v, k, !k, "k in (a,b)" and "k notin (a,b)", joined by commas.
-func parseSelector(text string) (selector, error) {
-	var all selector
-	for text = strings.TrimSpace(text); text != ""; {
-		var part string
-		part, text = cutRequirement(text)
-		r, err := parseRequirement(strings.TrimSpace(part))
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, r)
-	}
-	return all, nil
-}
-
-func cutRequirement(text string) (part, rest string) {
-	inside := false
-	for i, c := range text {
-		switch {
-		case c == '(':
-			inside = true
-		case c == ')':
-			inside = false
-		case c == ',' && !inside:
-			return text[:i], text[i+1:]
-		}
-	}
-	return text, ""
-}
-
-func parseRequirement(text string) (requirement, error) {
-	for _, operator := range []string{" notin ", " in "} {
-		if key, list, ok := strings.Cut(text, operator); ok {
-			list = strings.TrimSpace(list)
-			if !strings.HasPrefix(list, "(") || !strings.HasSuffix(list, ")") {
-				return requirement{}, fmt.Errorf("unable to parse requirement: %q", text)
-			}
-			values := strings.Split(strings.Trim(list, "()"), ",")
-			for i := range values {
-				values[i] = strings.TrimSpace(values[i])
-			}
-			return requirement{key: strings.TrimSpace(key), values: values, negated: operator == " notin "}, nil
-		}
-	}
-	for _, operator := range []string{"!=", "==", "="} {
-		if key, value, ok := strings.Cut(text, operator); ok {
-			return requirement{key: strings.TrimSpace(key), values: []string{strings.TrimSpace(value)}, negated: operator == "!="}, nil
-		}
-	}
-	key, negated := strings.CutPrefix(text, "!")
-	if key == "" || strings.ContainsAny(key, " ()") {
-		return requirement{}, fmt.Errorf("unable to parse requirement: %q", text)
-	}
-	return requirement{key: key, negated: negated, exists: true}, nil
-}
+// selector is k=v, k and "k in (a,b)", joined by commas.
+type selector string
 
 func (s selector) matches(labels map[string]string) bool {
-	for _, r := range s {
-		value, ok := labels[r.key]
-		if !r.exists {
-			ok = ok && slices.Contains(r.values, value)
-		}
-		if ok == r.negated {
+	for _, part := range regexp.MustCompile(`[^,(]+(\([^)]*\))?`).FindAllString(string(s), -1) {
+		key, values, valued := strings.Cut(strings.Replace(part, " in ", "=", 1), "=")
+		value, has := labels[key]
+		if !has || valued && !slices.Contains(strings.Split(strings.Trim(values, "()"), ","), value) {
 			return false
 		}
 	}

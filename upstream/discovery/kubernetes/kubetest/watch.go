@@ -116,7 +116,7 @@ func (s *stream) tell(c change, which selector) {
 }
 
 // send writes one event. A failed write ends the request's context.
-func (s *stream) send(kind string, object map[string]any) {
+func (s *stream) send(kind string, object any) {
 	text, err := json.Marshal(map[string]any{"type": kind, "object": object})
 	if err != nil {
 		panic(err) // a broken fixture

@@ -20,8 +20,8 @@ import (
 	"time"
 )
 
-// limit bounds every wait. A program starts within some 200 ms on an idle machine.
-const limit = 60 * time.Second
+// Limit bounds every wait. A program starts within some 200 ms on an idle machine.
+const Limit = 60 * time.Second
 
 const longest = 8 << 20
 
@@ -110,8 +110,8 @@ func (p *Process) Line() string {
 			p.tb.Fatalf("the Python program has ended: %v", p.err)
 		}
 		return line
-	case <-time.After(limit):
-		p.tb.Fatalf("the Python program says nothing for %v", limit)
+	case <-time.After(Limit):
+		p.tb.Fatalf("the Python program says nothing for %v", Limit)
 	}
 	return ""
 }
@@ -137,8 +137,8 @@ func (p *Process) Wait() {
 	p.tb.Helper()
 	select {
 	case <-p.exited:
-	case <-time.After(limit):
-		p.tb.Fatalf("the Python program runs for more than %v", limit)
+	case <-time.After(Limit):
+		p.tb.Fatalf("the Python program runs for more than %v", Limit)
 	}
 	if p.err != nil {
 		p.tb.Fatalf("the Python program: %v", p.err)

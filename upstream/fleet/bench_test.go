@@ -5,7 +5,9 @@ import (
 	"testing"
 
 	"carryover/upstream"
+	"carryover/upstream/body"
 	"carryover/upstream/fleet/facts"
+	"carryover/upstream/fleet/prefixindex"
 	"carryover/upstream/routing"
 )
 
@@ -84,5 +86,62 @@ func TestPick_AllocatesOnce(t *testing.T) {
 				t.Errorf("%v, %s: a pick allocates %v times, want once", role, name, n)
 			}
 		}
+	}
+}
+
+func TestTakesHandBack_AllocatesNothing(t *testing.T) {
+	f, _ := large(t)
+	e := f.Engines(upstream.RolePrefill)[0]
+	if n := testing.AllocsPerRun(100, func() { e.TakesHandBack() }); n != 0 || !e.TakesHandBack() {
+		t.Errorf("it allocates %v times", n)
+	}
+}
+
+// Where more engines hold the same than a pick looks at, all get their turn, and the one that holds more is always among them. All hold the
+// beginning of the prompt, each tenth holds half of it, and one all of it.
+func TestCachedBlocks_ManyEnginesCacheTheSame(t *testing.T) {
+	f, hint := large(t)
+	engines := f.Engines(upstream.RolePrefill)
+	ids := make([]uint32, len(hint.Chain)*prefixindex.TokensPerPiece)
+	for i := range ids {
+		ids[i] = uint32(i) * 31
+	}
+	for i, e := range engines {
+		e.Cache.Started()
+		n := len(ids) / 8
+		switch {
+		case i == 500:
+			n = len(ids)
+		case i%10 == 0:
+			n = len(ids) / 2
+		}
+		e.Cache.Stored(blocksOf(ids[:n], 16))
+	}
+	f.Prefixes.IndexPrompt(prefixindex.ComputedPrompt{Chain: hint.Chain, Bytes: len(hint.Chain) * body.ChainPiece, IDs: ids, BlockSize: 16, Model: "model"})
+	var seen seen
+	f.picking.prefill = &seen
+	credited := map[string]bool{}
+	for range 100 {
+		_, done, err := f.Pick(upstream.RolePrefill, hint, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		done()
+		n := 0
+		for name, c := range seen.candidates {
+			if c.Prefix > 0 {
+				n++
+				credited[name] = true
+			}
+		}
+		if n < prefixindex.MaxCredits || n > prefixindex.MaxCredits+1 { // and the one that the prompt is sent to
+			t.Fatalf("%d engines are looked at, want %d", n, prefixindex.MaxCredits)
+		}
+		if got := seen.candidates[engines[500].Name].Prefix; got != len(hint.Chain) {
+			t.Fatalf("the one that holds all of the prompt counts as having %d pieces of %d", got, len(hint.Chain))
+		}
+	}
+	if len(credited) < len(engines)*9/10 {
+		t.Errorf("%d engines of %d got their turn", len(credited), len(engines))
 	}
 }
