@@ -125,76 +125,37 @@ func freePort(ctx context.Context, address string) string {
 
 const ownLookup = 2 * time.Second
 
-// ownAddresses are the addresses of this program's listeners. An instance there would send turns in a circle.
-type ownAddresses struct {
+// ownPorts are the ports of this program's listeners. An instance there, on this machine, would send turns in a circle.
+type ownPorts struct {
 	mu  sync.Mutex // guards all
-	all []netip.AddrPort
+	all []string
 }
 
-func (o *ownAddresses) add(listener net.Addr) {
-	tcp, ok := listener.(*net.TCPAddr)
-	if !ok {
-		return
+func (o *ownPorts) add(listener net.Addr) {
+	if tcp, ok := listener.(*net.TCPAddr); ok {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		o.all = append(o.all, strconv.Itoa(tcp.Port))
 	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.all = append(o.all, tcp.AddrPort())
 }
 
 // has reports whether host:port is one of them. It looks names up; an unknown name is not.
-func (o *ownAddresses) has(ctx context.Context, authority string) bool {
-	host, port, err := net.SplitHostPort(authority)
-	if err != nil {
-		return false
-	}
-	n, err := strconv.ParseUint(port, 10, 16)
-	mine := o.at(uint16(n))
-	if err != nil || len(mine) == 0 {
-		return false
-	}
-	addr, err := netip.ParseAddr(host)
-	addrs := []netip.Addr{addr}
-	if err != nil {
-		ctx, cancel := context.WithTimeout(ctx, ownLookup)
-		defer cancel()
-		addrs, _ = net.DefaultResolver.LookupNetIP(ctx, "ip", host)
-	}
-	for _, addr := range addrs {
-		if slices.ContainsFunc(mine, func(listens netip.Addr) bool { return reaches(addr.Unmap(), listens) }) {
-			return true
-		}
-	}
-	return false
-}
-
-func (o *ownAddresses) at(port uint16) (addrs []netip.Addr) {
+func (o *ownPorts) has(ctx context.Context, authority string) bool {
+	host, port, _ := net.SplitHostPort(authority)
 	o.mu.Lock()
-	defer o.mu.Unlock()
-	for _, at := range o.all {
-		if at.Port() == port {
-			addrs = append(addrs, at.Addr().Unmap())
-		}
-	}
-	return addrs
-}
-
-// reaches reports whether a dial to addr reaches a listener of this machine. The dialer takes an unspecified address as this machine.
-func reaches(addr, listens netip.Addr) bool {
-	return listens == addr || addr.IsUnspecified() && (listens.IsLoopback() || listens.IsUnspecified()) ||
-		listens.IsUnspecified() && (addr.IsLoopback() || isInterface(addr))
-}
-
-func isInterface(addr netip.Addr) bool {
-	all, err := net.InterfaceAddrs()
-	if err != nil {
+	own := slices.Contains(o.all, port)
+	o.mu.Unlock()
+	if !own {
 		return false
 	}
-	for _, a := range all {
-		if network, ok := a.(*net.IPNet); ok {
-			if own, ok := netip.AddrFromSlice(network.IP); ok && own.Unmap() == addr.WithZone("") {
-				return true
-			}
+	ctx, cancel := context.WithTimeout(ctx, ownLookup)
+	defer cancel()
+	addrs, _ := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+	return slices.ContainsFunc(addrs, func(addr netip.Addr) bool { // an address at which this machine can listen is its own
+		l, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(netip.AddrPortFrom(addr, 0)))
+		if err == nil {
+			_ = l.Close()
 		}
-	}
-	return false
+		return err == nil
+	})
 }

@@ -54,7 +54,7 @@ type Proxy struct {
 	kvEvents  *kvEvents                   // KV events of instances
 	Probe     func(context.Context) error // keeps the fleet up to date
 	Sources   sources
-	own       ownAddresses   // of its listeners
+	own       ownPorts
 	Level     *slog.LevelVar // of the log
 	Alongside []func(context.Context) error
 	Client    *upstream.Client

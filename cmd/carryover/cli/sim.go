@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -9,7 +10,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"carryover/cmd/carryover/command"
 	"carryover/upstream/vllmsim"
@@ -17,7 +17,8 @@ import (
 
 func newSimCommand() *cobra.Command {
 	cfg := vllmsim.DefaultConfig()
-	var host, release string
+	cfg.Mooncake.BootstrapPort = 8998 // VLLM_MOONCAKE_BOOTSTRAP_PORT by default
+	var host, release, set string
 	var port, sidePort int
 	cmd := &cobra.Command{
 		Use:   "sim",
@@ -29,6 +30,11 @@ func newSimCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if cfg.Version, err = vllmsim.Release(release); err != nil {
 				return fmt.Errorf("--vllm: %w", err)
+			}
+			more := json.NewDecoder(strings.NewReader(set))
+			more.DisallowUnknownFields()
+			if err := more.Decode(&cfg); err != nil {
+				return &command.UsageError{Err: fmt.Errorf("sim --set %s: %w", set, err)}
 			}
 			instance, err := vllmsim.StartAt(cfg, net.JoinHostPort(host, strconv.Itoa(port)), net.JoinHostPort(host, strconv.Itoa(sidePort)))
 			if err != nil {
@@ -47,43 +53,21 @@ func newSimCommand() *cobra.Command {
 	flags.IntVar(&port, "port", 8100, "port of the OpenAI API, 0 lets the system choose")
 	flags.IntVar(&sidePort, "side-port", 0, "port of the KV side channel, 0 lets the system choose")
 	flags.StringVar(&cfg.Model, "model", cfg.Model, "served model name")
-	flags.StringSliceVar(&cfg.Models, "models", nil, "served model names in place of --model; answers have the first")
-	flags.StringSliceVar(&cfg.Adapters, "adapters", nil, "names of LoRA modules")
-	flags.IntVar(&cfg.DPRanks, "dp-ranks", cfg.DPRanks, "data-parallel engines behind the port, each with a side channel")
-	flags.IntVar(&cfg.MaxNumSeqs, "max-num-seqs", cfg.MaxNumSeqs, "requests that run at once; the others wait")
 	flags.IntVar(&cfg.BlockSize, "block-size", cfg.BlockSize, "tokens per KV block")
 	flags.IntVar(&cfg.Blocks, "blocks", cfg.Blocks, "KV capacity in blocks")
 	flags.DurationVar(&cfg.KVTTL, "kv-ttl", cfg.KVTTL, "decoder_kv_blocks_ttl")
-	flags.BoolVar(&cfg.Bidirectional, "bidirectional", cfg.Bidirectional, "bidirectional_kv_xfer")
-	flags.BoolVar(&cfg.NoPrefixCaching, "no-prefix-caching", false, "--no-enable-prefix-caching")
-	flags.StringVar(&cfg.Params, "stream-params", cfg.Params, "where streams carry kv_transfer_params: finish (stock vLLM 0.33), usage, separate or never (stock vLLM 0.32)")
 	flags.BoolVar(&cfg.MessageParams, "message-params", cfg.MessageParams, "streams of the Messages API carry kv_transfer_params on message_delta, as an engine plug-in can")
 	flags.BoolVar(&cfg.OutputTokenIDs, "output-token-ids", cfg.OutputTokenIDs, "params carry output_token_ids, as an engine plug-in can")
 	flags.BoolVar(&cfg.Render, "render", cfg.Render, "--enable-scale-out: the render endpoints answer with a prompt's ids")
 	flags.IntVar(&cfg.MaxModelLen, "max-model-len", cfg.MaxModelLen, "context length in tokens, never more than the blocks hold")
-	flags.StringVar(&cfg.Sampling, "sampling", cfg.Sampling, "canonical, or noncanonical: sampled text tokenises differently")
-	flags.StringVar(&cfg.Template, "template", cfg.Template, "chat template: chatml, strip_reasoning, thinking_prompt or trim")
 	flags.StringVar(&cfg.APIKey, "api-key", "", "bearer token that requests must carry")
 	flags.DurationVar(&cfg.Timing.PrefillPerToken, "prefill-per-token", 100*time.Microsecond, "modelled prefill time per computed token, a speed that all prompts share")
 	flags.DurationVar(&cfg.Timing.TransferPerBlock, "transfer-per-block", 20*time.Microsecond, "modelled time to read a KV block")
 	flags.DurationVar(&cfg.Timing.InterToken, "inter-token", 10*time.Millisecond, "modelled time between two tokens")
-	flags.Float64Var(&cfg.Slowness, "slowness", cfg.Slowness, "factor by which all of this takes longer")
 	flags.Float64Var(&cfg.TimeScale, "time-scale", cfg.TimeScale, "how much faster than the wall clock the engine's clock runs, leases and TTLs included")
-	addSimConnectorFlags(flags, &cfg)
+	flags.StringVar(&cfg.Connector, "connector", cfg.Connector, "KV connector: nixl, lmcache, lmcache-storage or mooncake")
+	flags.StringVar(&set, "set", "{}", "more of its configuration, as GET /_sim/config shows it, such as '{\"dp_ranks\": 2}'")
 	return cmd
-}
-
-func addSimConnectorFlags(flags *pflag.FlagSet, cfg *vllmsim.Config) {
-	flags.StringVar(&cfg.Connector, "connector", cfg.Connector, "KV connector: "+strings.Join([]string{vllmsim.ConnectorNIXL, vllmsim.ConnectorLMCache, vllmsim.ConnectorLMCacheStorage, vllmsim.ConnectorMooncake}, ", "))
-	l := &cfg.LMCache
-	flags.IntVar(&l.TP, "lmcache-tp", l.TP, "tensor-parallel ranks that send and receive")
-	flags.IntVar(&l.ChunkSize, "lmcache-chunk-size", l.ChunkSize, "chunk_size")
-	flags.IntVar(&l.ProxyPort, "lmcache-proxy-port", l.ProxyPort, "pd_proxy_port, 0 announces nothing")
-	flags.IntSliceVar(&l.InitPorts, "lmcache-init-ports", nil, "pd_peer_init_port of a decode instance, a port for each rank; free ones unless given")
-	flags.IntSliceVar(&l.AllocPorts, "lmcache-alloc-ports", nil, "pd_peer_alloc_port, likewise")
-	flags.StringVar(&cfg.Storage.Folder, "storage-folder", "", "folder that instances with lmcache-storage share")
-	flags.IntVar(&cfg.Storage.ChunkSize, "storage-chunk-size", cfg.Storage.ChunkSize, "chunk_size of that storage")
-	flags.IntVar(&cfg.Mooncake.BootstrapPort, "mooncake-bootstrap-port", 8998, "VLLM_MOONCAKE_BOOTSTRAP_PORT of a prefill instance, 0 lets the system choose")
 }
 
 func tellPorts(out io.Writer, cfg *vllmsim.Config, instance *vllmsim.Instance) {

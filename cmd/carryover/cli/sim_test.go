@@ -57,7 +57,7 @@ func simDefaults(t *testing.T, members string) vllmsim.Config {
 }
 
 func TestSim_RunsWhatItsFlagsSay(t *testing.T) {
-	_, got := simulated(t, "--models a,b --adapters c --adapters d --dp-ranks 2 --max-num-seqs 3 --slowness 4 --time-scale 5 "+
+	_, got := simulated(t, `--set {"models":["a","b"],"adapters":["c","d"],"dp_ranks":2,"max_num_seqs":3,"slowness":4} --time-scale 5 `+
 		"--vllm 0.32 --render --message-params --output-token-ids --max-model-len 6000", 1)
 	want := simDefaults(t, `{"version":"0.32.0","model":"a","models":["a","b"],"adapters":["c","d"],"dp_ranks":2,"max_num_seqs":3,"slowness":4,"time_scale":5,
 		"render":true,"message_params":true,"output_token_ids":true,"max_model_len":6000}`)
@@ -74,16 +74,16 @@ func TestSim_RunsOtherConnectors(t *testing.T) {
 		says, want string
 	}{
 		{
-			"--role decode --connector lmcache --lmcache-tp 2 --lmcache-chunk-size 64", 2, "its LMCache receives at init ports ",
+			`--role decode --connector lmcache --set {"lmcache":{"tp":2,"chunk_size":64}}`, 2, "its LMCache receives at init ports ",
 			`{"role":"decode","connector":"lmcache","lmcache":{"tp":2,"chunk_size":64}}`,
 		},
-		{"--role prefill --connector lmcache --lmcache-proxy-port 9", 1, "simulated prefill", `{"role":"prefill","connector":"lmcache","lmcache":{"proxy_port":9}}`},
+		{`--role prefill --connector lmcache --set {"lmcache":{"proxy_port":9}}`, 1, "simulated prefill", `{"role":"prefill","connector":"lmcache","lmcache":{"proxy_port":9}}`},
 		{
-			"--connector lmcache-storage --storage-chunk-size 32 --storage-folder " + folder, 1, "simulated both",
+			`--connector lmcache-storage --set {"storage":{"chunk_size":32,"folder":"` + folder + `"}}`, 1, "simulated both",
 			`{"connector":"lmcache-storage","storage":{"folder":"` + folder + `","chunk_size":32}}`,
 		},
 		{
-			"--role prefill --connector mooncake --mooncake-bootstrap-port 0", 2, "its bootstrap server listens at port ",
+			`--role prefill --connector mooncake --set {"mooncake":{"bootstrap_port":0}}`, 2, "its bootstrap server listens at port ",
 			`{"role":"prefill","connector":"mooncake","mooncake":{"bootstrap_port":0}}`,
 		},
 	} {
@@ -96,6 +96,9 @@ func TestSim_RunsOtherConnectors(t *testing.T) {
 	}
 	if code, _, stderr := runCommand(t, "sim", "--vllm", "0.31"); code != command.ExitRuntime || !strings.Contains(stderr, "must be 0.32 or 0.33") {
 		t.Errorf("an unknown release: exit code %d, %q", code, stderr)
+	}
+	if code, _, stderr := runCommand(t, "sim", "--set", `{"nope":1}`); code != command.ExitUsage || !strings.Contains(stderr, "nope") {
+		t.Errorf("an unknown member: exit code %d, %q", code, stderr)
 	}
 	if code, _, stderr := runCommand(t, "sim", "--connector", "none"); code != command.ExitRuntime || !strings.Contains(stderr, "connector") {
 		t.Errorf("an unknown connector: exit code %d, %q", code, stderr)
