@@ -71,7 +71,7 @@ func TestPins_ReleaseLate(t *testing.T) {
 	var tickets []convcache.Ticket
 	for i := range 3 {
 		ticket := r.put(byte(i), 10, "")
-		r.plan(ticket.ID, time.Time{}, now.Add(time.Duration(3-i)*time.Second))
+		r.plan(ticket.ID, time.Time{}, now.Add(time.Duration(3-i)*time.Minute))
 		tickets = append(tickets, ticket)
 	}
 	claim, outcome := r.Take(
@@ -80,14 +80,14 @@ func TestPins_ReleaseLate(t *testing.T) {
 	if outcome != convcache.Taken {
 		t.Fatal(outcome)
 	}
-	for after, want := range []int{2, 2, 1, 1, 0, 0} { // seconds
+	for after, want := range []int{2, 2, 1, 1, 0, 0} { // minutes
 		if after == 5 {
 			claim.End(t.Context(), func(ctx context.Context, ticket convcache.Ticket) { r.Put(ctx, convcache.Key{1}, ticket, "m") })
 		}
-		r.model.passed.Store(int64(time.Duration(after)*time.Second - time.Millisecond))
+		r.model.passed.Store(int64(time.Duration(after)*time.Minute - 10*time.Second))
 		r.takeLate(t.Context())
 		if got := r.Tickets(); got != want {
-			t.Errorf("after %d s %d tickets are kept, want %d", after, got, want)
+			t.Errorf("after %d min %d tickets are kept, want %d", after, got, want)
 		}
 	}
 }
