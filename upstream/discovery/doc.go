@@ -2,7 +2,7 @@
 //
 //   - [Listed] gives the list of the configuration, which a reload replaces (registry.go);
 //   - [DNS] looks up a name periodically, as addresses or as services (dns.go);
-//   - [File] reads a JSON or YAML file whenever it changes (file.go, parse.go);
+//   - [File] reads a file whenever it changes (file.go);
 //   - [Registry] has instances that are added and removed at run time (registry.go);
 //   - [Named] has the prefill instances that requests name, as far as a [Pattern] permits (named.go);
 //   - [Together] makes one source of several (together.go).
@@ -12,7 +12,7 @@
 //   - a source first calls set with a list, an empty one if nothing could be looked up yet, and then on changes only;
 //   - a failed look-up or read is no change: an instance is removed because its source says so, never because the source does
 //     not answer (dns.go, file.go);
-//   - names and addresses are unique within a role (parse.go, registry.go, together.go);
+//   - names and addresses are unique within a role (registry.go, together.go);
 //   - a change from within the program (Replace, Add, Remove, Admit) returns when set has been called with it (registry.go).
 //
 // Only addresses that upstream.NewInstance accepts become instances. A source leaves unknown settings (KVHost, KVTTL) empty, and

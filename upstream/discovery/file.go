@@ -13,13 +13,15 @@ import (
 	"carryover/upstream"
 )
 
-// File has the instances of a watched file, in YAML or JSON (parse.go).
+// File has the instances of a watched file.
 //
 // It reads the file every two seconds and compares the content. File system notifications would miss changes: a
 // ConfigMap is a symlink to a folder that is replaced as a whole, editors write a new file and rename it, and network
 // file systems send no notifications.
 type File struct {
-	Path   string
+	Path string
+	// Parse reads the content. Its error names the path.
+	Parse  func(path string, data []byte) ([]upstream.Instance, error)
 	Logger *slog.Logger // learns why a file is not used, once for each content
 }
 
@@ -30,14 +32,6 @@ const (
 	// maxFile is the largest size of a ConfigMap.
 	maxFile = 1 << 20
 )
-
-func (f File) parse(data []byte) ([]upstream.Instance, error) {
-	all, err := parseFile(data)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", f.Path, err)
-	}
-	return all, nil
-}
 
 func (f File) load() ([]byte, error) {
 	file, err := os.Open(f.Path)
@@ -59,7 +53,7 @@ func (f File) Watch(ctx context.Context, set func([]upstream.Instance)) error {
 	if err != nil {
 		return err
 	}
-	last, err := f.parse(used)
+	last, err := f.Parse(f.Path, used)
 	if err != nil {
 		return err
 	}
@@ -90,7 +84,7 @@ func (f File) Watch(ctx context.Context, set func([]upstream.Instance)) error {
 			continue
 		}
 		used, settling = data, nil
-		all, err := f.parse(data)
+		all, err := f.Parse(f.Path, data)
 		if err != nil {
 			f.Logger.Error("the file of instances is wrong, the last list stays", "error", err)
 			continue

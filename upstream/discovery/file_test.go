@@ -1,6 +1,7 @@
 package discovery
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -18,8 +19,8 @@ func TestFile(t *testing.T) {
 	for name, script := range map[string]string{
 		"it follows the content": "list a:80; watch; want a:80; write # the same list\ndecode:\n- url: http://a:80\n; pass 5s; quiet; list a:80 b:80; pass 2200ms; now a:80 b:80;" +
 			"link b:80; pass 2200ms; now b:80",
-		"a bad one keeps the last list": "list a:80; watch; want a:80; write decode:\n- url: a\n; pass 1m; logged 1 file of instances is wrong; logged 1 instances.yaml: line 2: decode[0].url;" +
-			"write ; pass 1m; logged 2 file of instances is wrong; logged 1 has neither; quiet; list b:80; pass 3s; now b:80",
+		"a bad one keeps the last list": "list a:80; watch; want a:80; write decode:\n- url: a\n; pass 1m; logged 1 file of instances is wrong; logged 1 instances.yaml;" +
+			"write ; pass 1m; logged 2 file of instances is wrong; logged 1 has no list; quiet; list b:80; pass 3s; now b:80",
 		"one that cannot be read": "list a:80; watch; want a:80; remove; pass 1m; quiet; logged 1 cannot be read; list a:80; pass 3s; quiet; huge; pass 1m; quiet; logged 2 cannot be read;" +
 			"list a:80; pass 3s; quiet",
 		// A file that is written in pieces is used when it has stood still.
@@ -58,7 +59,23 @@ func passes(t *testing.T) func(about string) {
 
 func newFile(t *testing.T) (File, *logtest.Log) {
 	log := &logtest.Log{}
-	return File{Path: filepath.Join(t.TempDir(), "instances.yaml"), Logger: log.Logger()}, log
+	return File{Path: filepath.Join(t.TempDir(), "instances.yaml"), Parse: parseURLs, Logger: log.Logger()}, log
+}
+
+// parseURLs reads what decodes writes.
+func parseURLs(path string, data []byte) (all []upstream.Instance, err error) {
+	list, ok := strings.CutPrefix(strings.TrimPrefix(string(data), "# the same list\n"), "decode:\n")
+	if !ok {
+		return nil, fmt.Errorf("%s has no list", path)
+	}
+	for line := range strings.Lines(list) {
+		one, err := upstream.NewInstance(upstream.RoleDecode, "", strings.TrimSpace(strings.TrimPrefix(line, "- url: ")))
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+		all = append(all, one)
+	}
+	return all, nil
 }
 
 func write(t *testing.T, path, text string) {
@@ -73,9 +90,10 @@ func decodes(urls string) string {
 func TestFile_TheFirstReadingFails(t *testing.T) {
 	f, _ := newFile(t)
 	write(t, f.Path, "decode: 1\n")
-	missing := File{Path: f.Path + ".missing", Logger: f.Logger}
-	for file, want := range map[File]string{f: "instances.yaml: line 1: decode: want a list", missing: "instances.yaml.missing: no such file"} {
-		err := file.Watch(t.Context(), func(all []upstream.Instance) { t.Errorf("set(%+v)", all) })
+	path := f.Path
+	for suffix, want := range map[string]string{"": "instances.yaml has no list", ".missing": "instances.yaml.missing: no such file"} {
+		f.Path = path + suffix
+		err := f.Watch(t.Context(), func(all []upstream.Instance) { t.Errorf("set(%+v)", all) })
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("Watch = %v, want %s", err, want)
 		}

@@ -29,8 +29,8 @@ type sources struct {
 // openSources orders the sources: requests, the configuration's lists, discovery, registration. The first source of an instance counts.
 func openSources(cfg config.Config, logger *slog.Logger) (sources, error) {
 	s := sources{listed: &discovery.Listed{}, kvHost: cfg.KV.Host, kvTTL: cfg.Store.DecoderKVTTL}
-	s.listed.Replace(newInstances(cfg))
-	found, err := newFinders(cfg.Discovery, logger)
+	s.listed.Replace(cfg.Listed())
+	found, err := newFinders(cfg, logger)
 	if err != nil {
 		return sources{}, err
 	}
@@ -55,19 +55,10 @@ func openSources(cfg config.Config, logger *slog.Logger) (sources, error) {
 	return s, nil
 }
 
-func newInstances(cfg config.Config) (all []upstream.Instance) {
-	for _, role := range upstream.Roles() {
-		for _, c := range *cfg.Instances(role.String()) {
-			c.Role = role
-			all = append(all, discovery.Ranks(c.Instance, c.Ranks)...)
-		}
-	}
-	return all
-}
-
-func newFinders(d config.DiscoveryConfig, logger *slog.Logger) (found []upstream.Source, err error) {
+func newFinders(cfg config.Config, logger *slog.Logger) (found []upstream.Source, err error) {
+	d := cfg.Discovery
 	if d.File != "" {
-		found = append(found, &discovery.File{Path: d.File, Logger: logger})
+		found = append(found, &discovery.File{Path: d.File, Parse: cfg.ReadInstances, Logger: logger})
 	}
 	for _, role := range upstream.Roles() {
 		for _, name := range d.Names(role.String()) {

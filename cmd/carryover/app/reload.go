@@ -90,7 +90,7 @@ func (p *Proxy) apply(cfg config.Config) {
 	p.Server.SetRouting(newRouting(cfg))
 	p.Server.Slots.Configure(cfg.Limits.QueueConfig)
 	p.Level.Set(logLevel(cfg.Log))
-	p.Sources.listed.Replace(newInstances(cfg))
+	p.Sources.listed.Replace(cfg.Listed())
 }
 
 // onHangup catches SIGHUP from now on, because an earlier one would end the process. The result reloads at each signal.

@@ -195,8 +195,8 @@ func validateReceivers(v *validation, c *Config, receivers map[string]lmcache.Re
 	}
 }
 
-func validateKVEvents(v *validation, c *Config) {
-	named := c.Discovery.File != "" // instances of the file may name their own
+// validatePublishers reports whether an instance names where it publishes KV events.
+func validatePublishers(v *validation, c *Config) (named bool) {
 	for _, role := range []string{RolePrefill, RoleDecode} {
 		for i, inst := range *c.Instances(role) {
 			if inst.KVEvents == "" {
@@ -208,6 +208,11 @@ func validateKVEvents(v *validation, c *Config) {
 			}
 		}
 	}
+	return named
+}
+
+func validateKVEvents(v *validation, c *Config) {
+	named := validatePublishers(v, c) || c.Discovery.File != "" // instances of the file may name their own
 	if c.KVEvents.ReplayPort > 0 && c.KVEvents.Port == 0 && !named {
 		v.fault("kv_events.replay_port", strconv.Itoa(c.KVEvents.ReplayPort), "kv_events.port beside it")
 	}

@@ -3,6 +3,7 @@ package config
 import (
 	"bytes"
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -11,6 +12,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"carryover/upstream"
 )
 
 // configFile reads YAML nodes along the settings table. So it finds all faults with their lines, and parses values like flags and variables.
@@ -20,28 +23,71 @@ type configFile struct {
 }
 
 func (l *Loader) applyFile(path, origin string) {
-	refuse := func(want string) {
+	data, err := os.ReadFile(path)
+	want := ""
+	if err != nil {
+		want = "a readable file: " + err.Error()
+	} else {
+		want = l.read(path, data)
+	}
+	if want != "" {
 		l.faults = append(l.faults, Fault{Key: FileFlag, Value: Quoted(path), Origin: origin, Want: want})
 	}
-	data, err := os.ReadFile(path)
-	if err != nil {
-		refuse("a readable file: " + err.Error())
-		return
+}
+
+// read reads a file along the rows. It returns what is wanted of a file that is not one YAML document. JSON is read as YAML.
+func (l *Loader) read(path string, data []byte) (want string) {
+	if json.Valid(data) {
+		// YAML 1.1 has all escapes of JSON but this one.
+		data = []byte(strings.NewReplacer(`\\`, `\\`, `\/`, `/`).Replace(string(data)))
 	}
 	decoder := yaml.NewDecoder(bytes.NewReader(data))
 	var doc, second yaml.Node
 	if err := decoder.Decode(&doc); errors.Is(err, io.EOF) {
-		return
+		return ""
 	} else if err != nil {
-		refuse("YAML: " + strings.TrimPrefix(err.Error(), "yaml: "))
-		return
+		return "YAML: " + strings.TrimPrefix(err.Error(), "yaml: ")
 	}
 	if err := decoder.Decode(&second); !errors.Is(err, io.EOF) {
-		refuse("one YAML document")
-		return
+		return "one YAML document"
 	}
 	f := configFile{Loader: l, path: path}
 	f.mapping(doc.Content[0], "", l.rows)
+	return ""
+}
+
+// maxInstances bounds a list. The fleet is built for a thousand instances.
+const maxInstances = 4096
+
+// ReadInstances reads a file that has no more than the lists prefill and decode, as in a configuration; c has the values that instances inherit. It
+// refuses a file without either, which may be half-written. The error names all faults, but at most ten.
+func (c *Config) ReadInstances(path string, data []byte) ([]upstream.Instance, error) {
+	l := Loader{validation: validation{origins: map[string]string{}}, cfg: Config{KV: c.KV, Store: c.Store, Discovery: c.Discovery}}
+	for _, role := range upstream.Roles() {
+		l.rows = append(l.rows, Setting{Key: role.String(), To: l.cfg.Instances(role.String())})
+	}
+	want := l.read(path, data)
+	if want == "" && len(l.faults) == 0 && !l.given(RolePrefill) && !l.given(RoleDecode) {
+		want = "prefill and decode, each a list of instances; the file has neither"
+	}
+	if want != "" {
+		return nil, fmt.Errorf("%s: want %s", path, want)
+	}
+	completeInstances(&l.validation, &l.cfg)
+	validateRole(&l.validation, &l.cfg, RolePrefill)
+	validateRole(&l.validation, &l.cfg, RoleDecode)
+	validatePublishers(&l.validation, &l.cfg)
+	all := l.cfg.Listed()
+	if len(all) > maxInstances {
+		l.fault(path, fmt.Sprint(len(all)), fmt.Sprintf("at most %d instances", maxInstances))
+	}
+	if more := len(l.faults) - 10; more > 0 {
+		l.faults = append(l.faults[:10], fmt.Errorf("and %d more", more))
+	}
+	if len(l.faults) > 0 {
+		return nil, errors.Join(l.faults...)
+	}
+	return all, nil
 }
 
 // mapping reads a section. prefix is empty for the whole document; otherwise it ends in a dot.
@@ -82,6 +128,10 @@ func (f configFile) value(s Setting, n *yaml.Node) {
 	switch v := s.To.(type) {
 	case *[]InstanceConfig:
 		if items, ok := f.items(s, n); ok {
+			if len(items) > maxInstances {
+				f.refuse(s.Key, n.Line, fmt.Sprintf("at most %d instances", maxInstances))
+				return
+			}
 			*v = make([]InstanceConfig, len(items))
 			for i, item := range items {
 				f.mapping(item, instanceKey(s.Key, i), InstanceSettings(s.Key, i, &(*v)[i]))

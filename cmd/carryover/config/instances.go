@@ -63,8 +63,19 @@ const (
 
 func instanceKey(role string, i int) string { return role + "[" + strconv.Itoa(i) + "]." }
 
-// complete fills in inherited values and normalises URLs. Unreadable values stay for validate.
-func complete(v *validation, c *Config) {
+// Listed returns the instances of the lists, each rank as one.
+func (c *Config) Listed() (all []upstream.Instance) {
+	for _, role := range upstream.Roles() {
+		for _, i := range *c.Instances(role.String()) {
+			i.Role = role
+			all = append(all, discovery.Ranks(i.Instance, i.Ranks)...)
+		}
+	}
+	return all
+}
+
+// completeInstances fills in inherited values and normalises URLs. Unreadable values stay for validate.
+func completeInstances(v *validation, c *Config) {
 	for _, role := range []string{RolePrefill, RoleDecode} {
 		if c.Finds(role) && !v.given(role) { // discovery replaces the default instances
 			*c.Instances(role) = nil
@@ -89,8 +100,6 @@ func complete(v *validation, c *Config) {
 			}
 		}
 	}
-	completeSecret(v, "conversation.secret", &c.Conversation.Secret, c.Conversation.SecretFile)
-	completeSecret(v, "admin.token", &c.Admin.Token, c.Admin.TokenFile)
 }
 
 // completeSecret reads a secret from its file. A secret from another source besides is a fault.

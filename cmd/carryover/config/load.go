@@ -49,7 +49,9 @@ func (l *Loader) Load(env map[string]string, flags *Flags) (Config, error) {
 	}
 	l.applyEnv(env)
 	l.applyFlags(flags)
-	complete(&l.validation, &l.cfg)
+	completeInstances(&l.validation, &l.cfg)
+	completeSecret(&l.validation, "conversation.secret", &l.cfg.Conversation.Secret, l.cfg.Conversation.SecretFile)
+	completeSecret(&l.validation, "admin.token", &l.cfg.Admin.Token, l.cfg.Admin.TokenFile)
 	validate(&l.validation, &l.cfg, l.rows)
 	if len(l.faults) > 0 {
 		return Config{}, &command.UsageError{Err: errors.Join(l.faults...)}
