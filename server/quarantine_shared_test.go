@@ -75,13 +75,6 @@ func (s *sharedQuarantines) ShareEpoch(_ context.Context, own int64, risen bool)
 	return nil
 }
 
-// forget has the store lose the epoch.
-func (s *sharedQuarantines) forget() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.now = 0
-}
-
 func (s *sharedQuarantines) set(down bool, forget bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -77,14 +77,4 @@ func TestUsageFilter_ClientSeesWhatAStockEngineSends(t *testing.T) {
 	}
 }
 
-// eventsOf are the data of a stream's events, without [DONE].
-func eventsOf(stream string) (data []string) {
-	for e := range strings.SplitSeq(stream, "\n\n") {
-		if e != "" && e != "data: [DONE]" {
-			data = append(data, strings.TrimPrefix(e, "data: "))
-		}
-	}
-	return data
-}
-
 const weatherTool = `,"tools":[{"type":"function","function":{"name":"weather","parameters":{"type":"object"}}}]`
