@@ -15,9 +15,6 @@ import (
 	"carryover/upstream"
 )
 
-// connectorOf033 is the number of NIXL's connector in vLLM 0.33; it rises with the releases.
-const connectorOf033 = 15
-
 // paused is line 12: engines that operators pause while tickets are alive. scripts/vllm-cpu/e2e starts the engines with the endpoints
 // for it (VLLM_SERVER_DEV_MODE). An engine waits with its answer to the order for all that is pinned on it, so what earlier lines have left
 // has to be gone: decode's blocks live for shortTTL by now.
@@ -28,7 +25,7 @@ func (s *suite) paused(t *testing.T) {
 		return
 	}
 	// Before 0.33 a paused engine lets requests wait until it goes on (v1/engine/core.py, 0.32: no refusal while paused).
-	if release, _ := upstream.ReleaseOf(s.version(t)); release.Connector >= connectorOf033 {
+	if release, _ := upstream.ReleaseOf(s.version(t)); release >= "0.33" {
 		s.report.line(t, "12", "decode paused between turns", func(t *testing.T) string { return s.pausedBetweenTurns(t, s.decode) })
 		s.report.line(t, "12", "prefill paused between turns", func(t *testing.T) string { return s.pausedBetweenTurns(t, s.prefill) })
 	}
