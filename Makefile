@@ -58,7 +58,7 @@ man: build ## manual pages of all commands, in bin/man
 # Neither a whole program nor a redis-server: most of what is left waits, so more tests run at once than there are cores.
 # What is not there is not installed: its tests skip themselves under SKIP_MISSING.
 .PHONY: quick
-quick: vet ## vet, lint and unit tests, in less than a minute; installs nothing, and says what it skips
+quick: vet ## vet, lint and unit tests, in some 40 seconds; installs nothing, and says what it skips
 	@if [ -x "$(GOLANGCI)" ]; then $(GOLANGCI) run ./...; else echo "lint is skipped: golangci-lint $(GOLANGCI_VERSION) is missing (make lint installs it)"; fi
 	@INSTALL=no scripts/need-redis.sh || echo "tests with Redis are skipped (make redis installs it)"
 	@INSTALL=no scripts/need-zmq.sh || echo "tests with libzmq are skipped (make zmq installs it)"
