@@ -168,7 +168,11 @@ func TestPins_AreBounded(t *testing.T) {
 	h := r.holder(r.decode)
 	for i := range maxPins + 100 {
 		id := convcache.TicketID{1: byte(i), 2: byte(i >> 8), 3: byte(i >> 16)}
-		r.move(r.add(&pin{id: id, holder: h, tokens: 10, deadline: r.now().Add(time.Duration(i) * time.Microsecond).Add(time.Minute)}), stored)
+		// The oldest has the latest deadline, and goes first all the same.
+		r.move(r.add(&pin{id: id, holder: h, tokens: 10, deadline: r.now().Add(time.Hour - time.Duration(i)*time.Microsecond)}), stored)
+	}
+	if r.pins[convcache.TicketID{}] != nil {
+		t.Error("the oldest ticket is kept")
 	}
 	if len(r.pins) != maxPins || r.Pinned(r.decode.Engine()) != maxPins*10 || len(r.soonest) != maxPins {
 		t.Errorf("got %d pins of %d tokens, want %d", len(r.pins), r.Pinned(r.decode.Engine()), maxPins)
