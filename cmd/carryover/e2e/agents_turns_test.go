@@ -10,6 +10,7 @@ import (
 	"github.com/tidwall/gjson"
 
 	"carryover/cmd/carryover/testrig"
+	"carryover/upstream/vllmsim"
 )
 
 // startAgents runs the program in front of a pair that serves agents: with a render endpoint, and a plug-in that tells the ids of answers,
@@ -130,6 +131,23 @@ func TestAgents_ATicketServesEveryAPI(t *testing.T) {
 	said = append(said, say("assistant", gjson.GetBytes(second.raw, "content.0.text").String()), say("user", longText(3)))
 	ask(pathResponses, true, object{"max_output_tokens": 60, "input": said})
 	r.verifyReads(t)
+}
+
+// Decode alone has to understand forwarded ids: prefill computes a rendered prompt as a text completion.
+func TestAgents_WithoutIDsAtDecode(t *testing.T) {
+	prefill := engineWith(`{"render":true,"output_token_ids":true,"message_params":true}`)
+	decode := prefill
+	decode.PromptTokenIDs = false
+	for i, want := range []string{"miss;reason=ineligible_unproven;why=probe", "hit;tokens="} {
+		r := startRig(t, rigConfig{prefill: []vllmsim.Config{prefill}, decode: []vllmsim.Config{decode}})
+		for turn, a := range r.agentTurns(t, pathMessages, true, func(int, http.Header, object) {}) {
+			if turn > 0 && !strings.HasPrefix(noHit(a.reuse()), want) {
+				t.Errorf("pair %d, turn %d: %s, want %s", i, turn+1, a.reuse(), want)
+			}
+		}
+		r.verifyReads(t)
+		prefill, decode = decode, prefill
+	}
 }
 
 // Without a render endpoint the legs are native, nothing is offered, and the reason says so. A render server beside the engines tells the ids in
