@@ -28,7 +28,7 @@ var triedPorts atomic.Int64
 // freePort is one that nobody listens at: notifications need to know it before anyone does. No test of the process gets it twice.
 func freePort(t *testing.T) int {
 	t.Helper()
-	const lowest, count = 12000, 20000
+	const lowest, count = 12000, 8000 // deployments of package demo, in other processes of a test run, have those from 20,000 on
 	for range count {
 		port := lowest + (os.Getpid()*397+int(triedPorts.Add(1)))%count
 		l, err := net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(port))
