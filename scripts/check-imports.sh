@@ -80,11 +80,11 @@ function bad(why) { print package " imports " name ": " why; n++ }
 			} else if (package == "carryover/server/proof") {
 				if (name !~ /^carryover\/(convcache|upstream(\/fleet(\/[a-z]+)?)?)$/) bad("the proofs import convcache, upstream and its fleet only")
 			} else if (package == "carryover/server/pins") {
-				if (name !~ /^carryover\/(convcache|upstream(\/fleet(\/[a-z]+)?)?|server\/(continuation|proof|quarantine|record|storetime))$/) bad("pins import convcache, upstream and its fleet, what is learnt of continuations, proofs, quarantines, records of turns and bounds of store operations only")
+				if (name !~ /^carryover\/(convcache|upstream(\/fleet(\/[a-z]+)?)?|server\/(continuation|proof|quarantine|record))$/) bad("pins import convcache, upstream and its fleet, what is learnt of continuations, proofs, quarantines and records of turns only")
 			} else if (package == "carryover/server/pick") {
 				if (name !~ /^carryover\/(upstream(\/fleet(\/[a-z]+)?)?|server\/(queue|record|request))$/) bad("the picker imports upstream and its fleet, the queue, requests and records of turns only")
 			} else if (package == "carryover/server/reuse") {
-				if (name !~ /^carryover\/(convcache|upstream(\/fleet(\/[a-z]+)?)?|server\/(answer|continuation|outline|pins|proof|quarantine|record|request|storetime))$/) bad("tickets are found and made without the turn: reuse imports convcache, upstream and its fleet, and of server requests, proofs, answers, the record, pins, quarantines, outlines and bounds of store operations only")
+				if (name !~ /^carryover\/(convcache|upstream(\/fleet(\/[a-z]+)?)?|server\/(answer|continuation|outline|pins|proof|quarantine|record|request))$/) bad("tickets are found and made without the turn: reuse imports convcache, upstream and its fleet, and of server requests, proofs, answers, the record, pins, quarantines and outlines only")
 			} else if (package == "carryover/server/turn") {
 				if (name !~ /^carryover\/(convcache|sse|upstream(\/fleet(\/[a-z]+)?)?|server\/(admission|answer|apierror|background|pick|pins|proof|quarantine|record|request|reuse))$/) bad("turns import convcache, sse, upstream and its fleet, and of server what their steps need, but no HTTP routes and observers")
 			} else if (name == "carryover/server/turn") {
@@ -103,8 +103,10 @@ function bad(why) { print package " imports " name ": " why; n++ }
 				if (name !~ /^carryover\/(server(\/record)?|upstream(\/fleet(\/[a-z]+)?)?|convcache)$/) bad("metrics and spans import server and its record, convcache, upstream and its fleet only")
 			} else if (package == "carryover/server/outline") {
 				if (name != "carryover/upstream") bad("outlines are made of requests only")
-			} else if (package ~ /^carryover\/server\/(queue|background|connlimit|suggest|storetime|events)$/) {
-				bad("the queue, background work, suggestions, events, and the bounds of connections and store operations import nothing of ours")
+			} else if (package ~ /^carryover\/server\/(queue|background|connlimit|suggest|events)$/) {
+				bad("the queue, background work, suggestions, events, and the bound of connections import nothing of ours")
+			} else if (package == "carryover/server/storetime") {
+				if (name != "carryover/convcache") bad("bounds of store operations import convcache only")
 			} else if (name == "carryover/upstream/connector") {
 				if (package !~ /^carryover\/upstream\/connector\//) bad("what connectors share is theirs")
 			} else if (name ~ /^carryover\/upstream\/connector\//) {

@@ -30,6 +30,7 @@ import (
 	"carryover/server/record"
 	"carryover/server/request"
 	"carryover/server/reuse"
+	"carryover/server/storetime"
 	"carryover/server/turn"
 	"carryover/upstream"
 	"carryover/upstream/fleet"
@@ -57,19 +58,19 @@ type Server struct {
 func New(cfg Config, deps Deps) *Server {
 	s := &Server{cfg: cfg, deps: deps, background: background.New(cfg.Logger), Slots: admission.New(cfg.MaxStreams, cfg.QueueConfig)}
 	problems := &apierror.Mapper{Delay: s.Slots.Delay, Hidden: func() []string { return addresses(deps.Fleet) }}
-	ratios := request.NewRatios()
+	ratios, store := request.NewRatios(), storetime.Store{Of: deps.Store, Limit: cfg.StoreTimeout}
 	s.epoch = quarantine.NewEpoch(deps.Secret, deps.Shared, cfg.Logger, cfg.Tell.Quarantine)
 	s.Pins = pins.New(pins.Config{
 		ReleaseConfig: cfg.ReleaseConfig, HandBackConfig: cfg.HandBackConfig, TTL: cfg.TTL, TrialTimeout: cfg.ReuseTrialTimeout,
-		StoreTimeout: cfg.StoreTimeout, Logger: cfg.Logger, Tell: cfg.Tell.Stop,
+		Logger: cfg.Logger, Tell: cfg.Tell.Stop,
 	}, pins.Deps{
-		Fleet: deps.Fleet, Store: deps.Store, Legs: deps.Legs, Connector: deps.Connector, Epoch: s.epoch, Shared: deps.Shared,
+		Fleet: deps.Fleet, Store: store, Legs: deps.Legs, Connector: deps.Connector, Epoch: s.epoch, Shared: deps.Shared,
 		Background: s.background.Run, Blame: func(engine *fleet.Engine, err error) { turn.Blame(engine, err, true) },
 	})
 	tickets := reuse.New(reuse.Config{
-		MinTokens: cfg.ReuseMinTokens, MinShare: cfg.ReuseMinShare, TTL: cfg.TTL, StoreTimeout: cfg.StoreTimeout, Logger: cfg.Logger,
+		MinTokens: cfg.ReuseMinTokens, MinShare: cfg.ReuseMinShare, TTL: cfg.TTL, Logger: cfg.Logger,
 	}, reuse.Deps{
-		Pins: s.Pins, Store: deps.Store, Fleet: deps.Fleet, Connector: deps.Connector, Epoch: s.epoch,
+		Pins: s.Pins, Store: store, Fleet: deps.Fleet, Connector: deps.Connector, Epoch: s.epoch,
 		Tokens:   &proof.Tokens{Chains: deps.Secret.ChainKey(), Logger: cfg.Logger, Background: s.background.Run},
 		Outlines: deps.Secret.OutlineKey(),
 	})

@@ -8,7 +8,6 @@ import (
 	"carryover/convcache"
 	"carryover/server/continuation"
 	"carryover/server/record"
-	"carryover/server/storetime"
 	"carryover/upstream"
 	"carryover/upstream/fleet"
 )
@@ -83,7 +82,7 @@ func (p *Pins) share(ctx context.Context, h *holder, most int) {
 		return
 	}
 	r.asked, r.told = now, own
-	bounded, cancel := storetime.Limit(ctx, p.cfg.StoreTimeout)
+	bounded, cancel := context.WithTimeout(ctx, budgetEvery)
 	defer cancel()
 	if others, err := p.deps.Shared.SharePinned(bounded, engine.Name+" "+h.incarnation.ID(), own); err == nil {
 		r.others, r.heard = others, now

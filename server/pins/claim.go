@@ -5,7 +5,6 @@ import (
 
 	"carryover/convcache"
 	"carryover/server/continuation"
-	"carryover/server/storetime"
 	"carryover/upstream"
 	"carryover/upstream/fleet"
 	"carryover/upstream/fleet/pairs"
@@ -145,9 +144,7 @@ func (p *Pins) GiveUp(ctx context.Context, key convcache.Key, id convcache.Ticke
 
 // takeOut takes a pin's ticket out of the store, and hands it back or releases it. was is a copy of the pin.
 func (p *Pins) takeOut(ctx context.Context, was *pin) convcache.Outcome {
-	bounded, cancel := storetime.Limit(ctx, p.cfg.StoreTimeout)
-	defer cancel()
-	ticket, outcome := p.take(bounded, was.Key, was.id, was.Model)
+	ticket, outcome := p.take(ctx, was.Key, was.id, was.Model)
 	if outcome == convcache.Taken && !ticket.HandedBack() && !p.finish(&ticket, was.end, nil) && was.why != "" {
 		p.mu.Lock()
 		defer p.mu.Unlock()

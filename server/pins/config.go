@@ -44,7 +44,6 @@ type Config struct {
 	HandBackConfig
 	TTL          time.Duration // longest life of a ticket
 	TrialTimeout time.Duration // how long a leg with a ticket may take beyond a usual prefill
-	StoreTimeout time.Duration // bounds each operation of the store
 	Logger       *slog.Logger
 	Tell         func(sentence string) // gets a sentence when a pair's tickets are stopped or used again; may be nil
 }

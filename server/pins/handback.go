@@ -10,7 +10,6 @@ import (
 	"carryover/server/continuation"
 	"carryover/server/proof"
 	"carryover/server/record"
-	"carryover/server/storetime"
 	"carryover/upstream"
 	"carryover/upstream/fleet/pairs"
 )
@@ -73,9 +72,7 @@ func (p *Pins) handBack(ctx context.Context, q *queue) (again bool) {
 	defer p.done(u)
 	ticket := u.ticket
 	if ticket == nil { // it is in the store
-		bounded, cancel := storetime.Limit(ctx, p.cfg.StoreTimeout)
-		defer cancel()
-		taken, outcome := p.take(bounded, u.Key, u.id, u.Model)
+		taken, outcome := p.take(ctx, u.Key, u.id, u.Model)
 		if outcome != convcache.Taken {
 			return false // a turn has used it
 		}
@@ -154,10 +151,8 @@ func (p *Pins) copyOver(ctx context.Context, c *Claim, u *underWay) error {
 }
 
 func (p *Pins) store(ctx context.Context, u *underWay, ticket convcache.Ticket) {
-	bounded, cancel := storetime.Limit(ctx, p.cfg.StoreTimeout)
-	defer cancel()
 	ticket.Account = u.Account
-	p.Put(bounded, u.Key, ticket, u.Model)
+	p.Put(ctx, u.Key, ticket, u.Model)
 }
 
 // putBack handles a ticket that no engine has read. A conversation's ticket goes back into the store; others wait for another leg.

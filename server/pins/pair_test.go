@@ -218,7 +218,7 @@ func newReplica(tb testing.TB, model *decodeModel, store *modelStore, cfg Config
 		tb.Fatal(err)
 	}
 	quiet := slog.New(slog.DiscardHandler)
-	cfg.TTL, cfg.TrialTimeout, cfg.StoreTimeout, cfg.Logger = modelTTL, time.Second, time.Second, quiet
+	cfg.TTL, cfg.TrialTimeout, cfg.Logger = modelTTL, time.Second, quiet
 	r.Pins = New(cfg, Deps{
 		Fleet: r.fleet, Store: store, Legs: modelLegs{model}, Connector: modelConnector{}, Epoch: quarantine.NewEpoch(secret, nil, quiet, nil),
 		Background: func(_, _ string, work func()) { work() }, Blame: func(*fleet.Engine, error) {},

@@ -2,6 +2,7 @@ package proof
 
 import (
 	"context"
+	"time"
 
 	"carryover/sse/rawjson"
 	"carryover/upstream/fleet/facts"
@@ -48,13 +49,16 @@ func (k *IDs) Rendered(computed []byte) {
 	})
 }
 
-// Learning reports whether the prompt is being compared with /tokenize.
-func (k *IDs) Learning() bool { return k != nil && k.learnt != nil }
+// learntWithin bounds the wait of Learnt. Only the first answer of a shape waits, and /tokenize has had the time of both legs.
+const learntWithin = time.Second
 
-// Learnt waits for the comparison, until ctx ends at most, so that a turn that follows at once finds the result.
-func (k *IDs) Learnt(ctx context.Context) {
+// Learnt waits until the prompt has been compared with /tokenize, so that a turn that follows at once finds the result.
+func (k *IDs) Learnt() {
+	if k == nil || k.learnt == nil {
+		return
+	}
 	select {
 	case <-k.learnt:
-	case <-ctx.Done():
+	case <-time.After(learntWithin):
 	}
 }

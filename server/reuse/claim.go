@@ -147,9 +147,7 @@ func (t *Tickets) takeBranch(ctx context.Context, p *Proof, c *Choice) (claim Cl
 			of.PairState.End(pairs.Inconclusive, of.Account)
 		}
 	}()
-	bounded, cancel := t.bounded(ctx)
-	defer cancel()
-	taken, outcome := t.deps.Pins.Take(bounded, c.branch.Key, c.branch.ID, of, p.Model, p.turn)
+	taken, outcome := t.deps.Pins.Take(ctx, c.branch.Key, c.branch.ID, of, p.Model, p.turn)
 	if held = outcome == convcache.Taken; !held {
 		return claim, outcome, missed(outcome)
 	}
@@ -233,9 +231,7 @@ func (t *Tickets) Settle(ctx context.Context, p *Proof, c *Claim, turn *record.B
 	c.Piggyback = nil
 	c.End(ctx, func(ctx context.Context, ticket convcache.Ticket) {
 		back, c.Why = true, record.ReasonRetried
-		bounded, cancel := t.bounded(ctx)
-		defer cancel()
-		t.put(bounded, p.Admitted, c.branch.Key, ticket, turn)
+		t.put(ctx, p.Admitted, c.branch.Key, ticket, turn)
 	})
 	return back
 }

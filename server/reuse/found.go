@@ -95,9 +95,7 @@ func (t *Tickets) look(ctx context.Context, a *Admitted, keys []convcache.Key, b
 // peek looks keys up after their running hand-backs, and sorts the branches into f. It gives up branches of another epoch.
 func (t *Tickets) peek(ctx context.Context, a *Admitted, keys []convcache.Key, f *Found) convcache.Outcome {
 	f.waited = t.deps.Pins.Await(ctx, keys, f.waited)
-	bounded, cancel := t.bounded(ctx)
-	defer cancel()
-	all, outcome := t.deps.Store.Peek(bounded, keys)
+	all, outcome := t.deps.Store.Peek(ctx, keys)
 	if f.Branches == nil {
 		f.Branches = all[:0] // has room for all of them
 	}

@@ -45,11 +45,7 @@ func (t *Tickets) Keep(ctx context.Context, o *Origin, f *Found, got answer.Resu
 		t.cfg.Logger.Error("two answers name the same blocks; the ticket of one is dropped", "turn", o.turn, "decode", ticket.Decode.Instance)
 		return "duplicate"
 	}
-	if o.IDs.Learning() {
-		learning, learnt := t.bounded(ctx)
-		o.IDs.Learnt(learning)
-		learnt()
-	}
+	o.IDs.Learnt()
 	if c.Known {
 		choice := tickets.Choose(to, c.Tenant, kind, &ticket)
 		turn.Chosen(record.Keep{What: choice.Now().String(), For: choice.Wait})
@@ -73,18 +69,16 @@ func (t *Tickets) Keep(ctx context.Context, o *Origin, f *Found, got answer.Resu
 // ticket. It adds one if the next turn has to find the conversation by content. It returns "yes", or why the ticket is not stored.
 func (t *Tickets) store(ctx context.Context, o *Origin, f *Found, ticket *convcache.Ticket, home convcache.Key, turn *record.Builder) string {
 	tickets := t.deps.Pins
-	bounded, cancel := t.bounded(ctx)
-	defer cancel()
 	var aliased sync.WaitGroup
 	aliased.Go(func() {
 		if f.taken != nil {
-			t.giveUp(bounded, f.leadingTo(f.taken.Key), o.Model)
+			t.giveUp(ctx, f.leadingTo(f.taken.Key), o.Model)
 		}
 		if f.needsAlias(&o.Conversation) {
-			tickets.Put(bounded, o.Conversation.Content[0], convcache.Alias(o.Account, home, time.Now()), o.Model)
+			tickets.Put(ctx, o.Conversation.Content[0], convcache.Alias(o.Account, home, time.Now()), o.Model)
 		}
 	})
-	outcome := t.put(bounded, o.Admitted, home, *ticket, turn)
+	outcome := t.put(ctx, o.Admitted, home, *ticket, turn)
 	aliased.Wait()
 	switch {
 	case outcome != convcache.Stored:

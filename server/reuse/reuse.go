@@ -23,17 +23,15 @@ import (
 	"carryover/server/pins"
 	"carryover/server/proof"
 	"carryover/server/quarantine"
-	"carryover/server/storetime"
 	"carryover/upstream/fleet"
 )
 
 // Config says which tickets are worth using, and how long they live.
 type Config struct {
-	MinTokens    int           // the least tokens for which a ticket is used
-	MinShare     float64       // the least share of its tokens, 0 to 1
-	TTL          time.Duration // longest life of a ticket
-	StoreTimeout time.Duration // bounds each operation of the store
-	Logger       *slog.Logger
+	MinTokens int           // the least tokens for which a ticket is used
+	MinShare  float64       // the least share of its tokens, 0 to 1
+	TTL       time.Duration // longest life of a ticket
+	Logger    *slog.Logger
 }
 
 // Deps is what Tickets works with. All fields are required.
@@ -62,11 +60,6 @@ type Tickets struct {
 
 // New returns the Tickets of a server.
 func New(cfg Config, deps Deps) *Tickets { return &Tickets{cfg: cfg, deps: deps} }
-
-// bounded returns a context for operations of the store. It outlives the client.
-func (t *Tickets) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
-	return storetime.Limit(ctx, t.cfg.StoreTimeout)
-}
 
 // giveUp takes branches that no later turn needs out of the store. The blocks of tickets are released, and notes are forgotten.
 func (t *Tickets) giveUp(ctx context.Context, branches []convcache.KeyedBranch, model string) {

@@ -4,6 +4,8 @@ package storetime
 import (
 	"context"
 	"time"
+
+	"carryover/convcache"
 )
 
 // Limit returns a context for operations of a store, which ends after the limit. It does not end with the client's: a client that
@@ -14,4 +16,40 @@ func Limit(ctx context.Context, limit time.Duration) (context.Context, context.C
 		return context.WithoutCancel(ctx), func() {}
 	}
 	return context.WithTimeout(context.WithoutCancel(ctx), limit)
+}
+
+// Tickets is a store of tickets, as packages reuse and pins need it.
+type Tickets interface {
+	Peek(ctx context.Context, keys []convcache.Key) ([]convcache.KeyedBranch, convcache.Outcome)
+	Take(ctx context.Context, conversation convcache.Key, id convcache.TicketID) (convcache.Ticket, convcache.Outcome)
+	Put(ctx context.Context, conversation convcache.Key, ticket convcache.Ticket, ttl time.Duration) ([]convcache.Ticket, convcache.Outcome)
+}
+
+// Store bounds each operation of another store as [Limit] does.
+type Store struct {
+	Of    Tickets
+	Limit time.Duration
+}
+
+// Peek is Peek of the store, within the limit.
+func (s Store) Peek(ctx context.Context, keys []convcache.Key) ([]convcache.KeyedBranch, convcache.Outcome) {
+	ctx, cancel := Limit(ctx, s.Limit)
+	defer cancel()
+	return s.Of.Peek(ctx, keys)
+}
+
+// Take is Take of the store, within the limit.
+func (s Store) Take(ctx context.Context, conversation convcache.Key, id convcache.TicketID) (convcache.Ticket, convcache.Outcome) {
+	ctx, cancel := Limit(ctx, s.Limit)
+	defer cancel()
+	return s.Of.Take(ctx, conversation, id)
+}
+
+// Put is Put of the store, within the limit.
+func (s Store) Put(
+	ctx context.Context, conversation convcache.Key, ticket convcache.Ticket, ttl time.Duration,
+) ([]convcache.Ticket, convcache.Outcome) {
+	ctx, cancel := Limit(ctx, s.Limit)
+	defer cancel()
+	return s.Of.Put(ctx, conversation, ticket, ttl)
 }

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"carryover/convcache"
 )
 
 // Without a limit an operation has no deadline, and goes on when the client leaves.
@@ -89,6 +91,39 @@ func TestLimit_EndsWhatIsMadeOfIt(t *testing.T) {
 		<-child.Done()
 		if took := time.Since(began); took != time.Second || !errors.Is(child.Err(), context.DeadlineExceeded) {
 			t.Errorf("it ended after %v with %v, want %v after a second", took, child.Err(), context.DeadlineExceeded)
+		}
+	})
+}
+
+// stalled is a store that answers when its context ends.
+type stalled struct{}
+
+func (stalled) Peek(ctx context.Context, _ []convcache.Key) ([]convcache.KeyedBranch, convcache.Outcome) {
+	<-ctx.Done()
+	return nil, convcache.Unavailable
+}
+
+func (stalled) Take(ctx context.Context, _ convcache.Key, _ convcache.TicketID) (convcache.Ticket, convcache.Outcome) {
+	<-ctx.Done()
+	return convcache.Ticket{}, convcache.Unavailable
+}
+
+func (stalled) Put(ctx context.Context, _ convcache.Key, _ convcache.Ticket, _ time.Duration) ([]convcache.Ticket, convcache.Outcome) {
+	<-ctx.Done()
+	return nil, convcache.Unavailable
+}
+
+// Each operation of the store has the limit for itself, even if the client has left before.
+func TestStore_BoundsEachOperation(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, began := Store{Of: stalled{}, Limit: time.Second}, time.Now()
+		client, leave := context.WithCancel(t.Context())
+		leave()
+		_, peeked := s.Peek(client, nil)
+		_, taken := s.Take(client, convcache.Key{}, convcache.TicketID{})
+		_, put := s.Put(client, convcache.Key{}, convcache.Ticket{}, time.Hour)
+		if took := time.Since(began); took != 3*time.Second || peeked != convcache.Unavailable || taken != convcache.Unavailable || put != convcache.Unavailable {
+			t.Errorf("took %v, want 3s", took)
 		}
 	})
 }
