@@ -2,6 +2,7 @@ package pins
 
 import (
 	"context"
+	"net/http"
 
 	"carryover/convcache"
 	"carryover/server/continuation"
@@ -10,27 +11,34 @@ import (
 	"carryover/upstream/fleet/pairs"
 )
 
-// Claim is a ticket that a turn has taken. Only the turn uses it. A Claim without a ticket is a miss; its methods do nothing.
+// Claim is what a leg to prefill carries of a pin: a ticket that was taken out of the store, or the release of blocks that no turn uses. Only the
+// leg's owner uses it. The zero value carries nothing, and its methods do nothing.
 type Claim struct {
-	Ticket    *convcache.Ticket  // nil once the claim has ended
-	Holder    *fleet.Incarnation // the incarnation of decode that holds the blocks
-	Reader    *fleet.Incarnation // the incarnation of prefill that will read them
-	PairState *pairs.State       // the state of this pair, which learns the ticket's outcome
-	Account   string             // the turn's account, "" for a leg of our own
+	Ticket    *convcache.Ticket    // nil for a release, and once the claim has ended
+	Release   upstream.TicketOffer // the offer of a release
+	Holder    *fleet.Incarnation   // the incarnation of decode that holds the blocks
+	Reader    *fleet.Incarnation   // the incarnation of prefill that will read them
+	PairState *pairs.State         // the state of this pair, which learns the outcome
+	Account   string               // the turn's account, "" for a leg of our own
 
-	pins      *Pins
+	pins      *Pins // nil once the claim has ended
 	turn      string
 	progress  progress
 	concluded bool // the pair's state knows the outcome
+	released  *pin // the pin of a release, nil for a ticket
+	own       bool // the release is on a leg of our own, not on a turn's
 }
+
+// Carries reports whether the leg carries a ticket or a release.
+func (c *Claim) Carries() bool { return c.pins != nil }
 
 type progress uint8
 
 const (
-	unsent     progress = iota // nothing of the ticket was sent, so another leg may carry it
-	unanswered                 // a byte of it may have reached prefill, which may read the blocks
-	answered                   // prefill has read the blocks, so that decode has freed them
-	refused                    // nobody reads the blocks, and the ticket is not used again
+	unsent     progress = iota // nothing was sent, so another leg may carry it
+	unanswered                 // a byte of it may have reached prefill, which may read or release the blocks
+	answered                   // decode has freed the blocks
+	refused                    // nobody reads the blocks, and the ticket or release is not sent again
 )
 
 // Take takes a ticket out of the store. If the outcome is Taken, it returns a claim with of's pair, which must be ended by End or GiveUp. At most one
@@ -51,70 +59,83 @@ func (p *Pins) become(id convcache.TicketID, to state) {
 	}
 }
 
-// Sent records that the ticket is about to be sent to prefill.
+// Sent records that the leg is about to be sent.
 func (c *Claim) Sent() {
-	if c.Ticket != nil {
-		c.progress = unanswered
+	if c.progress = unanswered; c.Ticket != nil {
 		c.pins.become(c.Ticket.ID, sent)
 	}
 }
 
-// Doubted records how the leg with the ticket has failed. The returned function tells the pair's state; spared means that the request was at fault.
+// Doubted records how the leg has failed. The returned function tells the pair's state; spared means that the request was at fault.
 func (c *Claim) Doubted(leg *upstream.LegError) (tell func(spared bool)) {
-	of := *c
-	switch c.concluded = true; {
+	switch release := c.released != nil; {
+	case !leg.Sent, leg.Paused() && release:
+		c.progress = unsent
 	case leg.Paused():
 		c.progress = refused
-	case !leg.Sent:
-		c.progress = unsent
+	case release && !c.own && leg.Kind == upstream.Status && leg.Status < http.StatusInternalServerError:
+		// The engine refused the request before it was scheduled, most likely because of what the client sent. If the release were the reason, every
+		// turn that carries it would fail.
+		c.released.refused, c.progress = true, unsent
 	default:
 		c.progress = unanswered
 	}
+	of := *c
+	c.concluded = true
 	return func(spared bool) {
-		if spared {
+		switch {
+		case of.released != nil:
+			if !spared && of.progress == unanswered && (of.own || leg.Kind != upstream.Gone) {
+				of.PairState.ReleaseFailed(of.own)
+			}
+		case spared:
 			of.Conclude(pairs.Inconclusive)
-		} else {
+		default:
 			of.Conclude(OutcomeOf(leg))
 		}
 	}
 }
 
-// Conclude tells the pair's state the outcome of the ticket, once. It is called when prefill has answered, not at the end of the turn: decode may go
-// on for minutes, and a trial of the pair would last as long.
+// Conclude tells the pair's state the outcome, once. It is called when prefill has answered, not at the end of the turn: decode may go on for
+// minutes, and a trial of the pair would last as long.
 func (c *Claim) Conclude(outcome pairs.Outcome) {
-	if c.Ticket == nil || c.concluded {
+	if c.pins == nil || c.concluded {
 		return
 	}
 	if c.concluded = true; outcome == pairs.Answered {
 		c.progress = answered
 	}
-	c.pins.tell(c, outcome)
+	if c.Ticket != nil {
+		c.pins.tell(c, outcome)
+	}
 }
 
-// GiveUp ends the claim of a ticket that can't be used. Nothing of it was sent.
+// GiveUp ends the claim of a ticket or a release that can't be used. Nothing of it was sent.
 func (c *Claim) GiveUp() {
 	c.progress = refused
 	c.End(context.Background(), nil)
 }
 
-// End ends the claim; further calls do nothing. If nothing of the ticket was sent, it calls putBack to store the ticket for the rest of its life. If
+// End ends the claim; further calls do nothing. If nothing of a ticket was sent, it calls putBack to store the ticket for the rest of its life. If
 // prefill has answered, the blocks are free. Otherwise the blocks will be released.
 func (c *Claim) End(ctx context.Context, putBack func(ctx context.Context, ticket convcache.Ticket)) {
-	if c.Ticket == nil {
+	if c.pins == nil {
 		return
 	}
 	c.Conclude(pairs.Inconclusive)
-	ticket := c.Ticket
-	c.Ticket = nil // a stream of minutes must not keep it in memory
-	switch c.progress {
-	case unsent:
+	p, ticket := c.pins, c.Ticket
+	c.Ticket, c.pins = nil, nil // a stream of minutes must not keep it in memory
+	switch {
+	case ticket == nil:
+		p.released(c)
+	case c.progress == unsent:
 		putBack(ctx, *ticket)
-	case unanswered:
-		c.pins.finish(ticket, continuation.Release, c.Reader)
-	case answered:
-		c.pins.become(ticket.ID, freed)
-	case refused:
-		c.pins.finish(ticket, continuation.Release, nil)
+	case c.progress == unanswered:
+		p.finish(ticket, continuation.Release, c.Reader)
+	case c.progress == answered:
+		p.become(ticket.ID, freed)
+	default:
+		p.finish(ticket, continuation.Release, nil)
 	}
 }
 

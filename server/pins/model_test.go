@@ -33,7 +33,7 @@ type modelClaim struct {
 }
 
 type modelRide struct {
-	*Release
+	Claim
 	name string
 }
 
@@ -129,8 +129,8 @@ func (h *history) step(ctx context.Context) {
 			}
 		},
 		"piggyback": func() {
-			if ride := r.Piggyback(r.prefill); ride != nil {
-				h.riding = append(h.riding, modelRide{ride, h.names[ride.pin.id]})
+			if ride := r.Piggyback(r.prefill); ride.Carries() {
+				h.riding = append(h.riding, modelRide{ride, h.names[ride.released.id]})
 			}
 		},
 		"end of a piggyback": func() { h.arrive() },
@@ -215,14 +215,12 @@ func (h *history) arrive() {
 	r := h.riding[0]
 	h.riding = h.riding[1:]
 	switch err := h.leg(r.name); {
-	case err == nil:
-		r.Sent()
-	case h.random.IntN(3) == 0:
-		r.Malformed()
+	case err != nil && h.random.IntN(3) == 0:
+		r.GiveUp()
 		h.doubtful[r.name] = true
 	default:
 		leg, _ := err.(*upstream.LegError) //nolint:errorlint // it is one
-		r.Failed(leg)
+		ends(r.Claim, leg)
 	}
 }
 

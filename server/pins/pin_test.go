@@ -142,7 +142,7 @@ func TestPins_ASecondTicketOfTheSameBlocksIsDropped(t *testing.T) {
 		"open twice": func(r *replica, ticket convcache.Ticket) {
 			r.Unuse(ticket)
 			for range 2 {
-				r.release(r.prefill, r.decode, true).Spared()
+				unheard(r.release(r.prefill, r.decode, true))
 			}
 		},
 	} {

@@ -3,10 +3,8 @@ package pins
 import (
 	"context"
 	"errors"
-	"net/http"
 	"time"
 
-	"carryover/server/record"
 	"carryover/sse/rawjson"
 	"carryover/upstream"
 	"carryover/upstream/fleet"
@@ -32,103 +30,67 @@ func (n *pin) releasable(prefill *fleet.Incarnation, own bool, now time.Time) bo
 	return n.reader == prefill || n.reader.Ended() // ended, not merely removed from the fleet: a removed process may still read
 }
 
-// Release is a release on its leg. The leg is a turn's prefill leg without a ticket of its own, or a leg of our own. With remote_num_tokens 0 prefill
-// reads none of the blocks and tells decode to free them (measured on vLLM 0.32: within a second, at no cost to the request). With
-// bidirectional_kv_xfer decode pins the blocks of every finished request until its TTL, and keeps a core busy meanwhile. A leg of our own is dropped
-// at its first event. At its end prefill would keep a block for its lease, and a core busy for 25 to 37 s (measured on vLLM 0.32).
-type Release struct {
-	pins      *Pins
-	pin       *pin
-	pairState *pairs.State
-	own       bool
-	counts    *record.Releases
-	offer     upstream.TicketOffer
-}
-
-// Piggyback takes a pin whose release a turn's leg to prefill may carry, nil if there is none. It does not ask engines for their incarnations.
-func (p *Pins) Piggyback(prefill *fleet.Incarnation) *Release {
+// Piggyback takes a pin whose release a turn's leg to prefill may carry. The claim carries nothing if there is none. Piggyback does not ask engines
+// for their incarnations.
+//
+// With remote_num_tokens 0 prefill reads none of the blocks and tells decode to free them (measured on vLLM 0.32: within a second, at no cost to the
+// request). With bidirectional_kv_xfer decode pins the blocks of every finished request until its TTL, and keeps a core busy meanwhile.
+func (p *Pins) Piggyback(prefill *fleet.Incarnation) (c Claim) {
 	p.lock()
 	defer p.mu.Unlock()
 	for decode, h := range p.holders {
 		if len(h.releases.due) > 0 && decode.Engine().Last() == decode {
-			if r := p.release(prefill.Engine().Last(), decode, false); r != nil {
-				return r
+			if c = p.release(prefill.Engine().Last(), decode, false); c.Carries() {
+				break
 			}
 		}
 	}
-	return nil
+	return c
 }
 
-// release takes decode's oldest pin that a leg to prefill may release now, nil if there is none. The caller holds p.mu.
-func (p *Pins) release(prefill, decode *fleet.Incarnation, own bool) *Release {
+// release takes decode's oldest pin that a leg to prefill may release now. The caller holds p.mu.
+func (p *Pins) release(prefill, decode *fleet.Incarnation, own bool) (c Claim) {
 	h, state := p.holders[decode], prefill.PairWith(decode)
-	if h == nil {
-		return nil
-	}
-	counts, may := &p.counts.Piggybacked, state.CarriesReleases()
-	if own {
-		counts, may = &p.counts.Own, state.Releases()
+	if h == nil || own && !state.Releases() || !own && !state.CarriesReleases() {
+		return c
 	}
 	for _, n := range h.releases.due {
-		if may && n.releasable(prefill, own, p.now()) {
+		if n.releasable(prefill, own, p.now()) {
 			p.move(n, freeing)
 			offer := upstream.TicketOffer{Ticket: n.params, Reading: n.reading, Holder: decode.Engine().Instance(), Release: true}
-			return &Release{p, n, state, own, counts, offer}
+			return Claim{Release: offer, Holder: decode, Reader: prefill, PairState: state, pins: p, released: n, own: own}
 		}
 	}
-	return nil
+	return c
 }
 
-// Offer returns the offer from which the connector makes a leg.
-func (r *Release) Offer() upstream.TicketOffer { return r.offer }
-
-func (r *Release) end(to state, count *uint64) {
-	r.pins.mu.Lock()
-	defer r.pins.mu.Unlock()
-	*count++
-	r.pins.move(r.pin, to)
-}
-
-// Sent ends a release whose leg was answered: decode has freed the blocks.
-func (r *Release) Sent() { r.end(freed, &r.counts.Sent) }
-
-// Requeue lets the pin wait for another leg, because nothing of this one was sent.
-func (r *Release) Requeue() { r.end(due, &r.counts.Requeued) }
-
-// Malformed gives the release up: no leg can be made of the ticket's params.
-func (r *Release) Malformed() { r.end(lost, &r.counts.Failed) }
-
-// Spared lets the pin wait for a second leg, because this one has failed and may or may not have reached decode. A second release does no harm if the
-// blocks are free (measured on vLLM 0.32). If it fails too, decode's TTL frees the blocks.
-func (r *Release) Spared() {
-	to := due
-	if r.pin.tried {
-		to = lost
+// released ends a release. One that has failed may have reached decode. So a second leg, one of our own, sends it again, which does no harm if the
+// blocks are free (measured on vLLM 0.32). If that fails too, decode's TTL frees the blocks.
+func (p *Pins) released(c *Claim) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n, counts, to := c.released, &p.counts.Piggybacked, due
+	if c.own {
+		counts = &p.counts.Own
 	}
-	r.pin.tried, r.pin.refused = true, true
-	r.end(to, &r.counts.Failed)
-}
-
-// Failed ends a release whose leg has failed. If nothing was sent, the pin waits for another leg. Otherwise only a leg of our own may carry it again:
-// the release may have made the engine fail, or refuse a client's request.
-func (r *Release) Failed(leg *upstream.LegError) {
-	switch {
-	case !leg.Sent, leg.Paused():
-		r.Requeue()
-	case leg.Kind == upstream.Status && leg.Status < http.StatusInternalServerError && !r.own:
-		// The engine refused the request before it was scheduled, most likely because of what the client sent. If the release were the reason, every turn
-		// that carries it would fail.
-		r.pin.refused = true
-		r.Requeue()
+	switch c.progress {
+	case unsent:
+		counts.Requeued++
+	case answered:
+		counts.Sent++
+		to = freed
 	default:
-		if r.own || leg.Kind != upstream.Gone {
-			r.pairState.ReleaseFailed(r.own)
+		counts.Failed++
+		if n.tried || c.progress == refused { // refused: no leg can be made of its params
+			to = lost
 		}
-		r.Spared()
+		n.tried, n.refused = true, true
 	}
+	p.move(n, to)
 }
 
-// ReleaseOne releases one pin's blocks by a prefill leg that is dropped at its first event. It reports whether to go on with the next pin.
+// ReleaseOne releases one pin's blocks by a prefill leg that is dropped at its first event: at its end prefill would keep a block for its lease, and
+// a core busy for 25 to 37 s (measured on vLLM 0.32). It reports whether to go on with the next pin.
 func (p *Pins) ReleaseOne(ctx context.Context, decode *fleet.Engine) bool {
 	for _, prefill := range p.deps.Fleet.Engines(upstream.RolePrefill) {
 		if prefill.Quarantined() || prefill.Health.Pauses() {
@@ -136,26 +98,28 @@ func (p *Pins) ReleaseOne(ctx context.Context, decode *fleet.Engine) bool {
 		}
 		reader, holder := prefill.Current(ctx), decode.Current(ctx)
 		p.lock()
-		r := p.release(reader, holder, true)
+		c := p.release(reader, holder, true)
 		p.mu.Unlock()
-		if r == nil {
+		if !c.Carries() {
 			continue
 		}
-		leg, err := p.deps.Connector.Release(r.Offer(), r.pin.Model)
+		leg, err := p.deps.Connector.Release(c.Release, c.released.Model)
 		if err != nil {
-			r.Malformed()
+			c.GiveUp()
 			return true // its params are malformed; the next pin's may be fine
 		}
+		defer c.End(ctx, nil)
+		c.Sent()
 		// A leg that has begun is not cut when the program ends, which waits for it: decode would keep the blocks.
 		_, failed := p.send(context.WithoutCancel(ctx), prefill, leg, p.cfg.TrialTimeout, upstream.ErrReuseTimeout)
 		if failed == nil {
-			r.Sent()
+			c.Conclude(pairs.Answered)
 			return true
 		}
 		if failed.Sent && !failed.Paused() {
 			p.cfg.Logger.Warn("release failed; this pair releases nothing for a while", "prefill", prefill.Name, "decode", decode.Name, "error", failed)
 		}
-		r.Failed(failed)
+		c.Doubted(failed)(false)
 		return false
 	}
 	return false

@@ -1,6 +1,7 @@
 package pins
 
 import (
+	"context"
 	"errors"
 	"testing"
 
@@ -28,6 +29,22 @@ func (r *replica) rides(prefill *fleet.Incarnation) (turns, own bool) {
 	return false, false
 }
 
+// ends ends a claim whose leg was sent; leg is how it failed, nil if it was answered.
+func ends(c Claim, leg *upstream.LegError) {
+	if c.Sent(); leg == nil {
+		c.Conclude(pairs.Answered)
+	} else {
+		c.Doubted(leg)(false)
+	}
+	c.End(context.Background(), nil)
+}
+
+// unheard ends a claim of whose leg nothing more is known than that it was sent.
+func unheard(c Claim) {
+	c.Sent()
+	c.End(context.Background(), nil)
+}
+
 func TestRelease_OfALegThatFails(t *testing.T) {
 	for name, tc := range map[string]struct {
 		leg    upstream.LegError
@@ -44,7 +61,7 @@ func TestRelease_OfALegThatFails(t *testing.T) {
 	} {
 		r := alone(t)
 		r.due1(10)
-		r.Piggyback(r.prefill).Failed(&tc.leg)
+		ends(r.Piggyback(r.prefill), &tc.leg)
 		if n, _, _ := r.Due(r.decode.Engine()); n != 1 {
 			t.Errorf("%s: %d pins wait, want the one that is not certain to be released", name, n)
 		}
@@ -62,7 +79,7 @@ func TestRelease_OpenTwiceLasts(t *testing.T) {
 	r := alone(t)
 	r.due1(10)
 	for want := 1; want >= 0; want-- {
-		r.release(r.prefill, r.decode, true).Spared()
+		unheard(r.release(r.prefill, r.decode, true))
 		if n, _, _ := r.Due(r.decode.Engine()); n != want {
 			t.Errorf("%d pins wait, want %d", n, want)
 		}
@@ -94,7 +111,8 @@ func TestRelease_OnlyBetweenPairsThatHaveExchangedKV(t *testing.T) {
 	r := alone(t)
 	r.due1(10)
 	other := alone(t).prefill
-	if r.Piggyback(other) != nil || r.Piggyback(r.prefill) == nil {
+	strange, known := r.Piggyback(other), r.Piggyback(r.prefill)
+	if strange.Carries() || !known.Carries() {
 		t.Error("another pair carries it, or its own does not")
 	}
 }
@@ -118,14 +136,14 @@ func TestRelease_DueByNumberOrByAge(t *testing.T) {
 	work(0)
 	r.model.passed.Add(int64(releaseAfter))
 	work(1)
-	r.Piggyback(r.prefill).Requeue() // it keeps its age
+	ends(r.Piggyback(r.prefill), &upstream.LegError{Kind: upstream.Dial}) // it keeps its age
 	work(1)
-	r.Piggyback(r.prefill).Sent()
+	ends(r.Piggyback(r.prefill), nil)
 	work(0)
 	r.due1(10)
 	r.holders[r.decode].releases.hurried = true
 	work(1)
-	r.Piggyback(r.prefill).Sent()
+	ends(r.Piggyback(r.prefill), nil)
 	work(0)
 	r.due1(10)
 	work(0) // the hurry has not outlived what it was for

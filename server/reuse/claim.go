@@ -11,14 +11,10 @@ import (
 	"carryover/upstream/fleet/pairs"
 )
 
-// Claim is the ticket that an attempt has taken. Without a ticket it is a miss.
+// Claim is the ticket that an attempt has taken. Without a ticket it is a miss, whose leg may carry the release of an unused one.
 type Claim struct {
 	pins.Claim
 	Choice
-	// Piggyback is the release of an unused ticket on this leg, if the leg carries no ticket of its own.
-	Piggyback *pins.Release
-
-	legSent bool // a byte of the leg to prefill may have reached an engine
 }
 
 // Find proves how much of the conversation's KV this request may use on the attempt's pair, and takes the ticket. It runs as late as possible, after
@@ -197,38 +193,8 @@ func (c *Claim) Abandon(p *Proof, why string) {
 	p.IDs.Forward(false)
 }
 
-// Sent records that the leg to prefill is about to be sent, with its ticket or release.
-func (c *Claim) Sent() {
-	c.legSent = true
-	c.Claim.Sent()
-}
-
-// Failed records how the leg to prefill has failed. The returned function tells the pair; spared means that the request was at fault.
-func (c *Claim) Failed(leg *upstream.LegError) (tell func(spared bool)) {
-	ticket, unused := c.Doubted(leg), c.Piggyback
-	c.Piggyback = nil
-	return func(spared bool) {
-		ticket(spared)
-		switch {
-		case unused == nil:
-		case spared:
-			unused.Spared()
-		default:
-			unused.Failed(leg)
-		}
-	}
-}
-
-// Settle ends a claim and its release; further calls do nothing. It reports whether the ticket goes back into the store: nothing of it was sent.
+// Settle ends a claim; further calls do nothing. It reports whether the ticket goes back into the store: nothing of it was sent.
 func (t *Tickets) Settle(ctx context.Context, p *Proof, c *Claim, turn *record.Builder) (back bool) {
-	switch unused := c.Piggyback; {
-	case unused == nil:
-	case c.legSent:
-		unused.Sent()
-	default:
-		unused.Requeue()
-	}
-	c.Piggyback = nil
 	c.End(ctx, func(ctx context.Context, ticket convcache.Ticket) {
 		back, c.Why = true, record.ReasonRetried
 		t.put(ctx, p.Admitted, c.branch.Key, ticket, turn)

@@ -154,7 +154,11 @@ func (a *attempt) plan(ctx context.Context) (upstream.Plan, error) {
 		transfer.Offer = offer
 		return connector.Plan(ctx, transfer)
 	}
-	if ticket := a.claim.Ticket; ticket != nil && ticket.Epoch == a.epoch {
+	switch ticket := a.claim.Ticket; {
+	case ticket == nil:
+	case ticket.Epoch != a.epoch: // it has ended since the ticket was taken
+		a.abandon(record.ReasonQuarantined)
+	default:
 		plan, err := offering(a.claim.TicketOffer(&a.proof))
 		if err == nil {
 			return plan, nil
@@ -162,18 +166,15 @@ func (a *attempt) plan(ctx context.Context) (upstream.Plan, error) {
 		// An older or a foreign version has made the ticket.
 		a.h.log(a.Record).Error("ticket can't be used", "error", err)
 		a.abandon(record.ReasonRewritten)
-	} else if ticket != nil {
-		a.abandon(record.ReasonQuarantined) // the epoch has ended since the ticket was taken
 	}
 	if a.releases {
-		a.claim.Piggyback = a.h.deps.Pins.Piggyback(a.pair.Prefill)
+		a.claim.Claim = a.h.deps.Pins.Piggyback(a.pair.Prefill)
 	}
-	if unused := a.claim.Piggyback; unused != nil {
-		if plan, err := offering(unused.Offer()); err == nil {
+	if a.claim.Carries() {
+		if plan, err := offering(a.claim.Release); err == nil {
 			return plan, nil
 		}
-		unused.Malformed()
-		a.claim.Piggyback = nil
+		a.claim.GiveUp()
 	}
 	return offering(upstream.TicketOffer{})
 }

@@ -50,7 +50,7 @@ func (a *attempt) prefillLeg(plan upstream.Plan) *prefillLeg {
 	p := &prefillLeg{Leg: a.leg(a.pair.Prefill, plan.Prefill, a.Body.PrefillBody(body.LegEdit{
 		Members: plan.Prefill.Members, CacheSalt: a.cacheSalt(a.pair.Decode), ReturnTokenIDs: ids.Wanted(), PromptIDs: ids.ForPrefill(), AnswerID: a.answerID(),
 	}))}
-	a.failed.added = a.claim.Ticket != nil || a.claim.Piggyback != nil
+	a.failed.added = a.claim.Carries()
 	a.claim.Sent()
 	p.sent = a.Record.Sent(&p.Leg, a.pair.Prefill.ID())
 	return p
@@ -148,7 +148,7 @@ func (a *attempt) prefillFailed(engine *fleet.Engine, p *prefillLeg, leg *upstre
 	if leg.Kind == upstream.Garbage && !a.PrefillError {
 		p.unusable = leg
 	} else {
-		a.doubts.carried(leg, a.claim.Failed(leg))
+		a.doubts.carried(leg, a.claim.Doubted(leg))
 	}
 	a.doubts.failed(engine, leg)
 	Blame(engine, leg, a.failed.caused(leg))
