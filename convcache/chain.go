@@ -3,6 +3,7 @@ package convcache
 import (
 	"encoding/binary"
 	"math/bits"
+	"slices"
 )
 
 // chainVersion keys chains. All versions differ, so that the chain key is never equal to something that leaves the process.
@@ -205,37 +206,16 @@ func (g *Growing) Chain(tokens int) (Chain, bool) {
 	return Chain{BlockSize: g.size, Blocks: g.blocks, Whole: sipHash(g.key, g.last, g.tail, true), Tokens: tokens}, true
 }
 
-// Relation compares a chain with a later one.
-type Relation int
-
-// The relations.
-const (
-	// Unrelated: no full block is known to be equal, as with a title generator under the conversation's id, or the block sizes differ.
-	Unrelated Relation = iota
-	// Contained: the later chain has all full blocks of the older one, perhaps without its last partial block.
-	Contained
-	// Diverges: both begin with the same block, but the later one lacks tokens of the older: the turn was regenerated, or an earlier message edited.
-	Diverges
-)
-
-// Relation compares c with a later chain. Hashes under different keys are never equal.
-func (c Chain) Relation(later Chain) Relation {
-	if c.BlockSize != later.BlockSize {
-		return Unrelated
-	}
-	if c.Tokens > 0 && c.Tokens == later.Tokens && c.Whole == later.Whole {
-		return Contained // without a look at the blocks
-	}
-	shared := 0
-	for shared < min(len(c.Blocks), len(later.Blocks)) && c.Blocks[shared] == later.Blocks[shared] {
-		shared++
-	}
+// containedIn reports whether a later chain has all full blocks of c, perhaps without its last partial block. Hashes under different keys are never
+// equal.
+func (c Chain) containedIn(later Chain) bool {
 	switch {
-	case shared == 0:
-		return Unrelated
-	case shared < len(c.Blocks), c.Tokens >= later.Tokens:
-		// Equal chains have returned above, so chains of one length differ after the last block.
-		return Diverges
+	case c.BlockSize != later.BlockSize:
+		return false
+	case c.Tokens == later.Tokens && c.Whole == later.Whole:
+		return c.Tokens > 0 // without a look at the blocks
 	}
-	return Contained
+	// Equal chains have returned above, so chains of one length differ after the last block.
+	blocks := len(c.Blocks)
+	return blocks > 0 && c.Tokens < later.Tokens && blocks <= len(later.Blocks) && slices.Equal(c.Blocks, later.Blocks[:blocks])
 }

@@ -165,7 +165,7 @@ func (b *Branch) OutdatedBy(there *Branch) bool {
 // HandedBack reports whether the branch is a note: prefill has its KV, and decode holds nothing for it.
 func (b *Branch) HandedBack() bool { return b.Prefill.Instance != "" }
 
-func (b *Branch) supersedes(older *Branch) bool { return older.Chain.Relation(b.Chain) == Contained }
+func (b *Branch) supersedes(older *Branch) bool { return older.Chain.containedIn(b.Chain) }
 
 // Displaces reports whether b makes an older branch superfluous. A note never displaces a ticket: decode certainly has the ticket's KV, and
 // prefill may have evicted the note's.

@@ -21,27 +21,27 @@ func TestRelation_OfRealChains(t *testing.T) {
 		return mustChain(t, k, ids, 10, blockSize)
 	}
 	old, unknown := of(70, intact, 16), of(70, intact, 0)
-	related := func(what any, old, later Chain, want Relation) {
+	related := func(what any, old, later Chain, want bool) {
 		t.Helper()
-		if got := old.Relation(later); got != want {
+		if got := old.containedIn(later); got != want {
 			t.Errorf("%v: got %v, want %v", what, got, want)
 		}
 	}
-	for later, want := range map[[3]int]Relation{ // tokens, the edited one, block size
-		{70, intact, 16}: Contained, {71, intact, 16}: Contained, {100, intact, 16}: Contained,
-		{100, 69, 16}:    Contained, // behind the last full block
-		{70, 69, 16}:     Diverges,
-		{69, intact, 16}: Diverges, {16, intact, 16}: Diverges, {100, 63, 16}: Diverges, {100, 16, 16}: Diverges,
-		{100, 15, 16}: Unrelated, {15, intact, 16}: Unrelated, {100, intact, 32}: Unrelated, {70, intact, 0}: Unrelated,
+	for later, want := range map[[3]int]bool{ // tokens, the edited one, block size
+		{70, intact, 16}: true, {71, intact, 16}: true, {100, intact, 16}: true,
+		{100, 69, 16}:    true, // behind the last full block
+		{70, 69, 16}:     false,
+		{69, intact, 16}: false, {16, intact, 16}: false, {100, 63, 16}: false, {100, 16, 16}: false,
+		{100, 15, 16}: false, {15, intact, 16}: false, {100, intact, 32}: false, {70, intact, 0}: false,
 	} {
 		related(later, old, of(later[0], later[1], later[2]), want)
 	}
-	related("none", old, Chain{}, Unrelated)
-	related("another key", old, mustChain(t, chainKey(t, "fedcba9876543210"), held, 10, 16), Unrelated)
-	related("the same in blocks of unknown size", unknown, of(70, intact, 0), Contained)
-	related("more in blocks of unknown size", unknown, of(100, intact, 0), Unrelated)
-	related("two without chain", Chain{}, Chain{}, Unrelated)
-	related("none before one", Chain{}, old, Unrelated)
+	related("none", old, Chain{}, false)
+	related("another key", old, mustChain(t, chainKey(t, "fedcba9876543210"), held, 10, 16), false)
+	related("the same in blocks of unknown size", unknown, of(70, intact, 0), true)
+	related("more in blocks of unknown size", unknown, of(100, intact, 0), false)
+	related("two without chain", Chain{}, Chain{}, false)
+	related("none before one", Chain{}, old, false)
 }
 
 // holdingTicket returns a ticket with the given chain.

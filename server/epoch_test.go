@@ -93,19 +93,15 @@ func TestQuarantine_WhileTheTicketIsPut(t *testing.T) {
 }
 
 func TestQuarantine_NothingOfItIsHandedBack(t *testing.T) {
-	for _, swept := range []bool{false, true} {
-		r := handBackRig(t, setup{prefills: 2})
-		r.wantOK(r.sendIDs("c", true, count(1, 40)...), "miss;")
-		r.wantOK(r.sendIDs("", true, count(100, 40)...), "miss;") // which waits for its hand-back in no store
-		r.quarantineBy(r.prefill[0])
-		if swept {
-			r.server.Sweep(t.Context())
-			r.wantReleasing(2)
-		}
-		r.handBack(overdue, 0) // which finds another way for what was to go to the quarantined incarnation
-		r.handBack(overdue, 0)
-		r.wantReleasing(2)
-	}
+	r := handBackRig(t, setup{prefills: 2})
+	r.wantOK(r.sendIDs("c", true, count(1, 40)...), "miss;")
+	r.wantOK(r.sendIDs("d", true, count(100, 40)...), "miss;")
+	r.quarantineBy(r.prefill[0])
+	r.handBack(overdue, 0)
+	r.server.Sweep(t.Context())
+	r.wantReleasing(2)
+	r.handBack(overdue, 0)
+	r.wantReleasing(2)
 }
 
 // A note of KV that is in doubt leads no turn anywhere, and says nothing of what prefill has found.

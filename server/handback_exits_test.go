@@ -115,11 +115,9 @@ func TestHandBack_EveryExitKeepsTheBlocksInView(t *testing.T) {
 	const handedBack, released, ticket = "handed back", "released", "a ticket"
 	answers := func(act behaviour) func(*exits) { return func(r *exits) { r.prefill[0].next(act) } }
 	fails := func(err error) func(*exits) { return func(r *exits) { r.fails = func() error { return err } } }
-	named, unnamed := []string{"c"}, []string{""}
 	for name, tc := range map[string]struct {
 		exit  func(r *exits)
 		want  string
-		of    []string      // conversations, all kinds if nil
 		later time.Duration // that passes then
 	}{
 		"prefill does not answer for seconds": {exit: func(r *exits) { r.engine(r.prefill[0]).Refused() }, want: handedBack},
@@ -128,59 +126,53 @@ func TestHandBack_EveryExitKeepsTheBlocksInView(t *testing.T) {
 			r.prefill[0].tells(status(http.StatusServiceUnavailable, ""))
 			r.passes(6 * time.Second)
 		}, want: handedBack},
-		"the pair is stopped":                  {exit: (*exits).stops, want: handedBack, of: named, later: 2 * time.Minute},
-		"the pair is stopped, no conversation": {exit: (*exits).stops, want: released, of: unnamed},
-		"not sent":                             {exit: fails(unsentLeg(upstream.Broken)), want: handedBack},
-		"too many":                             {exit: answers(status(http.StatusTooManyRequests, "x")), want: handedBack},
-		"refused":                              {exit: answers(status(400, "x")), want: released},
-		"500":                                  {exit: answers(status(500, "x")), want: released},
-		"hung up":                              {exit: answers(hangUp), want: released},
-		"no stream":                            {exit: answers(replyBody("application/json", `{"id":"x"}`)), want: released},
-		"no choices":                           {exit: answers(replyBody("text/event-stream", "data: [DONE]\n\n")), want: released},
+		"the pair is stopped": {exit: (*exits).stops, want: handedBack, later: 2 * time.Minute},
+		"not sent":            {exit: fails(unsentLeg(upstream.Broken)), want: handedBack},
+		"too many":            {exit: answers(status(http.StatusTooManyRequests, "x")), want: handedBack},
+		"refused":             {exit: answers(status(400, "x")), want: released},
+		"500":                 {exit: answers(status(500, "x")), want: released},
+		"hung up":             {exit: answers(hangUp), want: released},
+		"no stream":           {exit: answers(replyBody("application/json", `{"id":"x"}`)), want: released},
+		"no choices":          {exit: answers(replyBody("text/event-stream", "data: [DONE]\n\n")), want: released},
 		"no answer": {exit: fails(&upstream.LegError{
 			Role: upstream.RolePrefill, Kind: upstream.Timeout, Sent: true, Err: upstream.ErrReuseTimeout,
 		}), want: released},
 		"a defect":               {exit: func(r *exits) { r.fails = func() error { panic("x") } }, want: released},
-		"prefill is quarantined": {exit: func(r *exits) { r.quarantine(r.prefill[0]) }, want: ticket, of: named},
+		"prefill is quarantined": {exit: func(r *exits) { r.quarantine(r.prefill[0]) }, want: ticket},
 	} {
-		if tc.of == nil {
-			tc.of = append(named, unnamed...)
-		}
-		for _, conversation := range tc.of {
-			t.Run(name+" "+conversation, func(t *testing.T) {
-				r := exitRig(t, 1)
-				r.wantOK(r.sendIDs(conversation, true, fills()...), "miss;")
-				tc.exit(r)
-				func() {
-					defer func() { _ = recover() }() // a defect is survived beside the turns
-					r.server.HandBack(t.Context(), overdue)
-				}()
-				r.fails = nil
-				for _, e := range []*engine{r.prefill[0], r.decode[0]} {
-					e.tells(metricsOf(rigIncarnation, rigBlock))
-					r.engine(e).Health.Answered()
-				}
-				r.passes(tc.later)
-				r.look()
-				if tc.want != ticket { // of that its next turn sees
-					r.rounds()
-				}
-				got, done := "", r.server.Counts().HandBacks.Done
-				switch {
-				case r.prefill[0].releases() > 0:
-					got = released
-				case done > 0:
-					got = handedBack
-				case r.store.Len() > 0:
-					got = ticket
-				}
-				pinned, kept := r.server.Pins.Pinned(r.engine(r.decode[0])), r.server.HandBackMemory()
-				if got != tc.want || tc.want != ticket && (pinned != 0 || kept != 0) {
-					t.Errorf("the answer is %s, want %s; %d hand-backs, %d tokens pinned, %d bytes of ids", got, tc.want, done, pinned, kept)
-				}
-				r.forgive()
-			})
-		}
+		t.Run(name, func(t *testing.T) {
+			r := exitRig(t, 1)
+			r.wantOK(r.sendIDs("c", true, fills()...), "miss;")
+			tc.exit(r)
+			func() {
+				defer func() { _ = recover() }() // a defect is survived beside the turns
+				r.server.HandBack(t.Context(), overdue)
+			}()
+			r.fails = nil
+			for _, e := range []*engine{r.prefill[0], r.decode[0]} {
+				e.tells(metricsOf(rigIncarnation, rigBlock))
+				r.engine(e).Health.Answered()
+			}
+			r.passes(tc.later)
+			r.look()
+			if tc.want != ticket { // of that its next turn sees
+				r.rounds()
+			}
+			got, done := "", r.server.Counts().HandBacks.Done
+			switch {
+			case r.prefill[0].releases() > 0:
+				got = released
+			case done > 0:
+				got = handedBack
+			case r.store.Len() > 0:
+				got = ticket
+			}
+			pinned, kept := r.server.Pins.Pinned(r.engine(r.decode[0])), r.server.HandBackMemory()
+			if got != tc.want || tc.want != ticket && (pinned != 0 || kept != 0) {
+				t.Errorf("the answer is %s, want %s; %d hand-backs, %d tokens pinned, %d bytes of ids", got, tc.want, done, pinned, kept)
+			}
+			r.forgive()
+		})
 	}
 }
 
@@ -189,7 +181,7 @@ func TestHandBack_UnansweredIsReleasedByItsReaderAlone(t *testing.T) {
 	for _, over := range []bool{false, true} {
 		r := exitRig(t, 2)
 		r.wantOK(r.sendIDs("c", true, fills()...), "miss;")
-		r.wantOK(r.sendIDs("", true, fills()...), "miss;") // the other prefill may release, too
+		r.wantOK(r.sendIDs("d", true, fills()...), "miss;") // the other prefill may release, too
 		r.prefill[0].next(status(500, "x"), status(500, "x"))
 		r.server.HandBack(t.Context(), overdue)
 		r.server.HandBack(t.Context(), overdue)
@@ -213,23 +205,6 @@ func TestHandBack_UnansweredIsReleasedByItsReaderAlone(t *testing.T) {
 	}
 }
 
-// An answer without a conversation whose legs are never sent is released in the end: no turn would ever use it.
-func TestHandBack_UnsentIsTriedThreeTimes(t *testing.T) {
-	r := exitRig(t, 1)
-	tried := 0
-	r.wantOK(r.sendIDs("", true, fills()...), "miss;")
-	r.fails = func() error { tried++; return unsentLeg(upstream.Broken) }
-	for n := range 6 {
-		r.server.HandBack(t.Context(), overdue+time.Duration(n)*2*time.Second)
-	}
-	r.fails = nil
-	r.passes(6 * time.Second)
-	r.look()
-	if n := r.releases(); tried != 3 || n != 1 {
-		t.Errorf("tried %d times and released %d times, want 3 and 1", tried, n)
-	}
-}
-
 // A turn that could not send its ticket leaves it as it was.
 func TestHandBack_OfATicketThatWasPutBack(t *testing.T) {
 	r := exitRig(t, 1)
@@ -243,32 +218,24 @@ func TestHandBack_OfATicketThatWasPutBack(t *testing.T) {
 	}
 }
 
-// Where the instance of a ticket is away for long, or its pair is stopped, another instance reads it.
-func TestHandBack_GoesElsewhere(t *testing.T) {
-	const long = 15 * time.Second // longer than tickets wait for an instance that does not answer
-	for name, tc := range map[string]struct {
-		event func(r *exits)
-		later time.Duration // of the second round, which hands back if the first does not
-	}{
-		"away for long": {func(r *exits) { r.engine(r.prefill[0]).Refused() }, long},
-		"restarted": {func(r *exits) {
+// A ticket whose prefill has ended or is quarantined stays one, for a turn on another instance.
+func TestHandBack_StaysATicketWithoutItsPrefill(t *testing.T) {
+	for name, event := range map[string]func(r *exits){
+		"restarted": func(r *exits) {
 			r.engine(r.prefill[0]).Refused() // turns go to the other one, too
 			r.prefill[0].tells(metricsOf("1.6e+09", rigBlock))
-		}, long},
-		"quarantined": {func(r *exits) { r.quarantine(r.prefill[0]) }, 0},
-		"the pair is stopped": {func(r *exits) {
-			r.stops()
-			r.engine(r.prefill[0]).Health.Unanswered(time.Now()) // turns go to the other one, too
-		}, 2 * time.Second},
+		},
+		"quarantined": func(r *exits) { r.quarantine(r.prefill[0]) },
 	} {
 		r := exitRig(t, 2)
 		r.wantOK(r.sendIDs("c", true, count(1, 100)...), "miss;")
-		tc.event(r)
-		for _, after := range []time.Duration{0, tc.later, 2 * long} { // the last of a queue that has just been made
-			r.server.HandBack(t.Context(), overdue+after)
+		event(r)
+		r.engine(r.prefill[0]).Refresh(t.Context())
+		for range 2 { // the first round opens the queue
+			r.server.HandBack(t.Context(), overdue)
 		}
-		if n, done := len(r.prefill[1].seen()), r.server.Counts().HandBacks.Done; n != 1 || done != 1 {
-			t.Errorf("%s: the other instance has got %d legs, want the hand-back; %d are done", name, n, done)
+		if n, kept := len(r.prefill[1].seen()), r.server.HandBackMemory(); n != 0 || kept != 0 || r.store.Len() != 1 {
+			t.Errorf("%s: the other instance has got %d legs, and %d bytes of ids are kept; %d conversations have a ticket", name, n, kept, r.store.Len())
 		}
 	}
 }

@@ -5,14 +5,13 @@ import (
 	"errors"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"carryover/convcache"
 	"carryover/server"
 	"carryover/upstream"
 )
 
-func releasing(c *server.Config) { c.Release, c.ReleaseBacklog, c.BranchKeep = true, 8, time.Hour }
+func releasing(c *server.Config) { c.Release, c.ReleaseBacklog = true, 8 }
 
 // left is the id by which a prefill leg names what that decode leg has left.
 func left(l leg) string { return "chatcmpl-" + l.id() }

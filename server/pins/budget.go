@@ -6,34 +6,24 @@ import (
 	"time"
 
 	"carryover/convcache"
-	"carryover/server/continuation"
 	"carryover/server/record"
 	"carryover/upstream"
 	"carryover/upstream/fleet"
 )
 
 type rounds struct {
-	changed  time.Time // when a ticket was last given up for the budget, or a pin last waited for its release
-	compared time.Time // when the memory in use was last compared with the budget
-	stood    time.Time // the reading since which the engine runs nothing while requests wait; zero if it does not stand
-	told     int       // the pinned tokens that this replica last told the others
-	asked    time.Time // when
-	others   []int     // the pinned tokens of the other replicas
-	heard    time.Time // when they were received, zero for never
-	read     time.Time // the engine's last reading
-	then     int       // what this replica's tickets pinned at that reading
+	stood  time.Time // the reading since which the engine runs nothing while requests wait; zero if it does not stand
+	others []int     // the pinned tokens of the other replicas
+	heard  time.Time // when they were received, zero for never
+	read   time.Time // the engine's last reading
+	then   int       // what this replica's tickets pinned at that reading
 }
 
 const (
 	// maxLeaving is how many unused tickets may wait for their release while more are given up. No more can be released within a second.
 	maxLeaving = 256
-	// compareEvery is how often an engine's memory in use is compared with the budget. Within this time, tickets that were given up are released
-	// (releaseAfter), and the engine is read again.
-	compareEvery = 15 * time.Second
 	// budgetEvery is how often the budget is checked, besides whenever a ticket exceeds it, and how often replicas exchange what they pin.
 	budgetEvery = time.Second
-	// toldParts: a replica also reports if it pins more than it reported last, by this part of the budget.
-	toldParts = 64
 	// standsFor is how long an engine must run nothing before tickets within their share are given up. Readings are seconds apart, and a request that
 	// reads KV counts as waiting.
 	standsFor = 3 * time.Second
@@ -60,31 +50,29 @@ func (p *Pins) enforce(ctx context.Context) {
 		if most == 0 {
 			continue
 		}
-		p.share(ctx, h, most)
+		p.share(ctx, h)
 		may, live := p.canRelease(h.incarnation), engine.Live()
 		p.mu.Lock()
 		keep := h.keep(live, most)
-		h.releases.hurried = h.releases.hurried || h.tokens[stored]+h.tokens[due] > keep
-		if may && p.giveUpOldest(h, keep, continuation.HandBack, record.ReasonReleasedOverBudget) > 0 {
-			h.rounds.changed = p.now()
+		h.hurried = h.hurried || h.tokens[stored]+h.tokens[due] > keep
+		if may {
+			p.giveUpOldest(h, keep, record.ReasonReleasedOverBudget)
 		}
 		p.mu.Unlock()
 		p.takeLate(ctx)
 	}
-	p.run(ctx, continuation.Release)
+	p.releases(ctx)
 }
 
 // share exchanges with other replicas how many tokens each pins on an incarnation.
-func (p *Pins) share(ctx context.Context, h *holder, most int) {
+func (p *Pins) share(ctx context.Context, h *holder) {
 	r, engine, now := &h.rounds, h.incarnation.Engine(), p.now()
-	own := p.Pinned(engine)
-	if p.deps.Shared == nil || now.Sub(r.asked) < budgetEvery && own <= r.told+most/toldParts {
+	if p.deps.Shared == nil || now.Sub(r.heard) < budgetEvery {
 		return
 	}
-	r.asked, r.told = now, own
 	bounded, cancel := context.WithTimeout(ctx, budgetEvery)
 	defer cancel()
-	if others, err := p.deps.Shared.SharePinned(bounded, engine.Name+" "+h.incarnation.ID(), own); err == nil {
+	if others, err := p.deps.Shared.SharePinned(bounded, engine.Name+" "+h.incarnation.ID(), p.Pinned(engine)); err == nil {
 		r.others, r.heard = others, now
 	}
 }
@@ -106,34 +94,22 @@ func part(most int, others []int) int {
 // tickets get only what other KV leaves free of fullAt of the cache. While the cache is full and requests wait for memory, tickets get a quarter of
 // the part. So tickets yield to running requests, and a peak of load does not cost all of them.
 //
-// If an idle engine has more KV in use than the budget, tickets must pin it. So this replica notices the others' tickets even without hearing of
-// them, and each replica keeps the same share of its own. On an engine that stands, each replica gives up half of its tickets for the requests that
-// wait.
+// On an engine that stands, each replica gives up half of its tickets for the requests that wait.
 func (h *holder) keep(live fleet.Live, most int) (tokens int) {
 	own, r, now := h.tokens[stored], &h.rounds, time.Now()
 	if r.read != live.Read || r.read.IsZero() {
 		r.read, r.then = live.Read, own
 	}
-	if h.tokens[due] > 0 {
-		r.changed = now
-	}
 	if r.stands(live) {
 		return min(most, own/2)
 	}
-	keep, known := most, own
+	keep := most
 	if now.Sub(r.heard) < convcache.PinnedLife {
 		keep = part(most, r.others)
-		for _, other := range r.others {
-			known += other
-		}
 	}
 	inUse := int(live.Usage * float64(live.KVTokens))
 	full := r.then + live.KVTokens*fullAt/100 - inUse
-	idle := live.InFlight == 0 && live.Running == 0 && live.Waiting == 0 && live.Read.After(r.changed)
 	switch {
-	case idle && inUse > max(most, known) && now.Sub(r.compared) >= compareEvery:
-		r.compared = now
-		keep = min(keep, int(float64(most)*float64(own)/float64(inUse)))
 	case full < r.then && live.Wanting() > 0:
 		return keep / 4
 	case full < keep:
@@ -159,9 +135,14 @@ func (r *rounds) stands(live fleet.Live) bool {
 }
 
 // giveUpOldest gives up tickets until the rest pins at most keep tokens: always the oldest of the account that pins most. The caller holds p.mu.
-func (p *Pins) giveUpOldest(h *holder, keep int, end continuation.End, why string) (tickets int) {
-	for h.tokens[stored] > keep && len(h.releases.due)+len(p.late) < maxLeaving {
-		p.giveUp(h.stored.Most().Oldest().Value, end, why)
+func (p *Pins) giveUpOldest(h *holder, keep int, why string) (tickets int) {
+	for h.tokens[stored] > keep && len(h.due)+len(p.late) < maxLeaving {
+		n := h.stored.Most().Oldest().Value
+		if len(p.gaveUp) >= maxGaveUp {
+			clear(p.gaveUp)
+		}
+		p.gaveUp[n.Key] = why
+		p.move(n, late)
 		tickets++
 	}
 	return tickets
@@ -182,26 +163,30 @@ const handBackWithin = 3 * time.Second
 // take minutes if the tickets had to expire. Tickets are handed back for handBackWithin; then the rest is released.
 func (p *Pins) evacuate() {
 	for _, h := range p.candidates() {
-		engine, end := h.incarnation.Engine(), continuation.HandBack
+		engine := h.incarnation.Engine()
 		if !engine.Leaves() {
 			h.leaving = time.Time{}
 			continue
 		}
 		p.mu.Lock()
-		if h.releases.hurried = true; h.leaving.IsZero() {
+		if h.hurried = true; h.leaving.IsZero() {
 			h.leaving = p.now()
 		}
+		tickets := 0
 		if time.Since(h.leaving) >= handBackWithin {
-			end = continuation.Release
-			for of, q := range p.queues {
-				if of.prefill != nil && of.decode == h.incarnation {
-					for _, n := range slices.Clone(q.due) {
-						p.due(n, n.ticket, end)
-					}
+			tickets = p.giveUpOldest(h, 0, record.ReasonInstanceGone)
+		} else if h.tokens[stored] > 0 {
+			for _, n := range p.pins {
+				switch {
+				case n.holder != h, n.state != stored, n.in != nil:
+				case n.ids == nil:
+					p.move(n, late)
+				default:
+					n.retreat = h.leaving
+					p.schedule(n)
 				}
 			}
 		}
-		tickets := p.giveUpOldest(h, 0, end, record.ReasonInstanceGone)
 		p.mu.Unlock()
 		if tickets > 0 {
 			p.cfg.Logger.Info("gave up the tickets of a decode instance that leaves", "decode", engine.Name, "tickets", tickets)

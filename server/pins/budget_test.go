@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"carryover/convcache"
-	"carryover/server/continuation"
 	"carryover/upstream"
 	"carryover/upstream/fleet"
 	"carryover/upstream/fleet/facts"
@@ -52,8 +51,8 @@ func TestBudget_IsOfAllReplicasWhileTheyAreHeard(t *testing.T) {
 	h := r.holder(r.decode)
 	want := func(passed time.Duration, keep int) {
 		t.Helper()
-		h.rounds.asked, h.rounds.heard = h.rounds.asked.Add(-passed), h.rounds.heard.Add(-passed)
-		r.share(t.Context(), h, 500)
+		h.rounds.heard = h.rounds.heard.Add(-passed)
+		r.share(t.Context(), h)
 		if got := h.keep(fleet.Live{Load: fleet.Load{Use: facts.Use{KVTokens: 1000}}}, 500); got != keep {
 			t.Errorf("%v later: keeps %d, want %d", passed, got, keep)
 		}
@@ -63,8 +62,8 @@ func TestBudget_IsOfAllReplicasWhileTheyAreHeard(t *testing.T) {
 	want(0, 250)
 	want(budgetEvery, 380)
 	o.pin = []int{200}
-	r.put(1, 10, "")
-	want(0, 300)
+	want(0, 380)
+	want(budgetEvery, 300)
 	o.err = errors.New("down")
 	want(convcache.PinnedLife-time.Second, 300)
 	want(time.Second, 500)
@@ -94,35 +93,6 @@ func TestKeep_LeavesRoomForWhatElseUsesTheCache(t *testing.T) {
 	}
 }
 
-// Of an idle engine all that is in use is pinned: each replica keeps its part of the budget.
-func TestKeep_ReplicasKeepTheirPart(t *testing.T) {
-	now := time.Now()
-	for name, tc := range map[string]struct {
-		change func(*fleet.Live)
-		b      rounds
-		want   int
-	}{
-		"others pin as much":        {nil, rounds{}, 250},
-		"it runs something":         {func(l *fleet.Live) { l.Running = 1 }, rounds{}, 500},
-		"something waits":           {func(l *fleet.Live) { l.Waiting = 1 }, rounds{}, 500},
-		"a turn of ours runs":       {func(l *fleet.Live) { l.InFlight = 1 }, rounds{}, 500},
-		"it is within the budget":   {func(l *fleet.Live) { l.Usage = 0.5 }, rounds{}, 500},
-		"it was never read":         {func(l *fleet.Live) { l.Read = time.Time{} }, rounds{}, 500},
-		"it was read before":        {nil, rounds{changed: now.Add(time.Millisecond)}, 500},
-		"it was compared just now":  {nil, rounds{compared: now.Add(-time.Second)}, 500},
-		"it was compared long ago":  {nil, rounds{compared: now.Add(-time.Minute), changed: now.Add(-time.Second)}, 250},
-		"what is in use is our own": {func(l *fleet.Live) { l.Usage = 0.4 }, rounds{}, 500},
-	} {
-		idle := fleet.Live{Load: fleet.Load{Use: facts.Use{KVTokens: 1000, Usage: 0.8}, Read: now}}
-		if tc.change != nil {
-			tc.change(&idle)
-		}
-		if got := keeping(400, tc.b).keep(idle, 500); got != tc.want {
-			t.Errorf("%s: got %d tokens, want %d", name, got, tc.want)
-		}
-	}
-}
-
 // The oldest go first, of the account that pins most, and the budget is asked for a round when a ticket exceeds it.
 func TestBudget_GivesUpTheOldest(t *testing.T) {
 	r := alone(t)
@@ -135,31 +105,31 @@ func TestBudget_GivesUpTheOldest(t *testing.T) {
 	}
 	h := r.holder(r.decode)
 	quiet := r.put(8, 10, "quiet")
-	if tickets := r.giveUpOldest(h, 30, continuation.Release, ""); tickets != 5 {
+	if tickets := r.giveUpOldest(h, 30, ""); tickets != 5 {
 		t.Fatalf("gave up %d tickets", tickets)
 	}
 	r.takeLate(t.Context())
-	if tickets := r.giveUpOldest(h, 30, continuation.Release, ""); tickets != 0 || r.pins[quiet.ID].state != stored || r.Pinned(r.decode.Engine()) != 80 {
+	if tickets := r.giveUpOldest(h, 30, ""); tickets != 0 || r.pins[quiet.ID].state != stored || r.Pinned(r.decode.Engine()) != 80 {
 		t.Errorf("gave up %d tickets more; the quiet account's ticket is %s, %d pinned", tickets, r.pins[quiet.ID].state, r.Pinned(r.decode.Engine()))
 	}
 }
 
-// The tickets of an engine that leaves are handed back for a while, and then released, those that still wait for a hand-back too.
+// The tickets of an engine that leaves are handed back for a while if they can be, and then released.
 func TestEvacuate_ReleasesWhatWaitsForTooLong(t *testing.T) {
 	r := alone(t)
-	ticket := r.answer(10)
-	r.Answered(Answer{}, &ticket)
+	ticket, other := r.put(1, 10, ""), r.put(2, 10, "")
+	r.plan(ticket.ID, r.now().Add(time.Hour), time.Time{})
 	n, h := r.pins[ticket.ID], r.holder(r.decode)
-	n.Prefill, n.Decode, n.ids = r.prefill, r.decode, noIDs{}
-	if !r.HandBack(ticket, 0) {
-		t.Fatal("it is not to be handed back")
-	}
 	r.fleet.Drain(upstream.RoleDecode, "d", true)
-	if r.evacuate(); n.state != due || n.end != continuation.HandBack {
-		t.Fatalf("at first it is %s, with the end %v", n.state, n.end)
+	r.evacuate()
+	r.takeLate(t.Context())
+	if n.state != stored || n.in == nil || r.pins[other.ID].state != due {
+		t.Fatalf("at first it is %s, and the other one is %s", n.state, r.pins[other.ID].state)
 	}
 	h.leaving = time.Now().Add(-handBackWithin)
-	if r.evacuate(); n.end != continuation.Release || len(h.releases.due) != 1 {
-		t.Errorf("later it has the end %v, and %d wait for a release", n.end, len(h.releases.due))
+	r.evacuate()
+	r.takeLate(t.Context())
+	if n.state != due || len(h.due) != 2 {
+		t.Errorf("later it is %s, and %d wait for a release", n.state, len(h.due))
 	}
 }

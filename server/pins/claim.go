@@ -5,7 +5,6 @@ import (
 	"net/http"
 
 	"carryover/convcache"
-	"carryover/server/continuation"
 	"carryover/upstream"
 	"carryover/upstream/fleet"
 	"carryover/upstream/fleet/pairs"
@@ -131,11 +130,11 @@ func (c *Claim) End(ctx context.Context, putBack func(ctx context.Context, ticke
 	case c.progress == unsent:
 		putBack(ctx, *ticket)
 	case c.progress == unanswered:
-		p.finish(ticket, continuation.Release, c.Reader)
+		p.unuse(ticket, c.Reader)
 	case c.progress == answered:
 		p.become(ticket.ID, freed)
 	default:
-		p.finish(ticket, continuation.Release, nil)
+		p.Unuse(ticket)
 	}
 }
 
@@ -159,20 +158,10 @@ func (p *Pins) take(ctx context.Context, key convcache.Key, id convcache.TicketI
 }
 
 // GiveUp takes a ticket or a note that no turn may use out of the store, if it is still there. The ticket's blocks are released.
-func (p *Pins) GiveUp(ctx context.Context, key convcache.Key, id convcache.TicketID, model string) {
-	p.takeOut(ctx, &pin{id: id, Answer: Answer{Key: key, Model: model}, end: continuation.Release})
-}
-
-// takeOut takes a pin's ticket out of the store, and hands it back or releases it. was is a copy of the pin.
-func (p *Pins) takeOut(ctx context.Context, was *pin) convcache.Outcome {
-	ticket, outcome := p.take(ctx, was.Key, was.id, was.Model)
-	if outcome == convcache.Taken && !ticket.HandedBack() && !p.finish(&ticket, was.end, nil) && was.why != "" {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		if len(p.gaveUp) >= maxGaveUp {
-			clear(p.gaveUp)
-		}
-		p.gaveUp[was.Key] = was.why
+func (p *Pins) GiveUp(ctx context.Context, key convcache.Key, id convcache.TicketID, model string) convcache.Outcome {
+	ticket, outcome := p.take(ctx, key, id, model)
+	if outcome == convcache.Taken && !ticket.HandedBack() {
+		p.Unuse(&ticket)
 	}
 	return outcome
 }
@@ -181,12 +170,8 @@ func (p *Pins) takeOut(ctx context.Context, was *pin) convcache.Outcome {
 func (p *Pins) GiveUpOlder(ctx context.Context, epoch int64) {
 	p.mu.Lock()
 	for _, n := range p.pins {
-		switch {
-		case n.epoch == epoch:
-		case n.state == due && n.end == continuation.HandBack:
-			p.due(n, n.ticket, continuation.Release)
-		case n.state == stored && n.holder != nil:
-			p.giveUp(n, continuation.Release, "")
+		if n.epoch != epoch && n.state == stored && n.holder != nil {
+			p.move(n, late)
 		}
 	}
 	p.mu.Unlock()

@@ -13,9 +13,8 @@ import (
 
 // ReleaseConfig configures how the blocks of unused tickets are freed.
 type ReleaseConfig struct {
-	Release        bool          // free the blocks before decode's own time limit does
-	ReleaseBacklog int           // how many unused tickets of a decode instance may wait for a turn's leg; beyond that, all are released at once
-	BranchKeep     time.Duration // how long a branch lives after its conversation has left it
+	Release        bool // free the blocks before decode's own time limit does
+	ReleaseBacklog int  // how many unused tickets of a decode instance may wait for a turn's leg; beyond that, all are released at once
 	// PinnedShare is the share of a decode instance's KV cache, 0 to 1, that tickets may pin. Beyond it, the oldest are released.
 	PinnedShare float64
 }

@@ -26,7 +26,7 @@ func (p *Pins) Due(decode *fleet.Engine) (pins, tokens, open int) {
 	p.lock()
 	defer p.mu.Unlock()
 	if h := p.holders[decode.Last()]; h != nil {
-		for _, n := range h.releases.due {
+		for _, n := range h.due {
 			pins, tokens = pins+1, tokens+n.tokens
 			if n.reader != nil || n.tried {
 				open += n.tokens
@@ -74,14 +74,12 @@ func (p *Pins) Counts() record.Counts {
 	return p.counts
 }
 
-// Waiting returns how many tickets wait to be handed back, inside and outside of the store.
+// Waiting returns how many tickets wait to be handed back.
 func (p *Pins) Waiting() (tickets int) {
 	p.lock()
 	defer p.mu.Unlock()
-	for of, q := range p.queues {
-		if of.prefill != nil {
-			tickets += len(q.due) + len(q.ready)
-		}
+	for _, q := range p.queues {
+		tickets += len(q.ready)
 	}
 	return tickets
 }

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"carryover/convcache"
-	"carryover/server/continuation"
 	"carryover/server/proof"
 	"carryover/server/record"
 	"carryover/upstream"
@@ -16,7 +15,6 @@ import (
 
 type underWay struct {
 	pin                 // a copy of the pin; it owns the ids until the hand-back ends
-	of    *pin          // the pin itself
 	ended chan struct{} // closed at the end
 	count *uint64       // the counter of its outcome, nil before that is known
 }
@@ -25,18 +23,13 @@ type underWay struct {
 func (p *Pins) next(q *queue) *underWay {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	all := slices.Concat(q.due, q.ready)
-	if len(all) == 0 {
+	if len(q.ready) == 0 {
 		return nil
 	}
-	n := all[0]
-	u := &underWay{pin: *n, of: n, ended: make(chan struct{})}
+	n := q.ready[0]
+	u := &underWay{pin: *n, ended: make(chan struct{})}
 	n.ids, n.retreat = nil, time.Time{}
-	if n.state == due {
-		p.move(n, claimed)
-	} else {
-		p.move(n, stored)
-	}
+	p.move(n, stored)
 	p.underWay = append(p.underWay, u)
 	return u
 }
@@ -60,7 +53,15 @@ func (p *Pins) done(u *underWay) {
 // The leg is a text completion of the ids. Its connection is dropped at the first event, which has the id echo. Decode's blocks are free 0.02 to 0.15
 // s later, and prefill's own 0.05 to 0.5 s later (measured on vLLM 0.32).
 func (p *Pins) handBack(ctx context.Context, q *queue) (again bool) {
-	defer q.over()
+	defer func() {
+		q.over()
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if q.busy = false; again {
+			q.rests = p.now().Add(restsFor)
+		}
+		ask(p.wake)
+	}()
 	began := p.now()
 	if !q.prefill.Alive(ctx) || !q.decode.Alive(ctx) || q.decode.Engine().Health.Suspected() {
 		return true
@@ -70,15 +71,11 @@ func (p *Pins) handBack(ctx context.Context, q *queue) (again bool) {
 		return false
 	}
 	defer p.done(u)
-	ticket := u.ticket
-	if ticket == nil { // it is in the store
-		taken, outcome := p.take(ctx, u.Key, u.id, u.Model)
-		if outcome != convcache.Taken {
-			return false // a turn has used it
-		}
-		ticket = &taken
+	ticket, outcome := p.take(ctx, u.Key, u.id, u.Model)
+	if outcome != convcache.Taken {
+		return false // a turn has used it
 	}
-	claim := Claim{Ticket: ticket, Holder: q.decode, Reader: q.prefill, pins: p, turn: "hand-back"}
+	claim := Claim{Ticket: &ticket, Holder: q.decode, Reader: q.prefill, pins: p, turn: "hand-back"}
 	defer claim.End(ctx, func(ctx context.Context, ticket convcache.Ticket) { // runs after a panic too
 		again = true
 		p.putBack(ctx, u, &ticket)
@@ -88,23 +85,23 @@ func (p *Pins) handBack(ctx context.Context, q *queue) (again bool) {
 		return true
 	}
 	claim.PairState = state
-	if ticket.Epoch != p.deps.Epoch.Now() || p.Outdated(ticket) || UntilFreed(ticket.Deadline) <= 0 {
+	if ticket.Epoch != p.deps.Epoch.Now() || p.Outdated(&ticket) || UntilFreed(ticket.Deadline) <= 0 {
 		claim.GiveUp()
 		return false
 	}
 	err := p.copyOver(ctx, &claim, u)
 	// Requeued: nothing was sent, or the engine refused the leg. The ticket is tried again, or released.
-	outcome, counts := "requeued", &p.counts.HandBacks
+	ended, counts := "requeued", &p.counts.HandBacks
 	u.count = &counts.Requeued
 	switch {
 	case err == nil:
-		outcome, u.count = "done", &counts.Done
+		ended, u.count = "done", &counts.Done
 	case claim.progress == unanswered || claim.progress == answered: // the blocks are released once nothing can be reading them
-		outcome, u.count = "failed", &counts.Failed
+		ended, u.count = "failed", &counts.Failed
 	}
 	attrs := []any{
 		"conversation", u.Conversation, "model", u.Model, "prefill", q.prefill.Engine().Name, "decode", q.decode.Engine().Name,
-		"tokens", ticket.Tokens, "outcome", outcome, "took_ms", record.Milliseconds(time.Since(began)),
+		"tokens", ticket.Tokens, "outcome", ended, "took_ms", record.Milliseconds(time.Since(began)),
 	}
 	if err != nil {
 		p.cfg.Logger.Warn("hand-back", append(attrs, "error", err)...)
@@ -144,7 +141,7 @@ func (p *Pins) copyOver(ctx context.Context, c *Claim, u *underWay) error {
 		p.deps.Epoch.Caught(c.Reader, ticket.Epoch, "hand-back")
 		return proof.ErrIDs
 	}
-	if u.Key != (convcache.Key{}) && ticket.Epoch == p.deps.Epoch.Now() {
+	if ticket.Epoch == p.deps.Epoch.Now() {
 		p.store(ctx, u, ticket.Note(convcache.Holder{Instance: prefill.Name, Incarnation: c.Reader.ID()}, p.now()))
 	}
 	return nil
@@ -155,20 +152,12 @@ func (p *Pins) store(ctx context.Context, u *underWay, ticket convcache.Ticket) 
 	p.Put(ctx, u.Key, ticket, u.Model)
 }
 
-// putBack handles a ticket that no engine has read. A conversation's ticket goes back into the store; others wait for another leg.
+// putBack stores a ticket that no engine has read, for another leg or a turn.
 func (p *Pins) putBack(ctx context.Context, u *underWay, ticket *convcache.Ticket) {
-	n := u.of
 	p.mu.Lock()
-	if n.unsent++; n.state <= sent { // else decode has ended
+	if n := p.pins[u.id]; n != nil && n.state <= sent { // else decode has ended
 		n.ids, n.retreat, u.ids = u.ids, p.now(), nil
 	}
 	p.mu.Unlock()
-	switch {
-	case u.Key != convcache.Key{}:
-		p.store(ctx, u, *ticket)
-	case n.unsent < maxUnsent: // only its legs count them
-		p.finish(ticket, continuation.HandBack, nil)
-	default:
-		p.Unuse(*ticket)
-	}
+	p.store(ctx, u, *ticket)
 }

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"carryover/convcache"
-	"carryover/server/continuation"
 	"carryover/upstream/fleet"
 )
 
@@ -16,17 +15,17 @@ func TestHandBacks_OneAtATimeForEachPair(t *testing.T) {
 		ticket := r.put(i, 10, "")
 		r.plan(ticket.ID, r.now(), time.Time{})
 	}
-	begin := func() []*queue { return r.begin(r.now(), continuation.HandBack) }
+	begin := func() []*queue { return r.begin(r.now()) }
 	first, second := begin(), begin()
 	if len(first) != 1 || len(second) != 0 || r.Waiting() != 2 {
 		t.Fatalf("%d and %d begin, %d wait", len(first), len(second), r.Waiting())
 	}
-	r.leg(t.Context(), first[0])
+	r.handBack(t.Context(), first[0])
 	next := begin()
 	if len(next) != 1 || r.Waiting() != 1 {
 		t.Fatalf("%d begin behind the first, %d wait", len(next), r.Waiting())
 	}
-	r.leg(t.Context(), next[0])
+	r.handBack(t.Context(), next[0])
 	if n := r.Pinned(r.decode.Engine()); n != 0 || r.Counts().HandBacks.Done != 2 {
 		t.Errorf("%d tokens are pinned after %+v", n, r.Counts().HandBacks)
 	}
@@ -36,13 +35,9 @@ func TestHandBacks_OneAtATimeForEachPair(t *testing.T) {
 // for the leg.
 func TestHandBack_WithoutAnAnswerWaitsForItsReader(t *testing.T) {
 	r := alone(t)
-	ticket := r.answer(10)
-	r.Answered(Answer{}, &ticket)
+	ticket := r.put(1, 10, "")
+	r.plan(ticket.ID, r.now(), time.Time{})
 	n := r.pins[ticket.ID]
-	n.Prefill, n.Decode, n.ids = r.prefill, r.decode, noIDs{}
-	if !r.HandBack(ticket, 0) {
-		t.Fatal("it is not to be handed back")
-	}
 	r.model.passed.Add(int64(time.Minute))
 	for _, engine := range []*fleet.Engine{r.prefill.Engine(), r.decode.Engine()} {
 		engine.Refresh(t.Context())

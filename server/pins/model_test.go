@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"carryover/convcache"
-	"carryover/server/continuation"
 	"carryover/upstream"
 	"carryover/upstream/fleet/pairs"
 )
@@ -82,16 +81,6 @@ func (h *history) step(ctx context.Context) {
 				r.plan(ticket.ID, time.Time{}, h.now().Add(time.Duration(h.random.IntN(60))*time.Second))
 			}
 		},
-		"answer without a conversation": func() {
-			ticket := r.answer(1 + h.random.IntN(50))
-			r.Answered(Answer{}, &ticket)
-			r.mu.Lock()
-			if n := r.pins[ticket.ID]; n != nil {
-				n.Prefill, n.Decode, n.Model, n.ids = r.prefill, r.decode, "m", noIDs{}
-				r.due(n, &ticket, continuation.HandBack)
-			}
-			r.mu.Unlock()
-		},
 		"answer without a ticket": func() {
 			ticket := r.answer(1) // its params name one token
 			r.UnuseParams(ticket.Params, r.decode, "m", ticket.FreshAsOf)
@@ -119,22 +108,13 @@ func (h *history) step(ctx context.Context) {
 				r.GiveUp(ctx, key, ticket.ID, "m")
 			}
 		},
-		"diverge": func() {
-			if ticket, found := one(); found && !ticket.HandedBack() {
-				r.mu.Lock()
-				if n := r.pins[ticket.ID]; n == nil {
-					r.move(r.add(&pin{id: ticket.ID, Answer: Answer{Key: key, Model: "m"}, deadline: ticket.Deadline, retire: h.now().Add(time.Minute)}), stored)
-				}
-				r.mu.Unlock()
-			}
-		},
 		"piggyback": func() {
 			if ride := r.Piggyback(r.prefill); ride.Carries() {
 				h.riding = append(h.riding, modelRide{ride, h.names[ride.released.id]})
 			}
 		},
 		"end of a piggyback": func() { h.arrive() },
-		"releases":           func() { doubtAll(); r.takeLate(ctx); r.run(ctx, continuation.Release) },
+		"releases":           func() { doubtAll(); r.takeLate(ctx); r.releases(ctx) },
 		"hand-backs":         func() { doubtAll(); r.HandBacks(ctx, h.now()) },
 		"budget":             func() { doubtAll(); r.enforce(ctx) },
 		"drain": func() {

@@ -236,7 +236,7 @@ func (firstOf) Pick([]upstream.Candidate, string) int { return 0 }
 // releasing is the configuration of pins that release, and hand back what is due.
 func releasing() Config {
 	return Config{
-		ReleaseConfig:  ReleaseConfig{Release: true, PinnedShare: 0.3, ReleaseBacklog: 1, BranchKeep: time.Minute},
+		ReleaseConfig:  ReleaseConfig{Release: true, PinnedShare: 0.3, ReleaseBacklog: 1},
 		HandBackConfig: HandBackConfig{HandBack: HandBackIdle, HandBackMemory: 1 << 20},
 	}
 }

@@ -7,7 +7,6 @@ import (
 
 	"carryover/account"
 	"carryover/convcache"
-	"carryover/server/continuation"
 	"carryover/upstream"
 	"carryover/upstream/fleet"
 )
@@ -23,16 +22,12 @@ type pin struct {
 	deadline  time.Time // of the ticket, zero if unknown
 
 	state   state
-	ids     tokenIDs          // of a ticket that can be handed back, else nil
-	retire  time.Time         // when a stored ticket is released if no turn takes it, zero for never
-	retreat time.Time         // when a stored ticket is handed back if no turn takes it, zero for never
-	end     continuation.End  // of a pin that is late or due: HandBack or Release
-	why     string            // why a late ticket is released, for the turn that misses it; "" to say nothing
-	ticket  *convcache.Ticket // while it waits for a hand-back
-	params  []byte            // while it waits for a release, or is on its leg
-	reading any               // upstream.TicketParams.Reading of params, nil if unknown
+	ids     tokenIDs  // of a ticket that can be handed back, else nil
+	retire  time.Time // when a stored ticket is released if no turn takes it, zero for never
+	retreat time.Time // when a stored ticket is handed back if no turn takes it, zero for never
+	params  []byte    // while it waits for a release, or is on its leg
+	reading any       // upstream.TicketParams.Reading of params, nil if unknown
 
-	unsent  int                // how many of its hand-backs failed before anything was sent
 	since   time.Time          // when its release became due for the first time
 	reader  *fleet.Incarnation // the incarnation of prefill that was sent the ticket and has not answered; see releasable
 	refused bool               // a client's request with this release was refused or failed
@@ -54,9 +49,9 @@ const (
 	claimed         // out of the store, for one taker; nothing of it was sent
 	putting         // on its way to the store; turns may already find it
 	stored          // in the store, or may be
-	late            // stored, and about to be taken out of the store for its end
+	late            // stored, and about to be taken out of the store for its release
 	sent            // a leg that reads the blocks may have reached prefill
-	due             // out of the store, waiting for a leg that releases or hands back the blocks
+	due             // out of the store, waiting for a leg that releases the blocks
 	freeing         // on a leg that releases the blocks
 	lost            // only decode's TTL will free the blocks, and they count until then
 	freed           // decode has freed the blocks, as the answer of a leg shows
@@ -105,8 +100,6 @@ func (p *Pins) move(n *pin, to state) {
 		h.tokens[to] += n.tokens
 	}
 	switch to {
-	case claimed:
-		n.ticket = nil // its taker has it
 	case stored:
 		if h := n.holder; h != nil {
 			n.old = h.stored.Add(n.Account, int64(n.tokens), n)
@@ -117,11 +110,7 @@ func (p *Pins) move(n *pin, to state) {
 	case late:
 		n.enlist(&p.late)
 	case due:
-		if n.end == continuation.HandBack {
-			n.enlist(&p.queue(n.Prefill, n.Decode).due)
-		} else {
-			n.enlist(&n.holder.releases.due)
-		}
+		n.enlist(&n.holder.due)
 	case lost:
 		n.drop()
 	case freed, elsewhere, void:
@@ -154,7 +143,7 @@ func (n *pin) drop() {
 	if n.ids != nil {
 		n.ids.Free()
 	}
-	n.ids, n.ticket, n.params, n.reading, n.retreat = nil, nil, nil, nil, time.Time{}
+	n.ids, n.params, n.reading, n.retreat = nil, nil, nil, time.Time{}
 }
 
 // enlist moves a pin from the list that contains it to the end of another, nil for none. The caller holds p.mu.
@@ -199,7 +188,7 @@ func earlier(a, b time.Time) time.Time {
 }
 
 // pass does what is due. Tickets past their deadline become lost. Lost blocks become void when decode's TTL has freed them. Stored tickets that no
-// turn has taken in time wait for their end. The caller holds p.mu.
+// turn has taken in time wait for their hand-back or release. The caller holds p.mu.
 func (p *Pins) pass(now time.Time) {
 	reached := func(t time.Time) bool { return !t.IsZero() && upstream.Elapsed(t, now) >= 0 }
 	for incarnation, h := range p.holders {
@@ -212,7 +201,6 @@ func (p *Pins) pass(now time.Time) {
 			}
 		}
 		delete(p.holders, incarnation)
-		delete(p.queues, h.releases.pair)
 	}
 	for len(p.soonest) > 0 && reached(p.soonest[0].next) {
 		switch n := p.soonest[0]; {
@@ -223,18 +211,12 @@ func (p *Pins) pass(now time.Time) {
 		case reached(n.deadline):
 			p.move(n, lost)
 		case reached(n.retire):
-			p.giveUp(n, continuation.Release, "")
+			p.move(n, late)
 		default:
 			n.enlist(&p.queue(n.Prefill, n.Decode).ready)
 			p.schedule(n)
 		}
 	}
-}
-
-// giveUp marks a stored ticket to be taken out of the store for its end. The caller holds p.mu.
-func (p *Pins) giveUp(n *pin, end continuation.End, why string) {
-	n.end, n.why = end, why
-	p.move(n, late)
 }
 
 // maxSpent bounds a generation of the ids of freed blocks: 3 MB.
@@ -269,9 +251,11 @@ type holder struct {
 	incarnation *fleet.Incarnation
 	tokens      [states]int
 	stored      account.Pool[*pin] // weighed by tokens
-	releases    *queue
-	rounds      rounds    // of the budget
-	leaving     time.Time // when the engine was first seen leaving, zero if it stays
+	due         []*pin             // that wait for a leg that releases their blocks
+	releasing   bool               // such a leg of our own is under way
+	hurried     bool               // releases do not wait for a leg of a turn
+	rounds      rounds             // of the budget
+	leaving     time.Time          // when the engine was first seen leaving, zero if it stays
 }
 
 // holder returns the holder of an incarnation, nil if the incarnation is unknown or over. The caller holds p.mu.
@@ -281,7 +265,7 @@ func (p *Pins) holder(incarnation *fleet.Incarnation) *holder {
 	}
 	h := p.holders[incarnation]
 	if h == nil {
-		h = &holder{incarnation: incarnation, releases: p.queue(nil, incarnation)}
+		h = &holder{incarnation: incarnation}
 		p.holders[incarnation] = h
 	}
 	return h

@@ -11,7 +11,6 @@ import (
 
 	"carryover/convcache"
 	"carryover/convcache/clocktest"
-	"carryover/server/continuation"
 	"carryover/server/record"
 )
 
@@ -49,7 +48,7 @@ func TestMove_ChangesAsTheTableSays(t *testing.T) {
 			r := alone(t)
 			var log strings.Builder
 			r.strict, r.cfg.Logger = false, slog.New(slog.NewTextHandler(&log, nil))
-			n := r.add(&pin{id: convcache.TicketID{1}, holder: r.holder(r.decode), tokens: 10, freshAsOf: r.now(), deadline: r.now().Add(time.Minute), end: continuation.Release})
+			n := r.add(&pin{id: convcache.TicketID{1}, holder: r.holder(r.decode), tokens: 10, freshAsOf: r.now(), deadline: r.now().Add(time.Minute)})
 			if n.state = state(now); n.state != unseen {
 				n.holder.tokens[now] = 10
 			}
@@ -133,16 +132,16 @@ func TestPins_ASecondTicketOfTheSameBlocksIsDropped(t *testing.T) {
 		"claimed":  func(*replica, convcache.Ticket) {},
 		"sent":     func(r *replica, ticket convcache.Ticket) { r.become(ticket.ID, sent) },
 		"read":     func(r *replica, ticket convcache.Ticket) { r.become(ticket.ID, sent); r.become(ticket.ID, freed) },
-		"released": func(r *replica, ticket convcache.Ticket) { r.Unuse(ticket) },
+		"released": func(r *replica, ticket convcache.Ticket) { r.Unuse(&ticket) },
 		"unanswered, without releases": func(r *replica, ticket convcache.Ticket) {
 			r.cfg.Release = false
 			r.become(ticket.ID, sent)
-			r.finish(&ticket, continuation.Release, r.prefill)
+			r.unuse(&ticket, r.prefill)
 		},
 		"open twice": func(r *replica, ticket convcache.Ticket) {
-			r.Unuse(ticket)
+			r.Unuse(&ticket)
 			for range 2 {
-				unheard(r.release(r.prefill, r.decode, true))
+				unheard(r.ride(r.prefill, r.decode, true))
 			}
 		},
 	} {
@@ -180,7 +179,7 @@ func TestPins_AreBounded(t *testing.T) {
 	for range maxDue + 10 {
 		ticket := r.answer(1)
 		r.Answered(Answer{}, &ticket)
-		r.Unuse(ticket)
+		r.Unuse(&ticket)
 	}
 	if n, _, _ := r.Due(r.decode.Engine()); n != maxDue {
 		t.Errorf("%d pins wait for their release, want %d", n, maxDue)

@@ -120,13 +120,11 @@ func (p *Pins) claim(key convcache.Key, t *convcache.Ticket, model string) *pin 
 		p.cfg.Logger.Error("two tickets name the same blocks; one is dropped", "decode", t.Decode.Instance)
 		return nil
 	}
-	holder := p.holder(p.deps.Fleet.Holders.Find(t.Decode.Instance, t.Decode.Incarnation))
 	if n == nil {
-		n = p.add(&pin{id: t.ID, Answer: Answer{Key: key, Account: t.Account}})
-	}
-	if n.holder == nil && holder != nil { // this replica has not counted it
-		p.leave(n)
-		n.state, n.holder, n.tokens = unseen, holder, inBlocks(holder.incarnation, t.Tokens)
+		n = p.add(&pin{id: t.ID, Answer: Answer{Key: key, Account: t.Account}, holder: p.holder(p.deps.Fleet.Holders.Find(t.Decode.Instance, t.Decode.Incarnation))})
+		if n.holder != nil {
+			n.tokens = inBlocks(n.holder.incarnation, t.Tokens)
+		}
 	}
 	n.Model, n.freshAsOf, n.deadline, n.epoch = model, t.FreshAsOf, t.Deadline, t.Epoch
 	p.move(n, claimed)
@@ -147,7 +145,7 @@ func (p *Pins) add(n *pin) *pin {
 	return n
 }
 
-// Answered makes a pin for the ticket of an answer, before Put, HandBack or Unuse. It keeps the ids of a ticket that may be handed back, if they fit
+// Answered makes a pin for the ticket of an answer, before Put or Unuse. It keeps the ids of a ticket that may be handed back, if they fit
 // into memory. It reports false if another ticket names, or named, the same blocks: then this one must not be used.
 func (p *Pins) Answered(a Answer, ticket *convcache.Ticket) bool {
 	takes := a.IDs != nil && p.takes(a, ticket)
@@ -167,8 +165,7 @@ func (p *Pins) Answered(a Answer, ticket *convcache.Ticket) bool {
 	return true
 }
 
-// Put stores a ticket or a note for the rest of its life. It hands back or releases the tickets that it displaces, and a ticket that the store
-// refuses.
+// Put stores a ticket or a note for the rest of its life. It releases the tickets that it displaces, and a ticket that the store refuses.
 func (p *Pins) Put(ctx context.Context, key convcache.Key, ticket convcache.Ticket, model string) convcache.Outcome {
 	if !ticket.HandedBack() {
 		p.putting(key, &ticket, model)
@@ -177,15 +174,10 @@ func (p *Pins) Put(ctx context.Context, key convcache.Key, ticket convcache.Tick
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for i := range displaced {
-		old, end := &displaced[i], continuation.HandBack
-		if old.Chain.Relation(ticket.Chain) == convcache.Contained { // prefill has just computed all that the old one covers
-			end = continuation.Release
-		}
-		if old.HandedBack() {
-			continue
-		}
-		if n := p.claim(key, old, model); n != nil {
-			p.due(n, old, end)
+		if old := &displaced[i]; !old.HandedBack() {
+			if n := p.claim(key, old, model); n != nil {
+				p.release(n, old)
+			}
 		}
 	}
 	switch n := p.pins[ticket.ID]; {
@@ -194,7 +186,7 @@ func (p *Pins) Put(ctx context.Context, key convcache.Key, ticket convcache.Tick
 		p.stored(n)
 	default:
 		ticket.Params = bytes.Clone(ticket.Params) // they are a slice of the whole answer
-		p.due(n, &ticket, continuation.Release)
+		p.release(n, &ticket)
 	}
 	return outcome
 }
@@ -237,56 +229,35 @@ func ask(round chan struct{}) {
 }
 
 // Unuse gives up a ticket that is not in the store. Its blocks are released.
-func (p *Pins) Unuse(ticket convcache.Ticket) { p.finish(&ticket, continuation.Release, nil) }
+func (p *Pins) Unuse(ticket *convcache.Ticket) { p.unuse(ticket, nil) }
 
-// HandBack hands back or releases a ticket that is not stored, because the request names no conversation. prompt is the number of prompt tokens that
-// prefill has: if the answer fills no further block, a release is enough, because vLLM caches only whole blocks.
-func (p *Pins) HandBack(ticket convcache.Ticket, prompt int) (handedBack bool) {
-	end := continuation.HandBack
-	if size := max(1, ticket.Chain.BlockSize); ticket.Tokens/size <= prompt/size {
-		end = continuation.Release
-	}
-	return p.finish(&ticket, end, nil)
-}
-
-// finish hands back or releases the blocks of a ticket that is not in the store. If reader is not nil, that incarnation of prefill was sent the
-// ticket and has not answered: decode may have freed the blocks, or prefill may still be reading them. The release makes sure. It does no harm if the
-// blocks are already free (measured on vLLM 0.32).
-func (p *Pins) finish(ticket *convcache.Ticket, end continuation.End, reader *fleet.Incarnation) (handedBack bool) {
+// unuse releases the blocks of a ticket that is not in the store. If reader is not nil, that incarnation of prefill was sent the ticket and has not
+// answered: decode may have freed the blocks, or prefill may still be reading them. The release makes sure. It does no harm if the blocks are already
+// free (measured on vLLM 0.32).
+func (p *Pins) unuse(ticket *convcache.Ticket, reader *fleet.Incarnation) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	n := p.pins[ticket.ID]
-	if n == nil || n.state > sent { // decode has ended
-		return false
+	if n := p.pins[ticket.ID]; n != nil && n.state <= sent { // else decode has ended
+		n.reader = reader
+		p.release(n, ticket)
 	}
-	n.reader = reader
-	return p.due(n, ticket, end)
 }
 
-// due lets a pin whose ticket is not in the store wait for its hand-back. If that is not wanted or not possible, it waits for its release. It needs
-// p.mu.
-func (p *Pins) due(n *pin, ticket *convcache.Ticket, end continuation.End) (handedBack bool) {
+// release lets a pin whose ticket is not in the store wait for its release. The caller holds p.mu.
+func (p *Pins) release(n *pin, ticket *convcache.Ticket) {
 	if _, err := p.read(ticket); err != nil { // an older or a foreign version has made it, and no engine would understand it either
 		p.move(n, lost)
-		return false
-	}
-	if end == continuation.HandBack && n.ids != nil && len(p.queue(n.Prefill, n.Decode).due) < maxOut {
-		kept := *ticket
-		n.ticket, n.end = &kept, end
-		p.move(n, due)
-		ask(p.wake)
-		return n.state == due
+		return
 	}
 	p.free(n, ticket.Params, Reading(ticket))
-	return false
 }
 
 // free lets a pin wait for its release, which needs only the params. The caller holds p.mu.
 func (p *Pins) free(n *pin, params []byte, reading any) {
 	n.drop()
-	n.params, n.reading, n.end, n.since = params, reading, continuation.Release, p.now()
+	n.params, n.reading, n.since = params, reading, p.now()
 	to := due
-	if n.holder != nil && (!p.cfg.Release || len(n.holder.releases.due) >= maxDue) {
+	if n.holder != nil && (!p.cfg.Release || len(n.holder.due) >= maxDue) {
 		to = lost
 	}
 	p.move(n, to)

@@ -107,29 +107,3 @@ func (p *Pins) takes(answer Answer, ticket *convcache.Ticket) bool {
 	most := engine.KVTokens()
 	return most == 0 || ticket.Tokens <= most
 }
-
-// WatchBranches lets branches that diverge from a new ticket retire after BranchKeep, because a turn was regenerated or an earlier message edited.
-// The user may come back to them within that time. The put has already displaced branches that the ticket contains. Another replica may have made a
-// branch's ticket.
-func (p *Pins) WatchBranches(model string, known []convcache.KeyedBranch, ticket *convcache.Ticket) {
-	if !p.cfg.Release {
-		return
-	}
-	retire := p.now().Add(p.cfg.BranchKeep)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, b := range known {
-		if b.Chain.Relation(ticket.Chain) != convcache.Diverges {
-			continue
-		}
-		n := p.pins[b.ID]
-		if n == nil {
-			n = p.add(&pin{id: b.ID, Answer: Answer{Key: b.Key, Account: b.Account, Model: model}, deadline: b.Deadline, epoch: b.Epoch})
-			p.move(n, stored)
-		}
-		if n.state == stored && n.retire.IsZero() {
-			n.retire = retire
-			p.schedule(n)
-		}
-	}
-}

@@ -126,47 +126,23 @@ func TestPins_MakeRoomWithinTheAccountThatHasMost(t *testing.T) {
 	}
 }
 
-// The branches that diverge are released after a while, also those that another replica has stored. A defect costs the branch that it meets, and
-// none behind it.
-func TestBranches_ThoseThatDivergeAreReleased(t *testing.T) {
-	secret, err := convcache.RandomSecret()
-	if err != nil {
-		t.Fatal(err)
+// A ticket is released when its wait is over. A defect costs the ticket that it meets, and none behind it.
+func TestPass_ReleasesWhatNoTurnHasTaken(t *testing.T) {
+	r := alone(t)
+	r.deps.Store = &defective{r.store, 1}
+	for i := range byte(3) {
+		r.plan(r.put(i, 10, "").ID, time.Time{}, r.now().Add(time.Minute))
 	}
-	chain := func(ids ...uint32) convcache.Chain {
-		prompt := make([]uint32, 16*len(ids))
-		for i := range prompt {
-			prompt[i] = ids[i/16]
+	for passed, want := range []int{0, 2} {
+		r.model.passed.Store(int64(time.Duration(passed) * time.Minute))
+		for range 2 {
+			func() {
+				defer func() { _ = recover() }() // as what repeats the round does
+				r.takeLate(t.Context())
+			}()
 		}
-		c, ok := secret.ChainKey().IDs(prompt).Grow(16).Chain(len(prompt))
-		if !ok {
-			t.Fatal("no chain")
-		}
-		return c
-	}
-	for defects, want := range []int{2, 1} {
-		model := newDecodeModel(t, 1)
-		store := newModelStore(nil)
-		r, other := newReplica(t, model, store, releasing()), newReplica(t, model, store, releasing())
-		r.deps.Store = &defective{store, defects}
-		var known []convcache.KeyedBranch
-		for i, of := range []*replica{r, other, r, r} {
-			ticket := of.put(1, 10, "")
-			ticket.Chain = [...]convcache.Chain{chain(1, 5), chain(1, 9), chain(1), chain(7, 8)}[i]
-			known = append(known, convcache.KeyedBranch{Key: convcache.Key{1}, Branch: ticket.Branch})
-		}
-		r.WatchBranches("m", known, &convcache.Ticket{Branch: convcache.Branch{Chain: chain(1, 4)}})
-		for passed, want := range []int{0, want} {
-			r.model.passed.Store(int64(time.Duration(passed) * time.Minute))
-			for range 2 {
-				func() {
-					defer func() { _ = recover() }() // as what repeats the round does
-					r.takeLate(t.Context())
-				}()
-			}
-			if n, _, _ := r.Due(r.decode.Engine()); n != want {
-				t.Errorf("%d tickets are released after %d m and %d defects, want %d", n, passed, defects, want)
-			}
+		if n, _, _ := r.Due(r.decode.Engine()); n != want {
+			t.Errorf("%d tickets are released after %d m, want %d", n, passed, want)
 		}
 	}
 }

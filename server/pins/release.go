@@ -39,8 +39,8 @@ func (p *Pins) Piggyback(prefill *fleet.Incarnation) (c Claim) {
 	p.lock()
 	defer p.mu.Unlock()
 	for decode, h := range p.holders {
-		if len(h.releases.due) > 0 && decode.Engine().Last() == decode {
-			if c = p.release(prefill.Engine().Last(), decode, false); c.Carries() {
+		if len(h.due) > 0 && decode.Engine().Last() == decode {
+			if c = p.ride(prefill.Engine().Last(), decode, false); c.Carries() {
 				break
 			}
 		}
@@ -48,13 +48,13 @@ func (p *Pins) Piggyback(prefill *fleet.Incarnation) (c Claim) {
 	return c
 }
 
-// release takes decode's oldest pin that a leg to prefill may release now. The caller holds p.mu.
-func (p *Pins) release(prefill, decode *fleet.Incarnation, own bool) (c Claim) {
+// ride takes decode's oldest pin that a leg to prefill may release now. The caller holds p.mu.
+func (p *Pins) ride(prefill, decode *fleet.Incarnation, own bool) (c Claim) {
 	h, state := p.holders[decode], prefill.PairWith(decode)
 	if h == nil || own && !state.Releases() || !own && !state.CarriesReleases() {
 		return c
 	}
-	for _, n := range h.releases.due {
+	for _, n := range h.due {
 		if n.releasable(prefill, own, p.now()) {
 			p.move(n, freeing)
 			offer := upstream.TicketOffer{Ticket: n.params, Reading: n.reading, Holder: decode.Engine().Instance(), Release: true}
@@ -98,7 +98,7 @@ func (p *Pins) ReleaseOne(ctx context.Context, decode *fleet.Engine) bool {
 		}
 		reader, holder := prefill.Current(ctx), decode.Current(ctx)
 		p.lock()
-		c := p.release(reader, holder, true)
+		c := p.ride(reader, holder, true)
 		p.mu.Unlock()
 		if !c.Carries() {
 			continue

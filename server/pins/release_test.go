@@ -5,7 +5,6 @@ import (
 	"errors"
 	"testing"
 
-	"carryover/server/continuation"
 	"carryover/upstream"
 	"carryover/upstream/fleet"
 	"carryover/upstream/fleet/pairs"
@@ -15,14 +14,14 @@ import (
 func (r *replica) due1(tokens int) *pin {
 	ticket := r.answer(tokens)
 	r.Answered(Answer{}, &ticket)
-	r.Unuse(ticket)
+	r.Unuse(&ticket)
 	return r.pins[ticket.ID]
 }
 
 // rides reports which legs may carry a release of the oldest pin now, which goes on waiting.
 func (r *replica) rides(prefill *fleet.Incarnation) (turns, own bool) {
 	now := r.now()
-	for _, n := range r.holders[r.decode].releases.due {
+	for _, n := range r.holders[r.decode].due {
 		state := prefill.PairWith(r.decode)
 		return state.CarriesReleases() && n.releasable(prefill, false, now), state.Releases() && n.releasable(prefill, true, now)
 	}
@@ -79,7 +78,7 @@ func TestRelease_OpenTwiceLasts(t *testing.T) {
 	r := alone(t)
 	r.due1(10)
 	for want := 1; want >= 0; want-- {
-		unheard(r.release(r.prefill, r.decode, true))
+		unheard(r.ride(r.prefill, r.decode, true))
 		if n, _, _ := r.Due(r.decode.Engine()); n != want {
 			t.Errorf("%d pins wait, want %d", n, want)
 		}
@@ -125,11 +124,11 @@ func TestRelease_DueByNumberOrByAge(t *testing.T) {
 	work := func(want int) {
 		t.Helper()
 		begun = 0
-		if r.run(t.Context(), continuation.Release); begun != want {
+		if r.releases(t.Context()); begun != want {
 			t.Errorf("%d begin, want %d", begun, want)
 		}
 		for _, h := range r.holders {
-			h.releases.busy = false
+			h.releasing = false
 		}
 	}
 	r.due1(10)
@@ -141,7 +140,7 @@ func TestRelease_DueByNumberOrByAge(t *testing.T) {
 	ends(r.Piggyback(r.prefill), nil)
 	work(0)
 	r.due1(10)
-	r.holders[r.decode].releases.hurried = true
+	r.holders[r.decode].hurried = true
 	work(1)
 	ends(r.Piggyback(r.prefill), nil)
 	work(0)

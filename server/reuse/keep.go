@@ -46,23 +46,15 @@ func (t *Tickets) Keep(ctx context.Context, o *Origin, f *Found, got answer.Resu
 		return "duplicate"
 	}
 	o.IDs.Learnt()
-	if c.Known {
-		choice := tickets.Choose(to, c.Tenant, kind, &ticket)
-		turn.Chosen(record.Keep{What: choice.Now().String(), For: choice.Wait})
-		if choice.Now() != continuation.Release {
-			return t.store(ctx, o, f, &ticket, to.Key, turn)
-		}
-		tickets.Continuations.Released(answered)
+	choice := tickets.Choose(to, c.Tenant, kind, &ticket)
+	turn.Chosen(record.Keep{What: choice.Now().String(), For: choice.Wait})
+	if choice.Now() != continuation.Release {
+		return t.store(ctx, o, f, &ticket, to.Key, turn)
 	}
+	tickets.Continuations.Released(answered)
 	ticket.Params = bytes.Clone(ticket.Params) // they are a slice of the whole answer
-	switch {
-	case c.Known:
-		tickets.Unuse(ticket)
-		return "released"
-	case tickets.HandBack(ticket, got.Usage.Prompt):
-		return "hand_back"
-	}
-	return record.ReasonNoConversation
+	tickets.Unuse(&ticket)
+	return "released"
 }
 
 // store puts a ticket, and gives up the tickets that it makes superfluous. Beside the put it removes the aliases by which this turn has found a
@@ -88,9 +80,6 @@ func (t *Tickets) store(ctx context.Context, o *Origin, f *Found, ticket *convca
 		return record.ReasonQuarantined
 	}
 	t.giveUp(ctx, f.outdatedBy(ticket, home), o.Model)
-	if !f.byContent && !f.foreign { // else they may be of other conversations that began alike
-		tickets.WatchBranches(o.Model, f.Branches, ticket)
-	}
 	return "yes"
 }
 

@@ -19,8 +19,7 @@ const (
 	reuseMinShare     = 0.5              // of a ticket; a smaller share leaves the ticket to a turn that uses more
 	ReuseTrialTimeout = 10 * time.Second // for prefill's first answer to a ticket; pins.MaxReuseTrial bounds it
 	releaseBacklog    = 8                // per decode instance
-	branchKeep        = 300 * time.Second
-	handBackMemory    = 16 << 20 // 4 bytes per token id
+	handBackMemory    = 16 << 20         // 4 bytes per token id
 
 	clientHeaderTimeout = 10 * time.Second
 	clientBodyTimeout   = time.Minute
@@ -45,7 +44,7 @@ func NewServerConfig(cfg config.Config, logger *slog.Logger) server.Config {
 			ReuseMinTokens: ReuseMinTokens, ReuseMinShare: reuseMinShare, ReuseTrialTimeout: ReuseTrialTimeout, TTL: cfg.Store.TTL,
 		},
 		ReleaseConfig: pins.ReleaseConfig{
-			Release: cfg.Release.Mode == "on", ReleaseBacklog: releaseBacklog, BranchKeep: branchKeep, PinnedShare: cfg.Release.PinnedShare,
+			Release: cfg.Release.Mode == "on", ReleaseBacklog: releaseBacklog, PinnedShare: cfg.Release.PinnedShare,
 		},
 		HandBackConfig: NewHandBack(cfg),
 		Config: request.Config{
