@@ -193,7 +193,7 @@ func (p *picking) awaitSlot(ctx context.Context, role upstream.Role, hint fleet.
 		return !errors.Is(err, upstream.ErrBusy) // waiting helps against nothing else
 	})
 	p.Queued += waited
-	p.Record.Waited(waited, full == nil)
+	p.Record.Waited(waited)
 	switch {
 	case full != nil:
 		return nil, full

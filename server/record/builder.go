@@ -11,7 +11,8 @@ import (
 
 // Builder makes a turn's record from what the turn's steps report. They can't read it. Only the turn's goroutine uses it. Don't copy it after a leg.
 type Builder struct {
-	turn Turn
+	turn  Turn
+	tried time.Time // when the attempt began, without its waits for slots
 }
 
 // NewBuilder returns the builder of a turn.
@@ -139,59 +140,14 @@ func (s SentLeg) Over(err error) {
 	}
 }
 
-// The steps of a turn besides its legs.
-const (
-	StepQueue    = "queue"    // a wait for a slot of the server, or of an instance; the latter is a part of the look-up
-	StepLookup   = "lookup"   // from the look-up in the store to the decision on reuse, with waits for instances and questions to engines
-	StepHandover = "handover" // from prefill's answer until decode may be asked
-	StepPut      = "put"      // the store takes the new ticket
-)
+// Tries records that an attempt begins with its look-up.
+func (b *Builder) Tries() { b.tried = time.Now() }
 
-// maxSteps is how many steps of a turn are kept: enough for four attempts, more than retries allow.
-const maxSteps = 16
-
-// Step is one step of an attempt. Only traced turns record steps, for their spans.
-type Step struct {
-	Name    string
-	Attempt int // 0 for the first
-	Began   time.Time
-	Took    time.Duration
-	Failed  bool
+// Waited records a wait for a slot.
+func (b *Builder) Waited(waited time.Duration) {
+	b.turn.Queued += waited
+	b.tried = b.tried.Add(waited)
 }
 
-// BegunStep is a step that has begun.
-type BegunStep struct {
-	of     *Turn
-	name   string
-	began  time.Time
-	queued time.Duration // the turn's waits for slots until then
-}
-
-// Step begins a step.
-func (b *Builder) Step(name string) BegunStep {
-	return BegunStep{&b.turn, name, time.Now(), b.turn.Queued}
-}
-
-// Ended records the step, and whether it succeeded. A look-up succeeds when the attempt has decided what to reuse.
-func (b BegunStep) Ended(ok bool) {
-	took := time.Since(b.began)
-	if ok && b.name == StepLookup {
-		b.of.Lookup = took - (b.of.Queued - b.queued)
-	}
-	b.of.noteStep(Step{Name: b.name, Attempt: b.of.Retries, Began: b.began, Took: took, Failed: !ok})
-}
-
-// Waited records a wait that has just ended.
-func (b *Builder) Waited(waited time.Duration, ok bool) {
-	r := &b.turn
-	r.Queued += waited
-	if waited > 0 {
-		r.noteStep(Step{Name: StepQueue, Attempt: r.Retries, Began: time.Now().Add(-waited), Took: waited, Failed: !ok})
-	}
-}
-
-func (r *Turn) noteStep(s Step) {
-	if r.Trace.Recorded() && len(r.Steps) < maxSteps {
-		r.Steps = append(r.Steps, s)
-	}
-}
+// LookedUp records that the attempt has decided what to reuse.
+func (b *Builder) LookedUp() { b.turn.Lookup = time.Since(b.tried) }

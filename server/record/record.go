@@ -27,7 +27,6 @@ type Turn struct {
 	Reuse   Reuse
 	Stored  string // "yes", or why the answer left no ticket; "" if the turn got no answer
 	Legs    []Leg
-	Steps   []Step // in the order of their ends; only traced turns have them
 	Retries int
 	Answer  Answer
 	End     End
@@ -144,7 +143,7 @@ func (r *Reuse) Outcome() (outcome, reason string) {
 	return Miss, reason
 }
 
-// Observer gets each turn at its end, on the turn's goroutine. It must not block. It may keep a copy, but must not change its Legs and Steps.
+// Observer gets each turn at its end, on the turn's goroutine. It must not block. It may keep a copy, but must not change its Legs.
 type Observer func(*Turn)
 
 // ModelShown returns the model's name for operators: "other" if no engine is known to serve it. Such a name is the client's own text, and may be as

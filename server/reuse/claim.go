@@ -194,18 +194,15 @@ func (c *Claim) Abandon(p *Proof, why string) {
 }
 
 // Settle ends a claim; further calls do nothing. It reports whether the ticket goes back into the store: nothing of it was sent.
-func (t *Tickets) Settle(ctx context.Context, p *Proof, c *Claim, turn *record.Builder) (back bool) {
+func (t *Tickets) Settle(ctx context.Context, p *Proof, c *Claim) (back bool) {
 	c.End(ctx, func(ctx context.Context, ticket convcache.Ticket) {
 		back, c.Why = true, record.ReasonRetried
-		t.put(ctx, p.Admitted, c.branch.Key, ticket, turn)
+		t.put(ctx, p.Admitted, c.branch.Key, ticket)
 	})
 	return back
 }
 
-func (t *Tickets) put(ctx context.Context, a *Admitted, key convcache.Key, ticket convcache.Ticket, turn *record.Builder) convcache.Outcome {
-	step := turn.Step(record.StepPut)
+func (t *Tickets) put(ctx context.Context, a *Admitted, key convcache.Key, ticket convcache.Ticket) convcache.Outcome {
 	ticket.Account = a.Account
-	outcome := t.deps.Pins.Put(ctx, key, ticket, a.Model)
-	step.Ended(outcome == convcache.Stored)
-	return outcome
+	return t.deps.Pins.Put(ctx, key, ticket, a.Model)
 }

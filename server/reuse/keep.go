@@ -49,7 +49,7 @@ func (t *Tickets) Keep(ctx context.Context, o *Origin, f *Found, got answer.Resu
 	choice := tickets.Choose(to, c.Tenant, kind, &ticket)
 	turn.Chosen(record.Keep{What: choice.Now().String(), For: choice.Wait})
 	if choice.Now() != continuation.Release {
-		return t.store(ctx, o, f, &ticket, to.Key, turn)
+		return t.store(ctx, o, f, &ticket, to.Key)
 	}
 	tickets.Continuations.Released(answered)
 	ticket.Params = bytes.Clone(ticket.Params) // they are a slice of the whole answer
@@ -59,7 +59,7 @@ func (t *Tickets) Keep(ctx context.Context, o *Origin, f *Found, got answer.Resu
 
 // store puts a ticket, and gives up the tickets that it makes superfluous. Beside the put it removes the aliases by which this turn has found a
 // ticket. It adds one if the next turn has to find the conversation by content. It returns "yes", or why the ticket is not stored.
-func (t *Tickets) store(ctx context.Context, o *Origin, f *Found, ticket *convcache.Ticket, home convcache.Key, turn *record.Builder) string {
+func (t *Tickets) store(ctx context.Context, o *Origin, f *Found, ticket *convcache.Ticket, home convcache.Key) string {
 	tickets := t.deps.Pins
 	var aliased sync.WaitGroup
 	aliased.Go(func() {
@@ -70,7 +70,7 @@ func (t *Tickets) store(ctx context.Context, o *Origin, f *Found, ticket *convca
 			tickets.Put(ctx, o.Conversation.Content[0], convcache.Alias(o.Account, home, time.Now()), o.Model)
 		}
 	})
-	outcome := t.put(ctx, o.Admitted, home, *ticket, turn)
+	outcome := t.put(ctx, o.Admitted, home, *ticket)
 	aliased.Wait()
 	switch {
 	case outcome != convcache.Stored:

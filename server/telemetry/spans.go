@@ -1,7 +1,6 @@
 package telemetry
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -16,8 +15,8 @@ import (
 	"carryover/upstream/body"
 )
 
-// Spans returns an observer that makes a server span for each recorded turn, and below it one per step and one per leg, with the ids
-// that the legs carried. The tracer's provider must use PresetIDs.
+// Spans returns an observer that makes a server span for each recorded turn, and below it one per leg, with the ids that the legs
+// carried. The tracer's provider must use PresetIDs.
 func Spans(tracer trace.Tracer) record.Observer {
 	s := &spans{tracer}
 	return s.observe
@@ -43,9 +42,6 @@ func (s *spans) observe(r *record.Turn) {
 	_, turn := s.tracer.Start(ctx, methodPost+" "+r.API.Path(), trace.WithSpanKind(trace.SpanKindServer), trace.WithTimestamp(r.Began),
 		trace.WithAttributes(shared...), trace.WithAttributes(turnAttributes(r)...))
 	under := trace.ContextWithSpan(context.Background(), turn)
-	for i := range r.Steps {
-		s.step(under, r, &r.Steps[i])
-	}
 	for i := range r.Legs {
 		s.leg(under, r, &r.Legs[i], shared)
 	}
@@ -136,27 +132,6 @@ func reuseAttributes(u *record.Reuse) []attribute.KeyValue {
 		attrs = append(attrs, attribute.Int("carryover.reuse.tokens_confirmed", u.Cached))
 	}
 	return attrs
-}
-
-func (s *spans) step(under context.Context, r *record.Turn, step *record.Step) {
-	name := step.Name
-	attrs := []attribute.KeyValue{attrAttempt.Int(step.Attempt)}
-	kind := cmp.Or(r.End.Code, errorOther)
-	switch {
-	case name == record.StepHandover:
-		name = "handover wait"
-	case name == record.StepLookup && step.Attempt == r.Retries: // the record describes only the last attempt's reuse
-		attrs = append(attrs, reuseAttributes(&r.Reuse)...)
-	case name == record.StepPut:
-		attrs = append(attrs, attrStored.String(r.Stored))
-		kind = r.Stored
-	}
-	_, span := s.tracer.Start(preset(under, r.Trace.ID, record.NewSpanID()), name, trace.WithTimestamp(step.Began), trace.WithAttributes(attrs...))
-	if step.Failed {
-		span.SetAttributes(attrErrorType.String(kind))
-		span.SetStatus(codes.Error, "")
-	}
-	span.End(trace.WithTimestamp(step.Began.Add(step.Took)))
 }
 
 const firstEvent = "first event"

@@ -43,7 +43,7 @@ func (a *attempt) reuses(told reuse.Told) reuse.Outcome {
 
 // settle ends the claim. If the ticket goes back into the store, the attempt has reused nothing.
 func (a *attempt) settle(ctx context.Context) {
-	if a.h.deps.Tickets.Settle(ctx, &a.proof, &a.claim, a.Record) {
+	if a.h.deps.Tickets.Settle(ctx, &a.proof, &a.claim) {
 		a.reuses(reuse.Told{Cached: -1})
 	}
 }
@@ -192,14 +192,12 @@ func (a *attempt) ready(ctx context.Context, plan upstream.Plan, h *handed) erro
 		return cause
 	}
 	var err error
-	step := a.Record.Step(record.StepHandover)
 	if plan.Ready != nil {
 		bounded, cancel := context.WithDeadlineCause(ctx, h.until, upstream.ErrNotReady)
 		defer cancel()
 		err = plan.Ready(bounded)
 		h.arrived = err == nil
 	}
-	step.Ended(err == nil)
 	switch {
 	case err == nil:
 		return nil

@@ -89,7 +89,7 @@ func (h *Handler) take(r *http.Request, t *turn) error {
 	t.share = requests.Reserve(r, tenant)
 	raw, err := requests.Receive(t.out.w, r, &t.share, func() (err error) {
 		t.lease, t.asked.Queued, err = h.deps.Slots.Take(r.Context(), t.share.Account)
-		t.record.Waited(t.asked.Queued, err == nil)
+		t.record.Waited(t.asked.Queued)
 		return err
 	})
 	if err != nil {

@@ -85,15 +85,14 @@ func (h *Handler) log(of *record.Builder) *slog.Logger { return h.cfg.Logger.Wit
 // try makes one attempt: look the conversation up, pick engines, claim a ticket, run the legs until decode's headers have arrived, and relay the
 // answer. Only the last of these functions runs while a stream is open, so the frames of the others are not on its stack.
 func (h *Handler) try(ctx context.Context, t *turn) error {
-	lookup := t.record.Step(record.StepLookup)
+	t.record.Tries()
 	pair, err := h.pick(ctx, t)
 	if err != nil {
-		lookup.Ended(false)
 		return err
 	}
 	defer pair.Done()
 	a := h.find(ctx, t, pair)
-	lookup.Ended(true)
+	t.record.LookedUp()
 	answer, err := a.run(ctx)
 	if t.failed = a.failed; err != nil {
 		return err
