@@ -9,7 +9,6 @@ import (
 
 	"carryover/server"
 	"carryover/server/continuation"
-	"carryover/server/pins"
 	"carryover/upstream/body"
 )
 
@@ -66,23 +65,6 @@ func TestLearnt_FromTurnsWithoutTickets(t *testing.T) {
 	}
 	if released := r.server.Counts().Choices.Release; released == 0 {
 		t.Error("nothing was released")
-	}
-}
-
-// The turn that continues what was released at once is told so. One whose answer before left nothing for another reason is not.
-func TestLearnt_ToldOnTheNextTurn(t *testing.T) {
-	for continued, want := range map[time.Duration]bool{0: true, 10 * time.Millisecond: false} {
-		r := newRig(t, setup{cfg: func(c *server.Config) { learning(c); c.HandBack = pins.HandBackOff }}) // so that how fast this machine is decides nothing
-		r.server.Learn(100, continuation.Kind{API: body.Chat, Explicit: true}, continued)
-		if !want {
-			r.decode[0].next(endsUntold)
-		}
-		r.wantOK(r.turn("c", 1, true), "miss;reason=first_turn")
-		r.wantOK(r.turn("c", 2, true), "miss;reason=nothing_stored")
-		r.until(func() bool { return r.lines() > 1 })
-		if _, values := r.line(); strings.Contains(values["hint"].(string), "released on purpose") != want {
-			t.Errorf("continued after %s: hint %q", continued, values["hint"])
-		}
 	}
 }
 

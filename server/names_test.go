@@ -3,7 +3,6 @@ package server_test
 import (
 	"context"
 	"fmt"
-	"strings"
 	"testing"
 
 	"carryover/convcache"
@@ -81,33 +80,5 @@ func TestNames_LookUps(t *testing.T) {
 		if asked.n != row.most {
 			t.Errorf("turn %d under %s: %d look-ups, want %d", row.n, row.id, asked.n, row.most)
 		}
-	}
-}
-
-// The log says what is wrong with an id that the content had to stand in for.
-func TestNames_HintSaysWhatIsWrong(t *testing.T) {
-	for want, turns := range map[string]func(r *rig){
-		"never repeat": func(r *rig) {
-			r.turn("id-1", 1, true)
-			r.turn("id-2", 2, true)
-		},
-		"share": func(r *rig) {
-			for i := range 5 {
-				r.send(ask("app", true, talk(fmt.Sprint("chat ", i), 1)...))
-			}
-			r.send(ask("app", true, talk("chat 0", 2)...))
-		},
-		"": func(r *rig) {
-			r.turn("c", 1, true)
-			r.turn("c", 2, true)
-		},
-	} {
-		r := newRig(t, setup{cfg: byContent})
-		turns(r)
-		r.until(func() bool {
-			_, values := r.line()
-			hint := fmt.Sprint(values["hint"])
-			return values["outcome"] == "hit" && strings.Contains(hint, want) && (want != "" || hint == "")
-		})
 	}
 }

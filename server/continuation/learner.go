@@ -90,8 +90,6 @@ type Answer struct {
 	inOrder *account.Place[*Answer] // in Learner.oldest
 	inAge   *list.Element           // in history.waiting, nil once the answer waits no longer
 	age     int                     // index of its list in history.waiting
-
-	released bool // its ticket was released at once, because answers of its kind are not continued
 }
 
 // New returns a learner that knows nothing. longest is the longest life of a ticket: later turns do not count.
@@ -116,13 +114,6 @@ func (l *Learner) Answered(of, tenant string, kind Kind, key convcache.Key, prom
 	a.inOrder, a.inAge = l.oldest.Add(of, 1, a), h.waiting[0].PushBack(a)
 	l.pending[key] = append(l.pending[key], a)
 	return a
-}
-
-// Released records that the ticket of an answer was released at once.
-func (l *Learner) Released(a *Answer) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	a.released = true
 }
 
 // settle counts an answer for the time that it was seen to wait, and forgets it. The caller holds l.mu.
@@ -152,13 +143,12 @@ type Turn struct {
 	GoesOn   func(body.Beginning) bool // reports whether a text completion without an id goes on where another prompt ends; nil for others
 }
 
-// Asked records a turn. after is the time since the answer that it continues, if known. released says that this answer's ticket was released at once.
-func (l *Learner) Asked(turn Turn, at time.Time) (after time.Duration, known, released bool) {
+// Asked records a turn. after is the time since the answer that it continues, if known.
+func (l *Learner) Asked(turn Turn, at time.Time) (after time.Duration, known bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	a := l.continuedBy(turn)
 	if a != nil {
-		released = a.released
 		a.of.pass(at)
 		if a.inAge == nil { // its time is over
 			a = nil
@@ -175,7 +165,7 @@ func (l *Learner) Asked(turn Turn, at time.Time) (after time.Duration, known, re
 	case turn.Found:
 		l.seen(&l.others)
 	}
-	return after, a != nil, released
+	return after, a != nil
 }
 
 // continuedBy returns the newest answer that the turn continues, nil for none. The caller holds l.mu.

@@ -30,7 +30,7 @@ func answered(l *Learner, kind Kind, n int, at time.Time) {
 
 // continued is what it knows when a turn comes that has the nth answer in its history.
 func continued(l *Learner, n int, at time.Time) (after time.Duration, known bool) {
-	after, known, _ = l.Asked(Turn{Key: key(-9), Earlier: []convcache.Key{key(n)}}, at)
+	after, known = l.Asked(Turn{Key: key(-9), Earlier: []convcache.Key{key(n)}}, at)
 	return after, known
 }
 
@@ -106,10 +106,10 @@ func TestLearner_WhatContinuesAnAnswer(t *testing.T) {
 	} {
 		l := New(life)
 		answered(l, c.kind, 1, start)
-		if _, got, _ := l.Asked(c.turn, start.Add(time.Second)); got != c.want {
+		if _, got := l.Asked(c.turn, start.Add(time.Second)); got != c.want {
 			t.Errorf("%s: continues %v, want %v", name, got, c.want)
 		}
-		if _, again, _ := l.Asked(c.turn, start.Add(2*time.Second)); again {
+		if _, again := l.Asked(c.turn, start.Add(2*time.Second)); again {
 			t.Errorf("%s: continued twice", name)
 		}
 	}
@@ -131,7 +131,7 @@ func TestLearner_CompletionsOfOneInstruction(t *testing.T) {
 	l, at, instruction := New(life), start, strings.Repeat("Classify what follows. ", 40)
 	for i := range 100 {
 		all, turn := completionOf(t, fmt.Sprintf("%s%d: %s", instruction, i, strings.Repeat("praise ", i%9)))
-		if after, known, _ := l.Asked(turn, at); known {
+		if after, known := l.Asked(turn, at); known {
 			t.Fatalf("completion %d continues an answer after %v", i, after)
 		}
 		l.Answered("", "t", Kind{API: body.Text}, key(1+i%2), all, at) // of two lengths, as keys tell them apart
@@ -143,14 +143,14 @@ func TestLearner_CompletionsOfOneInstruction(t *testing.T) {
 	for i := range 100 {
 		prompt := fmt.Sprintf("%s%d: %s", instruction, i, strings.Repeat("praise ", i%9))
 		_, turn := completionOf(t, prompt)
-		if _, again, _ := l.Asked(turn, at); again {
+		if _, again := l.Asked(turn, at); again {
 			t.Errorf("completion %d, sent again, is its own continuation", i)
 		}
 		_, turn = completionOf(t, prompt+"Praise. And this?")
-		if _, known, _ := l.Asked(turn, at); !known {
+		if _, known := l.Asked(turn, at); !known {
 			t.Errorf("the continuation of completion %d is none", i)
 		}
-		if _, again, _ := l.Asked(turn, at); again {
+		if _, again := l.Asked(turn, at); again {
 			t.Errorf("completion %d is continued twice", i)
 		}
 	}

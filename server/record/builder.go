@@ -46,9 +46,9 @@ func (b *Builder) Alone(why string) { b.turn.Path.Way, b.turn.Path.Reason = WayD
 // Reuses records what the attempt reuses, or why it reuses nothing.
 func (b *Builder) Reuses(reuse Reuse) { b.turn.Reuse = reuse }
 
-// Follows records what an attempt's look-up has shown: whether the turn goes on with a conversation, and with an answer that was released.
+// Follows records what an attempt's look-up has shown: whether the turn goes on with a conversation.
 func (b *Builder) Follows(reuse Reuse) {
-	b.turn.Reuse.Continues, b.turn.Reuse.Released = reuse.Continues, reuse.Released
+	b.turn.Reuse.Continues = reuse.Continues
 }
 
 // Cached records how many prompt tokens prefill took from caches, -1 if it does not report them.

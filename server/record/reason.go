@@ -63,9 +63,3 @@ const (
 
 	WhyConnector = "connector" // the connector can't move the request, or leaves no KV for a next turn
 )
-
-// What may be wrong with a conversation's id.
-const (
-	NameUnseen = "unseen"
-	NameShared = "shared"
-)

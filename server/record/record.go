@@ -75,9 +75,6 @@ type Reuse struct {
 	Saved time.Duration
 	// Differs says where a rewritten history differs from the conversation's tickets, such as "messages[3]"; "" if nothing was rewritten, or unknown.
 	Differs string
-	Name    string // what is wrong with the conversation's id, "" if nothing is known
-	// Released says that the ticket of the answer that the turn continues was released at once, because such answers were not continued.
-	Released bool
 }
 
 // Keep is the choice for the answer's ticket.

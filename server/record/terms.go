@@ -30,23 +30,10 @@ var (
 	aloneHints, storedHints = hintsOf(AloneReasons()), hintsOf(StoredResults())
 )
 
-//nolint:gochecknoglobals // immutable table
-var nameHints = map[string]string{
-	NameUnseen: "Nothing is kept under the request's id; its content has found the conversation. Ids that never repeat do not help. Send one id with all turns of a conversation, or none.",
-	NameShared: "Many conversations share the request's id, so only their contents tell them apart. Send a different id for each conversation, or none.",
-}
-
-// Hint returns in plain words why a turn reused or saved nothing, or why its id was of no use, and what can be done. It returns "" for other turns,
-// and for a client that wanted no reuse.
+// Hint returns in plain words why a turn reused or saved nothing, and what can be done. It returns "" for other turns, and for a client that wanted
+// no reuse.
 func (r *Turn) Hint() string {
-	if hint := nameHints[r.Reuse.Name]; hint != "" && r.Reuse.Hit {
-		return hint
-	}
 	_, reason := r.Reuse.Outcome()
-	if r.Reuse.Released && reason == ReasonNothingStored {
-		return "The KV was released on purpose: answers like the one before were not continued. This turn counts as a continuation. " +
-			"To keep the KV of all answers, give `--hand-back-after` a duration."
-	}
 	return Hint(reason, r.Path.Reason)
 }
 

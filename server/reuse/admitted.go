@@ -2,8 +2,6 @@ package reuse
 
 import (
 	"context"
-	"slices"
-	"sync"
 	"time"
 
 	"carryover/convcache"
@@ -119,32 +117,4 @@ func (a *Admitted) agrees(b *convcache.KeyedBranch) (parts int) {
 func (a *Admitted) anothers(b *convcache.KeyedBranch) bool {
 	parts := a.agrees(b)
 	return a.API != body.Text && parts >= 0 && (parts < len(b.Outline) || parts == len(a.parts))
-}
-
-// Bounds of names: 1 MB in all.
-const (
-	maxNames = 4096 // all are forgotten beyond that
-	many     = 4    // an id with this many beginnings is shared by many conversations
-)
-
-// names knows how the conversations of each id begin. It is safe for concurrent use.
-type names struct {
-	mu     sync.Mutex // guards begins
-	begins map[convcache.Key][]convcache.Key
-}
-
-// shared notes a turn, and reports whether many conversations share its id.
-func (n *names) shared(c *request.Conversation) bool {
-	if len(c.Content) == 0 {
-		return false
-	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.begins == nil || len(n.begins) == maxNames {
-		n.begins = map[convcache.Key][]convcache.Key{}
-	}
-	if begins := n.begins[c.Key]; len(begins) < many && !slices.Contains(begins, c.Narrow) {
-		n.begins[c.Key] = append(begins, c.Narrow)
-	}
-	return len(n.begins[c.Key]) == many
 }

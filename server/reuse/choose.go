@@ -5,7 +5,6 @@ import (
 
 	"carryover/convcache"
 	"carryover/server/record"
-	"carryover/server/request"
 	"carryover/upstream/body"
 )
 
@@ -122,15 +121,4 @@ func (p *Proof) differs(branches []convcache.KeyedBranch) (part string) {
 		}
 	}
 	return part
-}
-
-// fault returns what is wrong with a conversation's id, as far as the look-up shows it. shared says that many conversations have the id.
-func (f *Found) fault(c *request.Conversation, shared bool) string {
-	switch {
-	case f.foreign, shared:
-		return record.NameShared
-	case f.byContent && !c.ByContent():
-		return record.NameUnseen
-	}
-	return ""
 }

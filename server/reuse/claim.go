@@ -39,7 +39,7 @@ func (t *Tickets) Find(ctx context.Context, p *Proof, f Found, without Choice) (
 			}
 		}
 	}
-	claim.Why, f.name = why, f.fault(&p.Conversation, t.names.shared(&p.Conversation))
+	claim.Why = why
 	p.IDs.Forward(claim.Ticket != nil)
 	return claim, f
 }

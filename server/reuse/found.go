@@ -20,7 +20,6 @@ type Found struct {
 
 	byContent bool                    // the branches were found by content, so they may belong to other conversations that began alike
 	foreign   bool                    // the id has tickets, but the request continues none: they belong to other conversations
-	name      string                  // what is wrong with the conversation's id, "" if nothing is known
 	aliases   []convcache.KeyedBranch // led to some of the branches
 	dropped   bool                    // the last look-up gave up branches of another epoch
 	taken     *convcache.KeyedBranch  // the branch whose ticket the turn has taken, nil for none
@@ -32,7 +31,6 @@ type shown struct {
 	waited    time.Duration // for hand-backs
 	learnt    bool          // the learner of continuations knows of the turn
 	continues bool          // the store has something of the conversation, or had until it expired
-	released  bool          // the ticket of the answer that the turn continues was released at once
 }
 
 // Look looks up the conversation's tickets. It runs before a pair is picked, so that routing policies know where the KV is. A turn that can use no
@@ -52,14 +50,15 @@ func (t *Tickets) Look(ctx context.Context, a *Admitted, parsed *body.Request, f
 		f.continues = f.continues || f.outcome == convcache.Found || f.outcome == convcache.Expired
 	}
 	if !f.learnt && len(keys) > 0 {
-		f.learnt, f.released = true, t.learn(a, parsed, &f)
+		f.learnt = true
+		t.learn(a, parsed, &f)
 	}
 	return f
 }
 
-// learn reports a turn once to the learner of continuations, whether the turn uses a ticket or not. released says that the ticket of the answer that
-// it continues was released at once. If the id has found nothing, that answer may wait under the id of the turn before.
-func (t *Tickets) learn(a *Admitted, parsed *body.Request, f *Found) (released bool) {
+// learn reports a turn once to the learner of continuations, whether the turn uses a ticket or not. If the id has found nothing, the answer
+// that the turn continues may wait under the id of the turn before.
+func (t *Tickets) learn(a *Admitted, parsed *body.Request, f *Found) {
 	c := &a.Conversation
 	turn := continuation.Turn{Key: c.Home(), Earlier: c.Earlier, Explicit: !c.ByContent(), Found: !f.empty()}
 	if a.API == body.Text && c.ByContent() {
@@ -71,8 +70,7 @@ func (t *Tickets) learn(a *Admitted, parsed *body.Request, f *Found) (released b
 			turn.Earlier = append(turn.Earlier, f.Branches[i].Key)
 		}
 	}
-	_, _, released = t.deps.Pins.Continuations.Asked(turn, a.began)
-	return released
+	t.deps.Pins.Continuations.Asked(turn, a.began)
 }
 
 func (t *Tickets) look(ctx context.Context, a *Admitted, keys []convcache.Key, byContent bool, so shown) Found {

@@ -4,55 +4,8 @@ import (
 	"testing"
 
 	"carryover/convcache"
-	"carryover/server/record"
 	"carryover/server/request"
 )
-
-// What is wrong with an id, by what its look-up has shown and whether many conversations begin under it.
-func TestFound_FaultOfAnID(t *testing.T) {
-	for _, row := range []struct {
-		looked  Found
-		source  string
-		shared  bool
-		want    string
-		because string
-	}{
-		{Found{}, "session_id", false, "", "an id that finds its own, or nothing at all"},
-		{Found{byContent: true}, request.SourceContent, false, "", "no id"},
-		{Found{byContent: true}, "session_id", false, record.NameUnseen, "nothing under the id, and something by content"},
-		{Found{byContent: true, foreign: true}, "session_id", false, record.NameShared, "others under the id"},
-		{Found{foreign: true}, "session_id", false, record.NameShared, "others under the id, and nothing by content"},
-		{Found{}, "session_id", true, record.NameShared, "many beginnings"},
-		{Found{byContent: true}, "session_id", true, record.NameShared, "many beginnings, and nothing under the id"},
-	} {
-		if got := row.looked.fault(&request.Conversation{Source: row.source}, row.shared); got != row.want {
-			t.Errorf("%s: got %q, want %q", row.because, got, row.want)
-		}
-	}
-}
-
-// An id of four beginnings is that of many conversations. One whose content is not known tells nothing.
-func TestNames_SharedByFourBeginnings(t *testing.T) {
-	var n names
-	for i, want := range []bool{false, false, false, true, true} {
-		c := request.Conversation{Key: convcache.Key{1}, Narrow: convcache.Key{2, byte(i)}, Content: []convcache.Key{{3}}}
-		for range 2 {
-			if got := n.shared(&c); got != want {
-				t.Errorf("beginning %d: shared %t, want %t", i, got, want)
-			}
-		}
-		other := request.Conversation{Key: convcache.Key{9, byte(i)}, Narrow: c.Narrow, Content: c.Content}
-		if n.shared(&other) || n.shared(&request.Conversation{Key: c.Key, Narrow: c.Narrow}) {
-			t.Error("an id of one beginning, or of none, counts as shared")
-		}
-	}
-	for i := range maxNames {
-		n.shared(&request.Conversation{Key: convcache.Key{7, byte(i), byte(i >> 8)}, Content: []convcache.Key{{3}}})
-	}
-	if len(n.begins) > maxNames {
-		t.Errorf("%d ids are known, want %d at most", len(n.begins), maxNames)
-	}
-}
 
 // Where a turn's ticket is at home, and whether that needs an alias.
 func TestFound_HomesAndAliases(t *testing.T) {

@@ -25,9 +25,8 @@ func (t *Tickets) Keep(ctx context.Context, o *Origin, f *Found, got answer.Resu
 		API: o.API, FollowUp: o.Length.Answered, Tools: o.tools, ToolCalls: got.Finish == "tool_calls", Unread: o.tools && got.Finish == "",
 		Explicit: !c.ByContent(),
 	}
-	var answered *continuation.Answer
 	if c.Known && !c.Final && complete { // the learner has to recognise the answer's continuation
-		answered = tickets.Continuations.Answered(o.Account, c.Tenant, kind, c.Home(), o.prompt, time.Now())
+		tickets.Continuations.Answered(o.Account, c.Tenant, kind, c.Home(), o.prompt, time.Now())
 	}
 	ticket, why := t.ticketOf(o, &got)
 	if why != "" {
@@ -51,7 +50,6 @@ func (t *Tickets) Keep(ctx context.Context, o *Origin, f *Found, got answer.Resu
 	if choice.Now() != continuation.Release {
 		return t.store(ctx, o, f, &ticket, to.Key)
 	}
-	tickets.Continuations.Released(answered)
 	ticket.Params = bytes.Clone(ticket.Params) // they are a slice of the whole answer
 	tickets.Unuse(&ticket)
 	return "released"

@@ -51,7 +51,7 @@ type Caches struct {
 // Nothing returns the reuse of a turn that has made no attempt.
 func (a *Admitted) Nothing(f *Found) record.Reuse {
 	return record.Reuse{
-		Off: a.Conversation.Off, Proof: "tokens", Continues: a.Length.Answered || f.continues, Released: f.released, Name: f.name, Cached: -1,
+		Off: a.Conversation.Off, Proof: "tokens", Continues: a.Length.Answered || f.continues, Cached: -1,
 	}
 }
 

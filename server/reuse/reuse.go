@@ -53,9 +53,8 @@ type Store interface {
 
 // Tickets finds the tickets of turns, and makes new ones. It is safe for concurrent use.
 type Tickets struct {
-	cfg   Config
-	deps  Deps
-	names names
+	cfg  Config
+	deps Deps
 }
 
 // New returns the Tickets of a server.
