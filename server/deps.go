@@ -36,7 +36,7 @@ type Config struct {
 }
 
 // Tellers take one plain sentence about each event, for operators. A nil one drops it.
-type Tellers struct{ Quarantine, Stop, Drain func(sentence string) }
+type Tellers struct{ Quarantine, Drain func(sentence string) }
 
 // ReuseConfig says which tickets are worth using.
 type ReuseConfig struct {

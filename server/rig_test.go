@@ -93,7 +93,7 @@ func newRig(t *testing.T, s setup) *rig {
 	}
 	cfg := defaults(r.log)
 	limited := func(c *fleet.Config) {
-		c.AskLimit = 2 * time.Second
+		c.AskLimit, c.Logger = 2*time.Second, cfg.Logger
 		if s.fleet != nil {
 			s.fleet(c)
 		}

@@ -62,7 +62,7 @@ func New(cfg Config, deps Deps) *Server {
 	s.epoch = quarantine.NewEpoch(deps.Secret, deps.Shared, cfg.Logger, cfg.Tell.Quarantine)
 	s.Pins = pins.New(pins.Config{
 		ReleaseConfig: cfg.ReleaseConfig, HandBackConfig: cfg.HandBackConfig, TTL: cfg.TTL, TrialTimeout: cfg.ReuseTrialTimeout,
-		Logger: cfg.Logger, Tell: cfg.Tell.Stop,
+		Logger: cfg.Logger,
 	}, pins.Deps{
 		Fleet: deps.Fleet, Store: store, Legs: deps.Legs, Connector: deps.Connector, Epoch: s.epoch, Shared: deps.Shared,
 		Background: s.background.Run, Blame: func(engine *fleet.Engine, err error) { turn.Blame(engine, err, true) },
@@ -82,7 +82,7 @@ func New(cfg Config, deps Deps) *Server {
 	})
 	s.turns = turn.New(turn.Config{
 		LegConfig: cfg.LegConfig, Release: cfg.Release, ReuseTrialTimeout: cfg.ReuseTrialTimeout,
-		Logger: cfg.Logger, Tell: cfg.Tell.Stop,
+		Logger: cfg.Logger,
 	}, turn.Deps{
 		Fleet: deps.Fleet, Legs: deps.Legs, Connector: deps.Connector, Pins: s.Pins, Epoch: s.epoch, Background: s.background, Ratios: ratios,
 		Accepted: accepted, Picker: picker, Tickets: tickets,

@@ -19,10 +19,9 @@ type Kind string
 // The kinds of events.
 const (
 	Quarantine Kind = "quarantine" // an engine computes other ids than it is sent, or has had KV of such an engine
-	Stop       Kind = "stop"       // tickets between a pair are stopped for a while, or used again
 	Drain      Kind = "drain"      // an instance, or this replica, gets no new turns
 	Reload     Kind = "reload"     // the configuration was read again
-	Engine     Kind = "engine"     // an engine came, went or was restarted, or is avoided or not any more
+	Engine     Kind = "engine"     // an engine came, went or was restarted; it or a pair is avoided, or not any more
 	Store      Kind = "store"      // the ticket store does not answer, or does again
 )
 

@@ -44,13 +44,6 @@ type Config struct {
 	TTL          time.Duration // longest life of a ticket
 	TrialTimeout time.Duration // how long a leg with a ticket may take beyond a usual prefill
 	Logger       *slog.Logger
-	Tell         func(sentence string) // gets a sentence when a pair's tickets are stopped or used again; may be nil
-}
-
-func (c *Config) tell(sentence string) {
-	if c.Tell != nil {
-		c.Tell(sentence)
-	}
 }
 
 // Store keeps tickets between turns. Failures are outcomes.

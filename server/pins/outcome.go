@@ -2,7 +2,6 @@ package pins
 
 import (
 	"errors"
-	"fmt"
 	"net/http"
 	"time"
 
@@ -16,31 +15,25 @@ func (p *Pins) tell(c *Claim, outcome pairs.Outcome) {
 	if !resumed && pause == 0 && outcome != pairs.Failed {
 		return
 	}
-	prefill, decode := c.Reader.Engine().Name, c.Holder.Engine()
-	attrs := []any{"prefill", named(c.Reader), "decode", named(c.Holder), "turn", c.turn}
-	if resumed {
-		p.cfg.Logger.Info("prefill answers tickets of decode again; reuse is on for this pair", attrs...)
-		p.cfg.tell(fmt.Sprintf("Prefill %s answers tickets of decode %s again; they are used from now on.", prefill, decode.Name))
-		return
-	}
-	age := max(0, upstream.Elapsed(c.Ticket.FreshAsOf, time.Now()))
-	attrs = append(attrs, "ticket_age", age.Round(100*time.Millisecond).String(), "decoder_kv_ttl", decode.Instance().KVTTL.String())
+	ttl, age := c.Holder.Engine().Instance().KVTTL, max(0, upstream.Elapsed(c.Ticket.FreshAsOf, time.Now()))
+	attrs := []any{"turn", c.turn, "ticket_age", age.Round(100 * time.Millisecond).String(), "decoder_kv_ttl", ttl.String()}
 	why := "prefill does not answer tickets of decode"
-	if outcome == pairs.Failed {
+	switch {
+	case resumed:
+		why = "prefill answers tickets of decode again"
+	case outcome == pairs.Failed:
 		if why = "prefill answers 5xx to tickets of decode"; p.firstOf(c.Holder) {
 			p.cfg.Logger.Warn("prefill refuses a ticket of decode: decode may have freed the blocks after its decoder_kv_blocks_ttl; "+
-				"engines don't report this time, so decoder_kv_ttl (--decoder-kv-ttl) has to be the same", attrs...)
+				"engines don't report this time, so decoder_kv_ttl (--decoder-kv-ttl) has to be the same", append(attrs, "prefill", named(c.Reader), "decode", named(c.Holder))...)
 		}
 	}
-	if pause == 0 {
-		return
-	}
-	whose := "everybody"
+	what := "reuse nothing"
 	if c.PairState.OfOneClient() {
-		whose = "one client"
+		what = "reuse nothing of one client"
 	}
-	p.cfg.Logger.Warn("reuse is off for a pair", append(attrs, "why", why, "for", whose, "tried_again_in", pause.String())...)
-	p.cfg.tell(fmt.Sprintf("Prefill %s and decode %s reuse nothing for %s, for %s: %s.", prefill, decode.Name, pause, whose, why))
+	if resumed || pause > 0 {
+		c.Reader.LeftAlone(c.Holder, what, pause, why, attrs...)
+	}
 }
 
 func (p *Pins) firstOf(incarnation *fleet.Incarnation) bool {

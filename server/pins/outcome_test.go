@@ -21,8 +21,12 @@ type telling struct {
 
 func newTelling(tb testing.TB) *telling {
 	tb.Helper()
-	r := &telling{replica: alone(tb)}
-	r.cfg.Logger, r.cfg.Tell = r.log.Logger(), func(sentence string) { r.told = append(r.told, sentence) }
+	r := &telling{}
+	model := newDecodeModel(tb, 1)
+	model.random = nil
+	model.logger, model.tell = r.log.Logger(), func(sentence string) { r.told = append(r.told, sentence) }
+	r.replica = newReplica(tb, model, newModelStore(nil), releasing())
+	r.cfg.Logger, r.told = model.logger, nil
 	return r
 }
 
@@ -58,9 +62,9 @@ func TestRefused_SaysTheAgeAndAsksForTheTTL(t *testing.T) {
 	for range 3 {
 		r.ends(pairs.Failed)
 	}
-	r.logs(1, "reuse is off for a pair")
+	r.logs(1, "the pair is left alone")
 	r.logs(2, "ticket_age=3h0m")
-	if want := "Prefill p and decode d reuse nothing for 1m0s, for everybody: prefill answers 5xx to tickets of decode."; !slices.Equal(r.told, []string{want}) {
+	if want := "Prefill p and decode d reuse nothing for 1m0s: prefill answers 5xx to tickets of decode."; !slices.Equal(r.told, []string{want}) {
 		t.Errorf("operators are told %q, want %q", r.told, want)
 	}
 	unanswered := newTelling(t)
@@ -77,8 +81,8 @@ func TestResumed_OperatorsAreTold(t *testing.T) {
 	if want := fmt.Sprint(pairs.Trial, pairs.NoReuse, " ", pairs.Trial, pairs.Proven); statuses != want {
 		t.Errorf("the pair's statuses are %s, want %s", statuses, want)
 	}
-	if want := "Prefill p answers tickets of decode d again; they are used from now on."; len(r.told) != 2 || !strings.Contains(r.told[1], want) {
+	if want := "Prefill p and decode d are used together again: prefill answers tickets of decode again."; len(r.told) != 2 || !strings.Contains(r.told[1], want) {
 		t.Errorf("operators are told %q, want %q as the second", r.told, want)
 	}
-	r.logs(1, "prefill answers tickets of decode again; reuse is on for this pair")
+	r.logs(1, "the pair is used again")
 }

@@ -33,6 +33,9 @@ type decodeModel struct {
 	names               map[convcache.TicketID]string // what decode calls the blocks of a ticket
 	random              *rand.Rand                    // nil if no leg fails
 	hangs               bool                          // no leg is answered
+
+	logger *slog.Logger // of fleets, nil for none
+	tell   func(sentence string)
 }
 
 // held is blocks that decode keeps.
@@ -205,7 +208,7 @@ func newReplica(tb testing.TB, model *decodeModel, store *modelStore, cfg Config
 	tb.Helper()
 	client := upstream.NewClient(upstream.ClientConfig{DialTimeout: time.Minute})
 	tb.Cleanup(client.Close)
-	f := fleet.New(fleet.Config{Client: client, ReadLimit: time.Minute, AskLimit: time.Minute, Now: model.now, Prefill: firstOf{}, Decode: firstOf{}})
+	f := fleet.New(fleet.Config{Client: client, ReadLimit: time.Minute, AskLimit: time.Minute, Now: model.now, Prefill: firstOf{}, Decode: firstOf{}, Logger: model.logger, Tell: model.tell})
 	f.Set([]upstream.Instance{
 		{Name: "p", Role: upstream.RolePrefill, BaseURL: model.urls[0]}, {Name: "d", Role: upstream.RoleDecode, BaseURL: model.urls[1], KVTTL: modelTTL},
 	})

@@ -2,7 +2,6 @@ package turn
 
 import (
 	"errors"
-	"fmt"
 	"net/http"
 	"slices"
 
@@ -179,27 +178,18 @@ func (r *reading) blame(err error, doubts *doubts, prefillError bool) (unread *f
 	return unread
 }
 
-// loads tells the pair's state how a hand-over has ended, and reports a pair that is left alone or used again.
+// loads tells the pair's state how a hand-over has ended, and operators of a pair that is left alone or used again.
 func (r *reading) loads(outcome pairs.Outcome, err error) {
 	prefill, decode := r.origin.Prefill, r.origin.Decode
 	pause, all, resumed := prefill.EndLoad(decode, outcome)
-	if pause == 0 && !resumed {
-		return
-	}
-	from, to, log := prefill.Engine().Name, decode.Engine().Name, r.h.log(r.record)
-	attrs, sentence := []any{"prefill", from, "decode", to, "tried_again_in", pause.String(), "error", err}, ""
+	why := "decode fails to load prefill's KV"
 	switch {
 	case resumed:
-		log.Info("decode loads prefill's KV again; hand-overs are on for this pair", attrs[:4]...)
-		sentence = fmt.Sprintf("Decode %s loads what prefill %s hands over again; the pair is used from now on.", to, from)
+		why = "decode loads prefill's KV again"
 	case all:
-		log.Warn("several decode instances fail to load prefill's KV; it is left alone", attrs...)
-		sentence = fmt.Sprintf("Prefill %s is left alone for %s: several decode instances fail to load what it hands over.", from, pause)
-	default:
-		log.Warn("decode fails to load prefill's KV; the pair is left alone", attrs...)
-		sentence = fmt.Sprintf("Prefill %s and decode %s are left alone for %s: decode fails to load what prefill hands over.", from, to, pause)
+		why = "several decode instances fail to load prefill's KV"
 	}
-	if r.h.cfg.Tell != nil {
-		r.h.cfg.Tell(sentence)
+	if resumed || pause > 0 {
+		prefill.LeftAlone(decode, "are left alone", pause, why, "turn", r.record.ID(), "error", err)
 	}
 }

@@ -63,7 +63,6 @@ type Config struct {
 	Release           bool          // decode frees the blocks that no turn will use
 	ReuseTrialTimeout time.Duration // how long a leg with a ticket may take beyond a usual prefill
 	Logger            *slog.Logger
-	Tell              func(sentence string) // is told of pairs that are left alone; nil for nobody
 }
 
 // Legs runs the legs of turns. Errors are *upstream.LegError.

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"fmt"
 	"time"
 
 	"carryover/upstream/fleet/pairs"
@@ -141,4 +142,18 @@ func (i *Incarnation) ApartFrom(decode *Incarnation) bool {
 	_, all := i.loads.Apart()
 	_, apart := i.known(decode).Apart()
 	return all || apart
+}
+
+// LeftAlone tells operators that this prefill and decode are left alone for a pause, and why; after a pause of 0 they are used again. what says what
+// they do not do meanwhile.
+func (i *Incarnation) LeftAlone(decode *Incarnation, what string, pause time.Duration, why string, attrs ...any) {
+	f, prefill := i.engine.fleet, i.engine.Name
+	attrs = append([]any{"prefill", prefill + "@" + i.id, "decode", decode.engine.Name + "@" + decode.id, "why", why}, attrs...)
+	if pause == 0 {
+		f.cfg.Logger.Info("the pair is used again", attrs...)
+		f.cfg.Tell(fmt.Sprintf("Prefill %s and decode %s are used together again: %s.", prefill, decode.engine.Name, why))
+		return
+	}
+	f.cfg.Logger.Warn("the pair is left alone", append(attrs, "what", what, "tried_again_in", pause.String())...)
+	f.cfg.Tell(fmt.Sprintf("Prefill %s and decode %s %s for %s: %s.", prefill, decode.engine.Name, what, pause, why))
 }

@@ -75,7 +75,7 @@ func NewProxy(cfg Configured, logger *slog.Logger, observers ...record.Observer)
 	}
 	settings := NewServerConfig(cfg.Config, logger)
 	settings.Tell = server.Tellers{
-		Quarantine: p.Events.Teller(events.Quarantine), Stop: p.Events.Teller(events.Stop), Drain: p.Events.Teller(events.Drain),
+		Quarantine: p.Events.Teller(events.Quarantine), Drain: p.Events.Teller(events.Drain),
 	}
 	p.Server = server.New(settings, deps)
 	return p, nil

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"carryover/server"
 	"carryover/upstream/fleet/pairs"
 	"carryover/upstream/vllmsim"
 )
@@ -33,10 +32,8 @@ func TestApart_ALonePair(t *testing.T) {
 		for _, stream := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/stream %t", path, stream), func(t *testing.T) {
 				t.Parallel()
-				told := make(chan string, 100)
 				r := startRig(t, rigConfig{
 					prefill: []vllmsim.Config{engineWith(`{"block_size":8}`)}, decode: []vllmsim.Config{vllmsim.DefaultConfig()},
-					server: func(c *server.Config) { c.Tell.Stop = func(sentence string) { told <- sentence } },
 				})
 				for n := range pairs.Strikes + 4 {
 					a := r.must(t, path, nil, shortAsk(path, n, stream))
@@ -50,8 +47,9 @@ func TestApart_ALonePair(t *testing.T) {
 				if m := scrape(t, r.metrics()); m.sum("carryover_instance_state", `"prefill"`, `"apart"`) != 1 || m.sum("carryover_instance_state", `"decode"`, `"up"`) != 1 {
 					t.Errorf("prefill is to be apart, and decode up: %v", m.own("carryover_instance_state"))
 				}
-				if got := <-told; len(told) != 0 || !strings.Contains(got, "are left alone for 1m0s") {
-					t.Errorf("operators are told %q and %d sentences more", got, len(told))
+				told, _ := r.proxy.Events.Newest(0)
+				if n := strings.Count(fmt.Sprint(told), "are left alone for 1m0s"); n != 1 {
+					t.Errorf("operators are told %d times of the pair, want once: %v", n, told)
 				}
 				r.verify(t, pins{leased: pairs.Strikes}) // each of them was handed over once
 				if n := r.proxy.Server.Counts().Stranded; n != pairs.Strikes {

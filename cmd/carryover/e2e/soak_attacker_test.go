@@ -91,7 +91,7 @@ func quiet(t *testing.T, conversations int, flags []string, attacked bool) map[s
 	noError(t, errors.Join(group.Wait(), burst.Wait()))
 	s.pins.end()
 	t.Logf("misses %v", s.reasons)
-	for _, note := range []string{"WARN engine opens its circuit", "WARN reuse is off for a pair"} {
+	for _, note := range []string{"WARN engine opens its circuit", "WARN the pair is left alone"} {
 		if s.turns.count(note) > 0 {
 			t.Error(note)
 		}
