@@ -18,7 +18,7 @@ type Builder struct {
 // NewBuilder returns the builder of a turn.
 func NewBuilder(id string, api body.API, trace Trace, began time.Time) Builder {
 	return Builder{turn: Turn{
-		Turn: id, Asked: Asked{API: api}, Trace: trace, Times: Times{Began: began},
+		Turn: id, Asked: Asked{API: api}, Trace: trace, Times: Times{Began: began}, Legs: make([]Leg, 0, 2), // most turns have two
 		Reuse: Reuse{Cached: -1}, Answer: Answer{PromptTokens: -1, CompletionTokens: -1, CachedTokens: -1},
 	}}
 }
@@ -110,9 +110,6 @@ type SentLeg struct {
 func (b *Builder) Sent(leg *upstream.Leg, incarnation string) SentLeg {
 	r := &b.turn
 	at := len(r.Legs)
-	if r.Legs == nil {
-		r.Legs = make([]Leg, 0, 2) // most turns have as many
-	}
 	r.Legs = append(r.Legs, Leg{
 		Role: leg.Instance.Role, Instance: leg.Instance.Name, Incarnation: incarnation, Attempt: r.Retries, Span: r.Trace.Traced(leg), Began: time.Now(),
 	})
