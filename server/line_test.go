@@ -175,7 +175,7 @@ func TestLine_ShowsAModelOnlyIfItIsServed(t *testing.T) {
 // forPeople is a handler that wants no members that say nothing.
 type forPeople struct{ slog.Handler }
 
-func (forPeople) OmitsEmpty() bool { return true }
+func (forPeople) OmitsEmpty() {}
 
 // In a line for people, what they look for comes first, and what says nothing is not there.
 func TestLine_ForPeopleLeavesOutWhatSaysNothing(t *testing.T) {

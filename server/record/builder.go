@@ -74,9 +74,7 @@ func (b *Builder) Committed(header http.Header, whole bool) {
 // Refused records the error that the client gets in place of an answer, and sets the turn's headers.
 func (b *Builder) Refused(header http.Header, status int, code string) {
 	b.turn.End.Status, b.turn.End.Code = status, code
-	if status != StatusClientGone {
-		setHeaders(header, &b.turn)
-	}
+	setHeaders(header, &b.turn)
 }
 
 // Broke records how an answer failed after its beginning, and the error's code.

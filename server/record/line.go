@@ -13,7 +13,7 @@ import (
 )
 
 // EmptyOmitter is a log handler for people, whose lines have no empty members.
-type EmptyOmitter interface{ OmitsEmpty() bool }
+type EmptyOmitter interface{ OmitsEmpty() }
 
 // Log writes one line for each turn: its record. Times are in milliseconds. The keys have this order:
 //
@@ -36,8 +36,7 @@ type EmptyOmitter interface{ OmitsEmpty() bool }
 // [EmptyOmitter] gets no empty members. A line contains no prompts, no answers, and no name that a client has made up.
 func Log(logger *slog.Logger, redis func() string) Observer {
 	handler := logger.Handler()
-	omitter, _ := handler.(EmptyOmitter)
-	short := omitter != nil && omitter.OmitsEmpty()
+	_, short := handler.(EmptyOmitter)
 	return func(r *Turn) {
 		now, level := time.Now(), slog.LevelInfo
 		if r.End.Err != nil && (r.End.Status >= http.StatusInternalServerError || r.End.Status == http.StatusOK && !r.ClientLeft()) {
@@ -86,7 +85,7 @@ func Log(logger *slog.Logger, redis func() string) Observer {
 		text("keep", end.Keep.What)
 		times("keep_ms", end.Keep.For)
 		text("finish", got.Finish)
-		text("reuse", u.Header(now))
+		text("reuse", u.Header())
 		text("kv_path", r.Path.Header())
 		text("proof", u.Proof)
 		number("legs", len(r.Legs))
@@ -121,7 +120,7 @@ func setHeaders(header http.Header, r *Turn) {
 	if r.API == body.Messages { // the header that Anthropic's SDKs read
 		header["Request-Id"] = []string{r.Turn}
 	}
-	header["X-KV-Reuse"] = []string{r.Reuse.Header(time.Now())}
+	header["X-KV-Reuse"] = []string{r.Reuse.Header()}
 	header["Server-Timing"] = []string{timing(r)}
 	if path := r.Path.Header(); path != "" {
 		header["X-KV-Path"] = []string{path}
@@ -158,8 +157,8 @@ func Milliseconds(d time.Duration) float64 {
 	return float64(d.Round(100*time.Microsecond)) / float64(time.Millisecond)
 }
 
-// Header returns the value of X-KV-Reuse. It has the ticket's age at now.
-func (r *Reuse) Header(now time.Time) string {
+// Header returns the value of X-KV-Reuse. It has the ticket's age.
+func (r *Reuse) Header() string {
 	header, reason := r.Outcome()
 	switch header {
 	case Prefix:
@@ -169,7 +168,7 @@ func (r *Reuse) Header(now time.Time) string {
 		if r.Cached >= 0 {
 			read, confirmed = fmt.Sprintf(";read=%d", r.Read), fmt.Sprintf(";confirmed=%d", r.Cached)
 		}
-		age := max(0, upstream.Elapsed(r.FreshAsOf, now)).Seconds()
+		age := max(0, upstream.Elapsed(r.FreshAsOf, time.Now())).Seconds()
 		header += fmt.Sprintf(";tokens=%d%s;age=%.1f;proof=%s%s", r.Offered, read, age, r.Proof, confirmed)
 	}
 	if reason != "" {

@@ -68,7 +68,7 @@ func NewLogger(cfg config.LogConfig, w io.Writer) (*slog.Logger, *slog.LevelVar)
 
 type forPeople struct{ *slog.TextHandler }
 
-func (forPeople) OmitsEmpty() bool { return true }
+func (forPeople) OmitsEmpty() {}
 
 func withoutEmpty(_ []string, a slog.Attr) slog.Attr {
 	if a.Value.Kind() == slog.KindString && a.Value.String() == "" {
