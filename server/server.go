@@ -65,7 +65,7 @@ func New(cfg Config, deps Deps) *Server {
 		Logger: cfg.Logger,
 	}, pins.Deps{
 		Fleet: deps.Fleet, Store: store, Legs: deps.Legs, Connector: deps.Connector, Epoch: s.epoch, Shared: deps.Shared,
-		Background: s.background.Run, Blame: func(engine *fleet.Engine, err error) { turn.Blame(engine, err, true) },
+		Background: s.background.Run,
 	})
 	tickets := reuse.New(reuse.Config{
 		MinTokens: cfg.ReuseMinTokens, MinShare: cfg.ReuseMinShare, TTL: cfg.TTL, Logger: cfg.Logger,

@@ -176,3 +176,26 @@ func (c *Client) IsPaused(ctx context.Context, at *Instance) (paused, told bool)
 	word := string(rawjson.Get(text, "is_paused"))
 	return word == "true", word == "true" || word == "false"
 }
+
+// Internal reports whether the engine answered 500, as vLLM does to whatever its handlers did not expect.
+func (e *LegError) Internal() bool { return e.Status == http.StatusInternalServerError }
+
+// AtFault reports whether the engine is to blame for the failure. It is not to blame for
+//
+//   - what it refuses, 429 too, or does not offer (501);
+//   - the end of a leg that the client, a quarantine or the other leg has ended;
+//   - the length of an answer, which the client decides.
+func (e *LegError) AtFault() bool {
+	switch {
+	case e.Paused(), errors.Is(e.Err, ErrStreamTooLong): // an operator has paused it
+		return false
+	case e.Role == RoleDecode && errors.Is(e.Err, ErrAnswerTooLarge):
+		return false
+	case e.Kind == Timeout:
+		_, other := errors.AsType[*LegError](e.Err)
+		return !other
+	case e.Kind == Status:
+		return e.Status >= http.StatusInternalServerError && e.Status != http.StatusNotImplemented
+	}
+	return e.Kind == Broken || e.Kind == Garbage || e.Kind == KVLoad
+}

@@ -92,6 +92,4 @@ type Deps struct {
 	Shared    Shared // nil without Redis
 	// Background runs work that belongs to no turn; what and id name it in the log if it panics.
 	Background func(what, id string, work func())
-	// Blame tells the fleet how a leg to an engine ended that carried nothing from a client. err is nil if it succeeded.
-	Blame func(engine *fleet.Engine, err error)
 }

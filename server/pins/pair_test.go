@@ -224,7 +224,7 @@ func newReplica(tb testing.TB, model *decodeModel, store *modelStore, cfg Config
 	cfg.TTL, cfg.TrialTimeout, cfg.Logger = modelTTL, time.Second, quiet
 	r.Pins = New(cfg, Deps{
 		Fleet: r.fleet, Store: store, Legs: modelLegs{model}, Connector: modelConnector{}, Epoch: quarantine.NewEpoch(secret, nil, quiet, nil),
-		Background: func(_, _ string, work func()) { work() }, Blame: func(*fleet.Engine, error) {},
+		Background: func(_, _ string, work func()) { work() },
 	})
 	r.strict = true
 	r.prefill.PairWith(r.decode).ExchangedKV()

@@ -140,7 +140,7 @@ func (p *Pins) send(
 		p.deps.Legs.Close()
 		err = &upstream.LegError{Role: upstream.RolePrefill, Instance: prefill.Name, Kind: upstream.Broken, Sent: true, Err: upstream.ErrForeign}
 	}
-	p.deps.Blame(prefill, err)
+	prefill.Ended(err, true)
 	if err != nil && !errors.As(err, &failed) {
 		failed = &upstream.LegError{Sent: true, Err: err} // it may have been sent
 	}

@@ -135,7 +135,7 @@ func (a *attempt) plan(ctx context.Context) (upstream.Plan, error) {
 		case errors.Is(err, facts.ErrNotComparable): // the prompt can't be sent to prefill as ids
 			return upstream.Plan{Alone: record.WhyConnector}, nil
 		case err != nil:
-			Blame(prefill, err, true)
+			prefill.Ended(err, true)
 			return upstream.Plan{}, err
 		}
 		transfer.PromptIDs, transfer.ContextLength = prompt.IDs, prompt.ContextLength
@@ -145,7 +145,7 @@ func (a *attempt) plan(ctx context.Context) (upstream.Plan, error) {
 		return upstream.Plan{Alone: record.WhyLimits}, nil
 	}
 	if !a.pair.Quarantined && prefill.Quarantined() { // since it was picked
-		failed := legError(a.pair.Prefill, upstream.IDEcho, proof.ErrIDs)
+		failed := a.pair.Prefill.LegError(upstream.IDEcho, proof.ErrIDs)
 		failed.Sent = false
 		return upstream.Plan{}, failed
 	}
@@ -208,8 +208,8 @@ func (a *attempt) ready(ctx context.Context, plan upstream.Plan, h *handed) erro
 	if errors.Is(err, upstream.ErrNotReady) {
 		kind = upstream.Timeout
 	}
-	failed := legError(a.pair.Prefill, kind, err)
-	Blame(a.pair.Prefill.Engine(), failed, false)
+	failed := a.pair.Prefill.LegError(kind, err)
+	a.pair.Prefill.Engine().Ended(failed, false)
 	return failed
 }
 

@@ -2,7 +2,6 @@ package turn
 
 import (
 	"errors"
-	"net/http"
 	"slices"
 
 	"carryover/sse"
@@ -18,71 +17,14 @@ func legOf(err error) *upstream.LegError {
 	return leg
 }
 
-// Blame tells the fleet how a leg to an engine has ended. It is called once per leg; err is nil for a good end. own says that we are at fault for
-// what the engine answers, because the leg carried more than the client's request. The fleet still hears of a connection that was refused or broke.
-func Blame(engine *fleet.Engine, err error, own bool) {
-	leg := legOf(err)
-	switch {
-	case err == nil:
-		engine.Health.Answered()
-		engine.Health.Served()
-		return
-	case leg == nil: // the client or the server caused it
-		return
-	case leg.Kind == upstream.Dial:
-		engine.Refused()
-	case leg.Kind == upstream.Broken:
-		engine.Broke()
-	case leg.Paused():
-		engine.Health.Paused()
-	}
-	switch {
-	case own || !atFault(leg):
-	case isInternal(leg):
-		engine.Doubted(leg)
-	default:
-		engine.Health.Failed(leg)
-	}
-}
-
-// isInternal reports whether an engine answered 500, as vLLM does to whatever its handlers did not expect.
-func isInternal(leg *upstream.LegError) bool {
-	return leg.Status == http.StatusInternalServerError
-}
-
-// atFault reports whether an engine is to blame for a failure. It is not to blame for
-//
-//   - what it refuses, 429 too, or does not offer (501);
-//   - the end of a leg that the client, a quarantine or the other leg has ended;
-//   - the length of an answer, which the client decides.
-func atFault(leg *upstream.LegError) bool {
-	switch {
-	case leg.Paused(), errors.Is(leg.Err, upstream.ErrStreamTooLong): // an operator has paused it
-		return false
-	case leg.Role == upstream.RoleDecode && (errors.Is(leg.Err, upstream.ErrAnswerTooLarge) || errors.Is(leg.Err, sse.ErrOversize)):
-		return false
-	case leg.Kind == upstream.Timeout:
-		return legOf(leg.Err) == nil
-	case leg.Kind == upstream.Status:
-		return leg.Status >= http.StatusInternalServerError && leg.Status != http.StatusNotImplemented
-	}
-	return leg.Kind == upstream.Broken || leg.Kind == upstream.Garbage || leg.Kind == upstream.KVLoad
-}
-
-// legError makes the failure of a leg that was sent.
-func legError(to *fleet.Incarnation, kind upstream.Kind, err error) *upstream.LegError {
-	engine := to.Engine()
-	return &upstream.LegError{Role: engine.Role, Instance: engine.Name, Kind: kind, Sent: true, Err: err}
-}
-
 // foreign makes the failure of a leg whose answer belongs to another request. Some connection is out of step then, so all idle ones are closed.
 func (h *Handler) foreign(to *fleet.Incarnation) *upstream.LegError {
 	h.deps.Legs.Close()
-	return legError(to, upstream.Broken, upstream.ErrForeign)
+	return to.LegError(upstream.Broken, upstream.ErrForeign)
 }
 
 // doubts is the only way in which one turn's failures count against tickets, releases and hand-overs. A failure alone shows nothing, because the
-// client chooses the request. What failures show about engines goes through [Blame], and there a request of our own decides. With nil doubts a
+// client chooses the request. What failures show about engines goes through [fleet.Engine.Ended], and there a request of our own decides. With nil doubts a
 // failure counts at once.
 type doubts struct {
 	legs  []*upstream.LegError // answered with 500, the oldest first: the engine or the request is at fault
@@ -97,14 +39,14 @@ type doubt struct {
 
 // failed notes a leg that failed. Once the same request has gone well, picks prefer other engines for a while.
 func (d *doubts) failed(engine *fleet.Engine, leg *upstream.LegError) {
-	if atFault(leg) {
+	if leg.AtFault() {
 		d.carried(leg, func(spared bool) {
 			if !spared {
 				engine.Burden()
 			}
 		})
 	}
-	if d != nil && isInternal(leg) {
+	if d != nil && leg.Internal() {
 		d.legs = append(d.legs, leg)
 	}
 }
@@ -145,18 +87,19 @@ func (d *doubts) settle() {
 //     behind the first events.
 //   - With "recompute" it never gets an answer.
 func loadFailed(leg *upstream.LegError, api body.API, begun bool) (failed, only bool) {
-	only = leg.Kind == upstream.KVLoad || isInternal(leg) || leg.Kind == upstream.Broken && begun && api == body.Responses
-	return only || leg.Kind == upstream.Timeout && atFault(leg), only
+	only = leg.Kind == upstream.KVLoad || leg.Internal() || leg.Kind == upstream.Broken && begun && api == body.Responses
+	return only || leg.Kind == upstream.Timeout && leg.AtFault(), only
 }
 
 // blame tells the fleet how the decode leg has ended. It is called once per leg. It returns the prefill whose KV decode may have failed to load,
 // nil for none. doubts is nil if no leg follows that could show more.
 //
 // A failed load counts against the pair: nobody can tell which engine is at fault, and decode may serve well alone. A whole answer that took too
-// long counts against nobody: its length is the client's choice, and a healthy engine sends nothing before the end.
+// long, or an event that is too large, counts against nobody: the client chooses the length, and a healthy engine sends nothing of a whole answer
+// before its end.
 func (r *reading) blame(err error, doubts *doubts, prefillError bool) (unread *fleet.Incarnation) {
 	decode, from, leg := r.origin.Decode.Engine(), r.origin.Prefill, legOf(err)
-	spared := r.whole && errors.Is(err, upstream.ErrFirstByteTimeout)
+	spared := r.whole && errors.Is(err, upstream.ErrFirstByteTimeout) || errors.Is(err, sse.ErrOversize)
 	if leg != nil && !spared {
 		doubts.failed(decode, leg)
 		failed, only := loadFailed(leg, r.leg.API, r.Stream != nil)
@@ -174,7 +117,7 @@ func (r *reading) blame(err error, doubts *doubts, prefillError bool) (unread *f
 			})
 		}
 	}
-	Blame(decode, err, spared)
+	decode.Ended(err, spared)
 	return unread
 }
 

@@ -52,7 +52,7 @@ func (a *attempt) decode(ctx context.Context, h handed) (*reading, error) {
 func (a *attempt) decodeOn(ctx context.Context, incarnation *fleet.Incarnation, h handed) (*reading, error) {
 	api, stream, ids, engine := a.Request.API, a.Request.Stream, a.proof.IDs, incarnation.Engine()
 	if h.Leg != nil && a.inDoubt() {
-		return nil, legError(a.pair.Prefill, upstream.IDEcho, proof.ErrIDs)
+		return nil, a.pair.Prefill.LegError(upstream.IDEcho, proof.ErrIDs)
 	}
 	prompt, usage, plan := ids.ForDecode(incarnation), a.Body.WantsUsage(), upstream.LegPlan{API: api}
 	wanted := ids.Wanted()

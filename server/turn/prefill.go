@@ -81,7 +81,7 @@ func (a *attempt) send(ctx context.Context, plan upstream.Plan, p *prefillLeg) {
 		p.answer, p.err = upstream.PrefillAnswer{}, a.h.foreign(prefill) // its ids belong to another prompt
 	default:
 		if p.handover, p.unusable = plan.Handover(p.answer); p.unusable != nil && plan.Together != nil {
-			p.err, p.unusable = legError(prefill, upstream.KVLoad, p.unusable), nil // decode has got its hand-over already
+			p.err, p.unusable = prefill.LegError(upstream.KVLoad, p.unusable), nil // decode has got its hand-over already
 		}
 	}
 }
@@ -103,13 +103,13 @@ func (a *attempt) conclude(plan upstream.Plan, p *prefillLeg) (handed, error) {
 		}
 		ids.Lost()
 	} else {
-		Blame(engine, nil, false)
+		engine.Ended(nil, false)
 		a.h.deps.Ratios.Learn(a.Request, answer.PromptTokens)
 		a.claim.Conclude(pairs.Answered)
 		a.doubts.without(upstream.RolePrefill)
 		if ids.CheckEcho(answer.PromptIDs) != nil { // the incarnation does not compute the ids that it is sent
 			a.h.deps.Epoch.Caught(prefill, a.epoch, a.Record.ID())
-			return lost, legError(prefill, upstream.IDEcho, proof.ErrIDs)
+			return lost, prefill.LegError(upstream.IDEcho, proof.ErrIDs)
 		}
 		a.indexPrompt(ids.Prompt())
 	}
@@ -119,7 +119,7 @@ func (a *attempt) conclude(plan upstream.Plan, p *prefillLeg) (handed, error) {
 		a.Record.Alone(record.WhyConnector)
 		return lost, nil
 	case a.PrefillError:
-		return lost, legError(prefill, upstream.Garbage, p.unusable)
+		return lost, prefill.LegError(upstream.Garbage, p.unusable)
 	default:
 		a.h.log(a.Record).Error("prefill's answer can't be used; decode prefills by itself", "prefill", engine.Name, "error", p.unusable)
 		a.Record.Alone(record.WhyFailed)
@@ -151,7 +151,7 @@ func (a *attempt) prefillFailed(engine *fleet.Engine, p *prefillLeg, leg *upstre
 		a.doubts.carried(leg, a.claim.Doubted(leg))
 	}
 	a.doubts.failed(engine, leg)
-	Blame(engine, leg, a.failed.caused(leg))
+	engine.Ended(leg, a.failed.caused(leg))
 	if errors.Is(leg, upstream.ErrPrefillTimeout) {
 		// If a leg reached its time limit, and the engine has answered no other leg since the leg began, it leaves the rotation at once. Its
 		// health check does not matter: an LMCache sender whose receiver does not listen answers no leg any more, and its /health stays 200

@@ -126,7 +126,7 @@ func (h *Handler) rescueOn(pair *pick.Pair, leg upstream.Leg, of handed, model s
 			h.deps.Pins.UnuseParams(answer.Params, decode, model, began)
 			return nil
 		}
-		Blame(engine, failed, true)
+		engine.Ended(failed, true)
 		err, freed = failed, freed || !of.arrived && frees(failed)
 	}
 	if freed {

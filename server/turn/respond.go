@@ -77,7 +77,7 @@ func (h *Handler) respond(ctx context.Context, t *turn, r *reading) (err error) 
 	}
 	told := err
 	if fault, _ := r.Fault(); err == nil && fault != 0 { // the engine has told an error within its answer
-		failed := legError(r.origin.Decode, upstream.Status, nil)
+		failed := r.origin.Decode.LegError(upstream.Status, nil)
 		failed.Status, told = fault, failed
 		t.record.Broke(told, h.deps.Errors.Map(told).Code)
 	}
@@ -275,11 +275,11 @@ func (r *reading) ended(ctx context.Context, err error) error {
 		err = upstream.ErrForeign
 	case stopped && fault == http.StatusServiceUnavailable:
 		// An engine refuses a whole answer by its status, and a stream in the first event.
-		refused := legError(r.origin.Decode, upstream.Status, errKVLoad)
+		refused := r.origin.Decode.LegError(upstream.Status, errKVLoad)
 		refused.Status, refused.Message = fault, why
 		return refused
 	case stopped:
-		return legError(r.origin.Decode, upstream.KVLoad, errKVLoad)
+		return r.origin.Decode.LegError(upstream.KVLoad, errKVLoad)
 	case r.Over() && !unwritten:
 		return nil // some clients close behind [DONE], such as the OpenAI SDKs
 	case unwritten, ctx.Err() != nil && !errors.Is(context.Cause(ctx), background.ErrShuttingDown):
@@ -315,5 +315,5 @@ func (r *reading) broken(ctx context.Context, err error) error {
 	case errors.Is(err, upstream.ErrAnswerTooLarge), errors.Is(err, sse.ErrOversize), errors.Is(err, errNotJSON), errors.Is(err, errNotStream), errors.Is(err, errUnwritable):
 		kind = upstream.Garbage
 	}
-	return legError(r.origin.Decode, kind, err)
+	return r.origin.Decode.LegError(kind, err)
 }

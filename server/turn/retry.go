@@ -102,7 +102,7 @@ func (h *Handler) mayTryAgain(ctx context.Context, t *turn, err error) bool {
 	elsewhere := h.elsewhere(t, leg.Role, engine)
 	switch echo := leg.Kind == upstream.IDEcho; {
 	case own:
-		lastWord := isInternal(leg) || leg.Paused() || overdue || errors.Is(leg.Err, upstream.ErrNotReady)
+		lastWord := leg.Internal() || leg.Paused() || overdue || errors.Is(leg.Err, upstream.ErrNotReady)
 		next.PrefillFailed = true
 		next.NoPrefill = decodeOnly || !h.mayRestart(t, leg.Role) || !elsewhere && lastWord || !h.Retries.take(t.Account)
 		t.tried = append(t.tried, leg.Role)

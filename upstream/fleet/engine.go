@@ -1,7 +1,6 @@
 package fleet
 
 import (
-	"context"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -141,17 +140,6 @@ func (e *Engine) Refused() {
 func (f *Fleet) broke(url string) {
 	for _, e := range f.at(url) {
 		e.doubt()
-	}
-}
-
-// Broke records that a connection ended before its answer was complete.
-func (e *Engine) Broke() { e.fleet.broke(e.BaseURL) }
-
-// Doubted records a failed leg whose cause may be the request. The circuit opens only if a request of Carryover's own fails, too, or if the
-// engine refuses Carryover's key: then the leg decides, because the engine accepted the client's key.
-func (e *Engine) Doubted(leg *upstream.LegError) {
-	if e.Health.Doubted() {
-		go func() { e.Health.Asked(e.Last().Capability.Try(context.Background(), leg)) }() // within 5 s
 	}
 }
 

@@ -56,7 +56,7 @@ func (r *rig) step(subject, verb string, rest []string) string {
 	case "refuses":
 		e.Refused()
 	case "breaks":
-		e.Broke()
+		e.fleet.broke(e.BaseURL)
 	case "answers":
 		e.Health.Answered()
 	case "serves":
