@@ -4,7 +4,10 @@ import (
 	"io"
 	"testing"
 
+	"carryover/server/reuse"
+	"carryover/sse"
 	"carryover/upstream"
+	"carryover/upstream/fleet/health"
 )
 
 // How long an answer of decode is, its client says: with prompt_logprobs it is longer than may be. That of prefill is ours.
@@ -18,6 +21,20 @@ func TestBlame_NotForAnswersThatAreTooLong(t *testing.T) {
 	}
 	if !(&upstream.LegError{Role: upstream.RolePrefill, Kind: upstream.Garbage, Err: upstream.ErrAnswerTooLarge}).AtFault() {
 		t.Error("prefill is not to blame for its answer")
+	}
+}
+
+// An event that is too large ends the answer, but says nothing about decode. Other garbage opens its circuit.
+func TestReading_BlamesNobodyForLargeEvents(t *testing.T) {
+	for err, closed := range map[error]bool{sse.ErrOversize: true, errNotJSON: false} {
+		prefill, decode := newPair(t)
+		r := &reading{origin: reuse.Origin{Prefill: prefill, Decode: decode}}
+		for range health.FailuresToOpen {
+			r.blame(decode.LegError(upstream.Garbage, err), &doubts{}, false)
+		}
+		if decode.Engine().Health.Closed() != closed {
+			t.Errorf("%v: closed is %t", err, !closed)
+		}
 	}
 }
 
