@@ -3,7 +3,6 @@ package pick
 import (
 	"time"
 
-	"carryover/server/record"
 	"carryover/server/request"
 	"carryover/upstream"
 	"carryover/upstream/body"
@@ -17,7 +16,6 @@ type Attempt struct {
 	fleet.Hint                 // for the routing policies; the pick sets Tokens
 	Owned      []fleet.Holding // the holdings in Holds that certainly belong to this conversation, not to another that began alike
 	Tickets    bool            // the attempt may use or leave a ticket, so it has to know which incarnations run now
-	Record     *record.Builder // gets the path, the uncached tokens and the waits
 
 	// The operator's choice between prefill with decode and decode alone.
 	Threshold    int  // with fewer uncached tokens decode serves alone; 0 for never

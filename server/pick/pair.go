@@ -16,6 +16,7 @@ type Pair struct {
 	Quarantined     bool   // a prefill instance is quarantined, so the attempt avoids it or its prefix cache
 	Salt            string // a cache_salt for this attempt alone, so its legs read nothing from a quarantined prefix cache; "" for none
 	Tied            bool   // the path depends on the KV that this decode instance holds
+	Alone           string // why decode serves alone, "" if it does not
 	Uncached        int    // an estimate of the prompt's tokens that are in no cache
 
 	prefillSlot, decodeSlot slot

@@ -153,14 +153,13 @@ func (p *picking) withoutPrefill(ctx context.Context, decode *fleet.Engine) (*fl
 	if !p.PrefillError {
 		if leave := p.decodeOnly.take(p.Request.Account); leave != nil {
 			p.pair.ends = append(p.pair.ends, leave)
-			why := record.WhyUnavailable
+			p.pair.Alone = record.WhyUnavailable
 			switch {
 			case p.PrefillFailed:
-				why = record.WhyFailed
+				p.pair.Alone = record.WhyFailed
 			case p.pair.Quarantined:
-				why = record.WhyQuarantined
+				p.pair.Alone = record.WhyQuarantined
 			}
-			p.Record.Alone(why)
 			return nil, nil
 		}
 	}

@@ -141,7 +141,7 @@ func (p *picking) pick(ctx context.Context) error {
 	cached := p.cachedOn(decode)
 	p.uncached(request.Uncached(p.Request.Length, ratio, cached))
 	if why := p.alone(decode, ratio); why != "" {
-		p.Record.Alone(why)
+		p.pair.Alone = why
 		p.pair.Tied = why == record.WhyThreshold && cached > 0
 		p.pin(ctx, nil, decode)
 		return nil
@@ -153,16 +153,12 @@ func (p *picking) pick(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if prefill != nil {
-		p.Record.Disaggregate()
-	}
 	p.pin(ctx, prefill, decode)
 	return nil
 }
 
 func (p *picking) uncached(tokens int) {
 	p.pair.Uncached, p.Tokens = tokens, tokens
-	p.Record.Uncached(tokens)
 }
 
 // engine picks an engine that serves the turn's model, and stores the attempt's slot in in. If none does (upstream.ErrNoModel), all engines are asked
@@ -193,7 +189,6 @@ func (p *picking) awaitSlot(ctx context.Context, role upstream.Role, hint fleet.
 		return !errors.Is(err, upstream.ErrBusy) // waiting helps against nothing else
 	})
 	p.Queued += waited
-	p.Record.Waited(waited)
 	switch {
 	case full != nil:
 		return nil, full

@@ -11,8 +11,7 @@ import (
 
 // Builder makes a turn's record from what the turn's steps report. They can't read it. Only the turn's goroutine uses it. Don't copy it after a leg.
 type Builder struct {
-	turn  Turn
-	tried time.Time // when the attempt began, without its waits for slots
+	turn Turn
 }
 
 // NewBuilder returns the builder of a turn.
@@ -26,33 +25,25 @@ func NewBuilder(id string, api body.API, trace Trace, began time.Time) Builder {
 // ID returns the turn's id: the client's X-Request-Id if that has a safe form.
 func (b *Builder) ID() string { return b.turn.Turn }
 
-// From records the client's address and the tenant, as logs may name them.
-func (b *Builder) From(client, tenant string) { b.turn.Client, b.turn.Tenant = client, tenant }
+// Asks records what the turn asks for, as far as that is known.
+func (b *Builder) Asks(asked Asked) { b.turn.Asked = asked }
 
-// Asks records the model as the client named it, the conversation's hash, where its id was found, and the keyed hash of the client's id.
-func (b *Builder) Asks(model, conversation, source string, id [8]byte) {
-	b.turn.Model, b.turn.Conversation, b.turn.Source, b.turn.ID = model, conversation, source, id
+// Waited records how long the turn has waited for slots until now.
+func (b *Builder) Waited(queued time.Duration) { b.turn.Queued = queued }
+
+// Looked records how long the attempt took to decide what it reuses, without waits for slots.
+func (b *Builder) Looked(took time.Duration) { b.turn.Lookup = took }
+
+// Takes records the attempt's path: why decode serves it alone, "" if it does not, and an estimate of the prompt's uncached tokens.
+func (b *Builder) Takes(alone string, uncached int) {
+	b.turn.Path = Path{WayPrefillDecode, alone, uncached}
+	if alone != "" {
+		b.turn.Path.Way = WayDecodeOnly
+	}
 }
-
-// Uncached records an estimate of the prompt's uncached tokens.
-func (b *Builder) Uncached(tokens int) { b.turn.Path.Tokens = tokens }
-
-// Disaggregate records that prefill and decode serve the attempt.
-func (b *Builder) Disaggregate() { b.turn.Path.Way, b.turn.Path.Reason = WayPrefillDecode, "" }
-
-// Alone records that decode serves the attempt alone, and why.
-func (b *Builder) Alone(why string) { b.turn.Path.Way, b.turn.Path.Reason = WayDecodeOnly, why }
 
 // Reuses records what the attempt reuses, or why it reuses nothing.
 func (b *Builder) Reuses(reuse Reuse) { b.turn.Reuse = reuse }
-
-// Follows records what an attempt's look-up has shown: whether the turn goes on with a conversation.
-func (b *Builder) Follows(reuse Reuse) {
-	b.turn.Reuse.Continues = reuse.Continues
-}
-
-// Cached records how many prompt tokens prefill took from caches, -1 if it does not report them.
-func (b *Builder) Cached(tokens int) { b.turn.Reuse.Cached = tokens }
 
 // Retried records that another attempt begins.
 func (b *Builder) Retried() { b.turn.Retries++ }
@@ -71,9 +62,10 @@ func (b *Builder) Committed(header http.Header, whole bool) {
 	setHeaders(header, &b.turn)
 }
 
-// Refused records the error that the client gets in place of an answer, and sets the turn's headers.
-func (b *Builder) Refused(header http.Header, status int, code string) {
-	b.turn.End.Status, b.turn.End.Code = status, code
+// Refused records how the turn failed and which error the client gets in place of an answer, and sets the turn's headers.
+func (b *Builder) Refused(header http.Header, err error, status int, code string) {
+	b.Broke(err, code)
+	b.turn.End.Status = status
 	setHeaders(header, &b.turn)
 }
 
@@ -83,18 +75,12 @@ func (b *Builder) Broke(err error, code string) { b.turn.End.Err, b.turn.End.Cod
 // Answered records decode's answer.
 func (b *Builder) Answered(answer Answer) { b.turn.Answer = answer }
 
-// Chosen records the choice for the answer's ticket.
-func (b *Builder) Chosen(keep Keep) { b.turn.End.Keep = keep }
+// Kept records "yes" if a ticket was stored, or why the answer left none, and the choice for the ticket.
+func (b *Builder) Kept(stored string, keep Keep) { b.turn.Stored, b.turn.End.Keep = stored, keep }
 
-// Stored records "yes" if a ticket was stored, or why the answer left none.
-func (b *Builder) Stored(what string) { b.turn.Stored = what }
-
-// End records how the turn failed, and returns the record. err is nil if the turn did not fail or the failure is recorded.
-func (b *Builder) End(err error) *Turn {
+// End returns the record of the turn, which ends now.
+func (b *Builder) End() *Turn {
 	b.turn.Took = time.Since(b.turn.Began)
-	if err != nil {
-		b.turn.End.Err = err
-	}
 	return &b.turn
 }
 
@@ -134,15 +120,3 @@ func (s SentLeg) Over(err error) {
 		leg.Err = err
 	}
 }
-
-// Tries records that an attempt begins with its look-up.
-func (b *Builder) Tries() { b.tried = time.Now() }
-
-// Waited records a wait for a slot.
-func (b *Builder) Waited(waited time.Duration) {
-	b.turn.Queued += waited
-	b.tried = b.tried.Add(waited)
-}
-
-// LookedUp records that the attempt has decided what to reuse.
-func (b *Builder) LookedUp() { b.turn.Lookup = time.Since(b.tried) }

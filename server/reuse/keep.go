@@ -13,10 +13,10 @@ import (
 	"carryover/server/record"
 )
 
-// Keep stores the ticket that an answer leaves, and returns "yes". If there is none, it returns the reason and releases the answer's blocks. It runs
-// before the client can see the end of the answer: a turn that follows at once finds the ticket, on any replica. If an answer does not get that far,
+// Keep stores the ticket that an answer leaves, and returns "yes". If there is none, it returns the reason and releases the answer's blocks. It also
+// returns the choice for the ticket. It runs before the client can see the end of the answer: a turn that follows at once finds the ticket, on any replica. If an answer does not get that far,
 // Keep runs on its exit.
-func (t *Tickets) Keep(ctx context.Context, o *Origin, f *Found, got answer.Result, turn *record.Builder) string {
+func (t *Tickets) Keep(ctx context.Context, o *Origin, f *Found, got answer.Result) (stored string, keep record.Keep) {
 	complete, c, tickets := got.Completeness != answer.Incomplete, &o.Conversation, t.deps.Pins
 	if complete {
 		o.State.ExchangedKV()
@@ -34,7 +34,7 @@ func (t *Tickets) Keep(ctx context.Context, o *Origin, f *Found, got answer.Resu
 		if c.Final && !f.byContent && complete {
 			t.giveUp(ctx, f.Branches, o.Model)
 		}
-		return why
+		return why, keep
 	}
 	to := pins.Answer{
 		Prefill: o.Prefill, Decode: o.Decode, IDs: o.IDs, Account: o.Account, Model: o.Model, Salt: o.Salt,
@@ -42,17 +42,17 @@ func (t *Tickets) Keep(ctx context.Context, o *Origin, f *Found, got answer.Resu
 	}
 	if !tickets.Answered(to, &ticket) {
 		t.cfg.Logger.Error("two answers name the same blocks; the ticket of one is dropped", "turn", o.turn, "decode", ticket.Decode.Instance)
-		return "duplicate"
+		return "duplicate", keep
 	}
 	o.IDs.Learnt()
 	choice := tickets.Choose(to, c.Tenant, kind, &ticket)
-	turn.Chosen(record.Keep{What: choice.Now().String(), For: choice.Wait})
+	keep = record.Keep{What: choice.Now().String(), For: choice.Wait}
 	if choice.Now() != continuation.Release {
-		return t.store(ctx, o, f, &ticket, to.Key)
+		return t.store(ctx, o, f, &ticket, to.Key), keep
 	}
 	ticket.Params = bytes.Clone(ticket.Params) // they are a slice of the whole answer
 	tickets.Unuse(&ticket)
-	return "released"
+	return "released", keep
 }
 
 // store puts a ticket, and gives up the tickets that it makes superfluous. Beside the put it removes the aliases by which this turn has found a

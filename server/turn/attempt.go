@@ -21,7 +21,8 @@ import (
 // attempt is one try of a turn: what its legs need, and what came of them.
 type attempt struct {
 	h            *Handler
-	pick.Attempt        // what its engines were picked for
+	pick.Attempt // what its engines were picked for
+	record       *record.Builder
 	legID        string // X-Request-Id of the legs
 	releases     bool   // the prefill leg may carry a release
 	pair         *pick.Pair
@@ -37,7 +38,7 @@ type attempt struct {
 func (a *attempt) reuses(told reuse.Told) reuse.Outcome {
 	o := reuse.OutcomeOf(&a.proof, &a.found, &a.claim.Choice, told)
 	a.failed.reused = o.Reuse
-	a.Record.Reuses(o.Reuse)
+	a.record.Reuses(o.Reuse)
 	return o
 }
 
@@ -62,7 +63,7 @@ func (a *attempt) run(ctx context.Context) (r *reading, err error) {
 	case a.pair.Prefill == nil:
 	case plan.Alone != "":
 		a.pair.Prefilled()
-		a.Record.Alone(plan.Alone)
+		a.record.Takes(plan.Alone, a.pair.Uncached)
 	case plan.Together != nil:
 		r, h, err = a.together(ctx, plan)
 		return r, err
@@ -103,7 +104,7 @@ func (a *attempt) together(ctx context.Context, plan upstream.Plan) (r *reading,
 	prefills.Wait() // from here on, both errors are known
 	h, failed := a.conclude(plan, leg)
 	if leg.err == nil {
-		a.Record.Cached(leg.answer.Cached)
+		a.reuses(reuse.Told{Cached: leg.answer.Cached})
 	}
 	if prefill := legOf(context.Cause(both)); prefill != nil {
 		err = prefill // decode's leg ended because prefill's failed
@@ -164,7 +165,7 @@ func (a *attempt) plan(ctx context.Context) (upstream.Plan, error) {
 			return plan, nil
 		}
 		// An older or a foreign version has made the ticket.
-		a.h.log(a.Record).Error("ticket can't be used", "error", err)
+		a.h.log(a.record).Error("ticket can't be used", "error", err)
 		a.abandon(record.ReasonRewritten)
 	}
 	if a.releases {

@@ -58,7 +58,7 @@ func (a *attempt) decodeOn(ctx context.Context, incarnation *fleet.Incarnation, 
 	wanted := ids.Wanted()
 	asked := wanted && asksIDs(api, incarnation.PlugIn.Found())
 	r := &reading{
-		h: a.h, record: a.Record, whole: !stream,
+		h: a.h, record: a.record, whole: !stream,
 		leg: answer.Leg{API: api, AnswerIDs: &engine.AnswerIDs, Choices: a.Body.Choices(), Asks: answer.Asks{
 			IDs: asked, Hidden: asked && !a.Body.WantsTokenIDs(),
 			Usage: wanted && stream && !usage, UsageDue: wanted || usage || !stream, Stops: a.Body.Member("stop") != nil,
@@ -79,7 +79,7 @@ func (a *attempt) decodeOn(ctx context.Context, incarnation *fleet.Incarnation, 
 	if h.together {
 		limits.Gone = nil // end at once: prefill's leg may fail, and decode would wait for KV that never comes
 	}
-	r.sent = a.Record.Sent(&leg, incarnation.ID())
+	r.sent = a.record.Sent(&leg, incarnation.ID())
 	owed := limits.FirstByte
 	if !stream || h.together || h.Leg == nil && a.pair.Uncached > oneStep || r.unread && (r.origin.State == nil || !r.origin.State.Loaded()) {
 		owed = 0 // a pair that has never exchanged KV may not be able to, which says nothing about decode

@@ -82,7 +82,8 @@ func (h *Handler) guarded(r *http.Request, t *turn) (err error) {
 func (h *Handler) take(r *http.Request, t *turn) error {
 	names, requests := h.deps.Names, h.deps.Requests
 	tenant, err := requests.Tenant(r)
-	t.record.From(names.Address(r), names.Tenant(tenant))
+	asked := record.Asked{API: t.API, Client: names.Address(r), Tenant: names.Tenant(tenant)}
+	t.record.Asks(asked)
 	if err != nil {
 		return err
 	}
@@ -104,9 +105,9 @@ func (h *Handler) take(r *http.Request, t *turn) error {
 		return err
 	}
 	t.admitted = h.deps.Tickets.Admit(&t.Request, t.body, t.began)
-	t.record.Asks(t.Model, t.Conversation.Name, t.Conversation.Source, t.Conversation.ID)
-	t.record.Reuses(t.admitted.Nothing(&t.found))
-	t.asked.Request, t.asked.Body, t.asked.Tickets, t.asked.Record = &t.Request, t.body, t.admitted.TakesPart(), &t.record
+	asked.Model, asked.Conversation, asked.Source, asked.ID = t.Model, t.Conversation.Name, t.Conversation.Source, t.Conversation.ID
+	t.record.Asks(asked)
+	t.asked.Request, t.asked.Body, t.asked.Tickets = &t.Request, t.body, t.admitted.TakesPart()
 	t.asked.Threshold, t.asked.PrefillError = t.routing.DisaggThreshold, t.routing.PrefillFailure == PrefillError
 	return nil
 }
@@ -122,14 +123,13 @@ func (h *Handler) end(t *turn, err error) {
 			if !began {
 				h.lastWords(t, err, 0)
 			}
-			t.record.Broke(err, problem.Code)
-			err = &record.AbortError{Err: err}
-		} else if t.record.Refused(t.out.w.Header(), problem.Status, problem.Code); problem.Status != record.StatusClientGone {
+			t.record.Broke(&record.AbortError{Err: err}, problem.Code)
+		} else if t.record.Refused(t.out.w.Header(), err, problem.Status, problem.Code); problem.Status != record.StatusClientGone {
 			_ = t.out.bound()
 			problem.Write(t.out.w, t.API)
 		}
 	}
-	r := t.record.End(err)
+	r := t.record.End()
 	if r.Path.Way == record.WayDecodeOnly && r.End.Status == http.StatusOK {
 		h.deps.Ratios.Learn(&t.Request, r.Answer.PromptTokens) // on the other ways prefill's answer has given the number
 	}

@@ -52,7 +52,7 @@ func (a *attempt) prefillLeg(plan upstream.Plan) *prefillLeg {
 	}))}
 	a.failed.added = a.claim.Carries()
 	a.claim.Sent()
-	p.sent = a.Record.Sent(&p.Leg, a.pair.Prefill.ID())
+	p.sent = a.record.Sent(&p.Leg, a.pair.Prefill.ID())
 	return p
 }
 
@@ -108,7 +108,7 @@ func (a *attempt) conclude(plan upstream.Plan, p *prefillLeg) (handed, error) {
 		a.claim.Conclude(pairs.Answered)
 		a.doubts.without(upstream.RolePrefill)
 		if ids.CheckEcho(answer.PromptIDs) != nil { // the incarnation does not compute the ids that it is sent
-			a.h.deps.Epoch.Caught(prefill, a.epoch, a.Record.ID())
+			a.h.deps.Epoch.Caught(prefill, a.epoch, a.record.ID())
 			return lost, prefill.LegError(upstream.IDEcho, proof.ErrIDs)
 		}
 		a.indexPrompt(ids.Prompt())
@@ -116,13 +116,13 @@ func (a *attempt) conclude(plan upstream.Plan, p *prefillLeg) (handed, error) {
 	switch {
 	case p.handover != nil:
 	case p.unusable == nil:
-		a.Record.Alone(record.WhyConnector)
+		a.record.Takes(record.WhyConnector, a.pair.Uncached)
 		return lost, nil
 	case a.PrefillError:
 		return lost, prefill.LegError(upstream.Garbage, p.unusable)
 	default:
-		a.h.log(a.Record).Error("prefill's answer can't be used; decode prefills by itself", "prefill", engine.Name, "error", p.unusable)
-		a.Record.Alone(record.WhyFailed)
+		a.h.log(a.record).Error("prefill's answer can't be used; decode prefills by itself", "prefill", engine.Name, "error", p.unusable)
+		a.record.Takes(record.WhyFailed, a.pair.Uncached)
 		return lost, nil
 	}
 	h := a.handed(p.handover)

@@ -46,14 +46,14 @@ func (a *attempt) rescue(plan upstream.Plan, h handed, r *reading) {
 	case r != nil && !h.Left:
 		r.untaken = &untaken{h, a}
 	case a.inDoubt():
-		a.h.strand(a.Record.ID(), errInDoubt)
+		a.h.strand(a.record.ID(), errInDoubt)
 	default:
 		select {
 		case a.h.rescues <- struct{}{}:
 			a.sendRescue(plan, h)
 			return
 		default:
-			a.h.strand(a.Record.ID(), errNoRoom)
+			a.h.strand(a.record.ID(), errNoRoom)
 		}
 	}
 	closePlan(plan)
@@ -67,14 +67,14 @@ func closePlan(plan upstream.Plan) {
 
 // sendRescue sends the leg in the background, and then closes the plan. Any decode instance can get the leg, unless the hand-over is bound to one.
 func (a *attempt) sendRescue(plan upstream.Plan, h handed) {
-	to, pair, model, id := a.h, a.pair, a.Request.Model, a.Record.ID() // the work keeps nothing else of the attempt
+	to, pair, model, id := a.h, a.pair, a.Request.Model, a.record.ID() // the work keeps nothing else of the attempt
 	edit := body.LegEdit{Members: h.Rescue(), CacheSalt: upstream.Salted(upstream.NewID()+"~", a.proof.Salt)}
 	if ids := a.proof.IDs.Prompt(); ids != nil {
 		edit.PromptIDs = rawjson.AppendIDs(nil, ids)
 	}
 	leg := upstream.Leg{RequestID: a.legID, Authorization: a.Request.Authorization}
 	leg.API, leg.Body = a.Body.RescueBody(edit)
-	a.Record.Joins(&leg)
+	a.record.Joins(&leg)
 	to.deps.Background.Run("turn", id, func() {
 		defer func() { <-to.rescues }()
 		defer closePlan(plan)

@@ -136,7 +136,7 @@ func (r *reading) keep(ctx context.Context, left bool) {
 	if rawjson.Kind(params) == '{' {
 		result.Params = params
 	}
-	r.record.Stored(r.h.deps.Tickets.Keep(ctx, &r.origin, &r.turn.found, result, r.record))
+	r.record.Kept(r.h.deps.Tickets.Keep(ctx, &r.origin, &r.turn.found, result))
 }
 
 // room adds n bytes to what the turn holds of its answer; 0 gives all back. An answer that the connector rewrites can't pass unread, so it is held

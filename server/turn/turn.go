@@ -85,14 +85,14 @@ func (h *Handler) log(of *record.Builder) *slog.Logger { return h.cfg.Logger.Wit
 // try makes one attempt: look the conversation up, pick engines, claim a ticket, run the legs until decode's headers have arrived, and relay the
 // answer. Only the last of these functions runs while a stream is open, so the frames of the others are not on its stack.
 func (h *Handler) try(ctx context.Context, t *turn) error {
-	t.record.Tries()
+	began, queued := time.Now(), t.asked.Queued
 	pair, err := h.pick(ctx, t)
 	if err != nil {
 		return err
 	}
 	defer pair.Done()
 	a := h.find(ctx, t, pair)
-	t.record.LookedUp()
+	t.record.Looked(time.Since(began) - (t.asked.Queued - queued))
 	answer, err := a.run(ctx)
 	if t.failed = a.failed; err != nil {
 		return err
@@ -107,7 +107,9 @@ func (h *Handler) try(ctx context.Context, t *turn) error {
 func (h *Handler) pick(ctx context.Context, t *turn) (pair *pick.Pair, err error) {
 	t.failed = failure{}
 	t.found = h.deps.Tickets.Look(ctx, &t.admitted, t.body, t.found, t.without.Why != "")
-	t.record.Follows(t.admitted.Nothing(&t.found))
+	if t.retried == 0 { // else the record keeps what the last attempt has reused, until this one decides
+		t.record.Reuses(t.admitted.Nothing(&t.found))
+	}
 	chain := t.asked.Chain
 	if chain == nil {
 		chain = h.deps.Picker.PromptChain(t.body)
@@ -115,6 +117,9 @@ func (h *Handler) pick(ctx context.Context, t *turn) (pair *pick.Pair, err error
 	t.asked.Hint, t.asked.Owned = t.found.Hint(&t.admitted)
 	t.asked.Chain = chain
 	pair, t.asked.Earlier, err = h.deps.Picker.Pick(ctx, t.asked)
+	if t.record.Waited(t.asked.Queued); err == nil {
+		t.record.Takes(pair.Alone, pair.Uncached)
+	}
 	return pair, err
 }
 
@@ -122,7 +127,7 @@ func (h *Handler) pick(ctx context.Context, t *turn) (pair *pick.Pair, err error
 func (h *Handler) find(ctx context.Context, t *turn, pair *pick.Pair) *attempt {
 	t.proof = t.admitted.Prove(ctx, pair.Prefill, pair.Decode, pair.Quarantined, t.record.ID())
 	a := &attempt{
-		h: h, Attempt: t.asked, legID: t.legID, releases: h.cfg.Release && t.without.Why == "", pair: pair, proof: t.proof, doubts: &t.doubts,
+		h: h, Attempt: t.asked, record: &t.record, legID: t.legID, releases: h.cfg.Release && t.without.Why == "", pair: pair, proof: t.proof, doubts: &t.doubts,
 	}
 	a.claim, a.found = h.deps.Tickets.Find(ctx, &t.proof, t.found, t.without)
 	t.found = a.found
