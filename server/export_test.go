@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 	"net/http"
-	"runtime"
 	"time"
 
 	"carryover/convcache"
@@ -20,11 +19,8 @@ func (s *Server) SpendRetries() { s.turns.Retries.Earn("", -36_200) }
 // CompareQuarantines is one round of what runs beside the turns.
 func (s *Server) CompareQuarantines(ctx context.Context) { s.quarantines.Compare(ctx) }
 
-// PassRemindEvery lets the time pass after which a quarantined instance is mentioned again.
-func (s *Server) PassRemindEvery() {
-	later := s.quarantines.Now().Add(time.Minute)
-	s.quarantines.Now = func() time.Time { return later }
-}
+// Remind is what the log says of quarantined instances once a minute.
+func (s *Server) Remind(ctx context.Context) { s.quarantines.Remind(ctx) }
 
 // Inflight is the memory that request bodies take, and how many clients it is booked on.
 func (s *Server) Inflight() (bytes int64, clients int) {
@@ -98,7 +94,5 @@ func (s *Server) Caught(prefill *fleet.Incarnation) { s.epoch.Caught(prefill, s.
 // Sweep is one round of what runs beside the turns, with the tickets that it gives up.
 func (s *Server) Sweep(ctx context.Context) {
 	s.quarantines.Compare(ctx)
-	for s.quarantines.Sweeping() {
-		runtime.Gosched()
-	}
+	s.background.Wait()
 }

@@ -112,8 +112,7 @@ func TestQuarantine_IsSharedByReplicas(t *testing.T) {
 		}
 		shared.set(false, true)
 	}
-	url := b.engine(b.prefill[0]).BaseURL
-	shared.all = []string{rigIncarnation + " " + url[strings.LastIndex(url, ":"):]}
+	shared.all = []string{rigIncarnation + " " + b.engine(b.prefill[0]).Name}
 	b.server.CompareQuarantines(ctx)
 	if !b.engine(b.prefill[0]).Quarantined() {
 		t.Error("what another replica has found is not taken over")
@@ -134,17 +133,19 @@ func TestQuarantine_IsLoggedOnceAMinuteUntilTheRestart(t *testing.T) {
 	r.server.CompareQuarantines(t.Context())
 	r.quarantine(r.prefill[0]) // which has just been logged
 	for n := range 3 {
+		if n > 0 {
+			r.server.Remind(t.Context())
+		}
 		for range 3 {
 			r.server.CompareQuarantines(t.Context())
 		}
 		if got := mentioned(); got != n {
 			t.Errorf("after %d minutes: mentioned %d times", n, got)
 		}
-		r.server.PassRemindEvery()
 	}
 	r.tell(r.prefill[0], metricsOf("1.6e+09", rigBlock))
 	r.deps.Fleet.Engines(upstream.RolePrefill)[0].Refresh(t.Context())
-	r.server.CompareQuarantines(t.Context())
+	r.server.Remind(t.Context())
 	if n := mentioned(); n != 2 {
 		t.Errorf("after the restart: mentioned %d times", n)
 	}

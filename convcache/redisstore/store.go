@@ -91,7 +91,7 @@ type names struct {
 	channel       string
 }
 
-// newNames keeps "bars" as the hash of marks: under another name, replicas of two releases would miss each other's quarantines during an
+// newNames keeps "bars" as the hash of marks: under another name, replicas of two releases would miss each other's drains during an
 // upgrade. Channels are the same in all databases, so theirs has the database's number.
 func newNames(cfg Config) names {
 	begin := cfg.Prefix + ":" + version + ":"

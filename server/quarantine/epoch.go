@@ -46,7 +46,7 @@ type Epoch struct {
 	tell   func(sentence string)
 
 	own    atomic.Int64
-	untold atomic.Bool   // other replicas have not been told of the last rise here
+	told   int64         // the last own epoch that other replicas know; only share uses it
 	risen  chan struct{} // gets a value when the epoch has risen here; buffers one
 	caught atomic.Uint64
 }
@@ -107,7 +107,6 @@ func (e *Epoch) rise(epoch int64) {
 	if e.Now() != epoch || !e.own.CompareAndSwap(own, max(time.Now().UnixMilli(), epoch+1)) {
 		return
 	}
-	e.untold.Store(true)
 	select {
 	case e.risen <- struct{}{}:
 	default: // the watch will be woken already
@@ -116,14 +115,11 @@ func (e *Epoch) rise(epoch int64) {
 
 // share tells other replicas of a rise here, and learns of theirs. It reports whether they have answered.
 func (e *Epoch) share(ctx context.Context) bool {
-	risen := e.untold.Swap(false)
-	err := e.shared.ShareEpoch(ctx, e.Now(), risen)
-	if err == nil {
-		return true
+	own := e.own.Load()
+	if err := e.shared.ShareEpoch(ctx, e.Now(), own != e.told); err != nil {
+		e.logger.Debug("the epoch is not shared", "error", err)
+		return false
 	}
-	if risen {
-		e.untold.Store(true)
-	}
-	e.logger.Debug("the epoch is not shared", "error", err)
-	return false
+	e.told = own
+	return true
 }

@@ -3,10 +3,8 @@ package quarantine
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"math"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -131,20 +129,5 @@ func TestEpoch_StartedSince(t *testing.T) {
 	}
 	if startedSince("1.8e+09", math.MaxInt64-startMargin.Milliseconds()) {
 		t.Error("started since the end of time")
-	}
-}
-
-func TestSharedName_DoesNotDependOnTheSpellingOfTheHost(t *testing.T) {
-	want := behindHost("http://10.1.2.3:8100")
-	for url, same := range map[string]bool{
-		"http://prefill-1.svc:8100": true, "https://10.1.2.3:8100": true, "http://10.1.2.3:8100/": true, "http://[::1]:8100": true,
-		"http://10.1.2.3:8101": false, "http://10.1.2.3:8100/other": false, "http://10.1.2.3": false,
-	} {
-		if got := behindHost(url) == want; got != same {
-			t.Errorf("%s is the same: %t, want %t", url, got, same)
-		}
-	}
-	if behindHost("http://a") != behindHost("http://b:80") || strings.Contains(fmt.Sprint(want), "10.1") {
-		t.Error("a default port, or a host's name")
 	}
 }
