@@ -72,7 +72,7 @@ var follow = [states][]state{ //nolint:gochecknoglobals // a table that nothing 
 	stored:  {claimed, stored, late, lost, elsewhere, void},
 	late:    {claimed, lost, elsewhere, void},
 	sent:    {putting, due, freed, lost, void},
-	due:     {claimed, due, freeing, lost, void},
+	due:     {freeing, lost, void},
 	freeing: {due, freed, lost, void},
 	lost:    {claimed, void},
 }
