@@ -14,8 +14,8 @@ import (
 )
 
 // Keep stores the ticket that an answer leaves, and returns "yes". If there is none, it returns the reason and releases the answer's blocks. It also
-// returns the choice for the ticket. It runs before the client can see the end of the answer: a turn that follows at once finds the ticket, on any replica. If an answer does not get that far,
-// Keep runs on its exit.
+// returns the choice for the ticket. It runs before the client can see the end of the answer: a turn that follows at once finds the ticket, on any
+// replica. If an answer does not get that far, Keep runs on its exit.
 func (t *Tickets) Keep(ctx context.Context, o *Origin, f *Found, got answer.Result) (stored string, keep record.Keep) {
 	complete, c, tickets := got.Completeness != answer.Incomplete, &o.Conversation, t.deps.Pins
 	if complete {
