@@ -5,6 +5,7 @@ import (
 	"net/http"
 
 	"carryover/convcache"
+	"carryover/server/record"
 	"carryover/upstream"
 	"carryover/upstream/fleet"
 	"carryover/upstream/fleet/pairs"
@@ -30,6 +31,17 @@ type Claim struct {
 
 // Carries reports whether the leg carries a ticket or a release.
 func (c *Claim) Carries() bool { return c.pins != nil }
+
+// Offered returns the connector's offer: of the release, or of the first tokens of the ticket, whose prompt has these ids (a JSON list).
+func (c *Claim) Offered(tokens int, ids []byte) upstream.TicketOffer {
+	if c.Ticket == nil {
+		return c.Release
+	}
+	return upstream.TicketOffer{
+		Ticket: c.Ticket.Params, Reading: reading(c.Ticket), Holder: c.Holder.Engine().Instance(), Tokens: tokens, BlockSize: c.Ticket.Chain.BlockSize,
+		PromptIDs: ids,
+	}
+}
 
 type progress uint8
 
@@ -105,7 +117,7 @@ func (c *Claim) Conclude(outcome pairs.Outcome) {
 		c.progress = answered
 	}
 	if c.Ticket != nil {
-		c.pins.tell(c, outcome)
+		c.tell(outcome)
 	}
 }
 
@@ -166,12 +178,21 @@ func (p *Pins) GiveUp(ctx context.Context, key convcache.Key, id convcache.Ticke
 	return outcome
 }
 
+// giveUp lets a stored ticket wait for its release. why is the reason of its next turn's miss. The caller holds p.mu.
+func (p *Pins) giveUp(n *pin, why string) {
+	if len(p.gaveUp) >= maxGaveUp {
+		clear(p.gaveUp)
+	}
+	p.gaveUp[n.Key] = why
+	p.move(n, late)
+}
+
 // GiveUpOlder gives up the tickets of all epochs but this one. Their blocks are released.
 func (p *Pins) GiveUpOlder(ctx context.Context, epoch int64) {
 	p.mu.Lock()
 	for _, n := range p.pins {
 		if n.epoch != epoch && n.state == stored && n.holder != nil {
-			p.move(n, late)
+			p.giveUp(n, record.ReasonQuarantined)
 		}
 	}
 	p.mu.Unlock()

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"carryover/convcache"
+	"carryover/server/continuation"
 	"carryover/server/quarantine"
 	"carryover/upstream"
 	"carryover/upstream/connector/nixl"
@@ -268,8 +269,14 @@ func (r *replica) answer(tokens int) convcache.Ticket {
 			ID: Name("d", &parsed), Decode: convcache.Holder{Instance: "d", Incarnation: r.decode.ID()}, Tokens: tokens,
 			FreshAsOf: m.now(), Deadline: m.now().Add(modelTTL - time.Minute),
 		},
-		Params: parsed.Params, Reading: ReadingOf(parsed),
+		Params: parsed.Params, Reading: readingOf(parsed),
 	}
+}
+
+// answered makes the pin of a ticket that is never handed back.
+func (r *replica) answered(ticket *convcache.Ticket) bool {
+	_, ok := r.Answered(Answer{}, "", continuation.Kind{}, ticket)
+	return ok
 }
 
 // put stores the ticket of a new answer.
@@ -277,7 +284,7 @@ func (r *replica) put(key byte, tokens int, of string) convcache.Ticket {
 	r.t.Helper()
 	ticket := r.answer(tokens)
 	ticket.Account = of
-	if !r.Answered(Answer{}, &ticket) {
+	if !r.answered(&ticket) {
 		r.t.Error("a fresh answer is taken for another")
 	}
 	r.Put(r.t.Context(), convcache.Key{key}, ticket, "m")

@@ -213,7 +213,7 @@ func (p *Pins) pass(now time.Time) {
 		case reached(n.retire):
 			p.move(n, late)
 		default:
-			n.enlist(&p.queue(n.Prefill, n.Decode).ready)
+			n.enlist(&p.ready)
 			p.schedule(n)
 		}
 	}
@@ -254,8 +254,14 @@ type holder struct {
 	due         []*pin             // that wait for a leg that releases their blocks
 	releasing   bool               // such a leg of our own is under way
 	hurried     bool               // releases do not wait for a leg of a turn
-	rounds      rounds             // of the budget
 	leaving     time.Time          // when the engine was first seen leaving, zero if it stays
+
+	// For the budget.
+	stood  time.Time // the reading since which the engine runs nothing while requests wait; zero if it does not stand
+	others []int     // the pinned tokens of the other replicas
+	heard  time.Time // when they were received, zero for never
+	read   time.Time // the engine's last reading
+	then   int       // what this replica's tickets pinned at that reading
 }
 
 // holder returns the holder of an incarnation, nil if the incarnation is unknown or over. The caller holds p.mu.

@@ -156,7 +156,7 @@ func TestPins_ASecondTicketOfTheSameBlocksIsDropped(t *testing.T) {
 		if _, outcome := r.take(t.Context(), convcache.Key{1}, ticket.ID, "m"); outcome != convcache.Consumed {
 			t.Errorf("%s: the second take is %s, want none", name, outcome)
 		}
-		if r.Answered(Answer{}, &ticket) {
+		if r.answered(&ticket) {
 			t.Errorf("%s: an answer that names the same blocks passes for a fresh one", name)
 		}
 	}
@@ -178,7 +178,7 @@ func TestPins_AreBounded(t *testing.T) {
 	}
 	for range maxDue + 10 {
 		ticket := r.answer(1)
-		r.Answered(Answer{}, &ticket)
+		r.answered(&ticket)
 		r.Unuse(&ticket)
 	}
 	if n, _, _ := r.Due(r.decode.Engine()); n != maxDue {

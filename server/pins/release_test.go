@@ -13,7 +13,7 @@ import (
 // due1 has the blocks of a new answer wait for their release.
 func (r *replica) due1(tokens int) *pin {
 	ticket := r.answer(tokens)
-	r.Answered(Answer{}, &ticket)
+	r.answered(&ticket)
 	r.Unuse(&ticket)
 	return r.pins[ticket.ID]
 }

@@ -225,8 +225,6 @@ type Counts struct {
 	HandBacks        HandBacks
 	// Stranded are hand-overs that no decode leg has taken.
 	Stranded uint64
-	// Choices are the choices for tickets at the ends of their answers.
-	Choices TicketChoices
 	// Quarantines are incarnations of prefill that this replica caught computing other ids than they were sent.
 	Quarantines uint64
 	// Shed are idle connections of clients that were closed to make room for others.
@@ -238,13 +236,6 @@ type Releases struct {
 	Sent     uint64 // the leg was answered
 	Failed   uint64 // an engine may have seen the leg, and it failed; a leg of our own tries once more
 	Requeued uint64 // nothing of the leg was sent, or the engine refused it; the ticket waits again
-}
-
-// TicketChoices counts the choices for tickets at the ends of their answers.
-type TicketChoices struct {
-	Ticket   uint64 // a turn may use it for a while
-	HandBack uint64 // it is handed back at once
-	Release  uint64 // it is released at once
 }
 
 // HandBacks counts the ends of hand-backs. A ticket that was sent is never handed back again.

@@ -180,10 +180,7 @@ func holderOf(incarnation *fleet.Incarnation) convcache.Holder {
 
 // TicketOffer returns the connector's offer of a claimed ticket, for a leg that computes the attempt's ids.
 func (c *Claim) TicketOffer(p *Proof) upstream.TicketOffer {
-	return upstream.TicketOffer{
-		Ticket: c.Ticket.Params, Reading: pins.Reading(c.Ticket), Holder: c.Holder.Engine().Instance(), Tokens: c.Offer.Tokens, BlockSize: c.Ticket.Chain.BlockSize,
-		PromptIDs: p.IDs.ForPrefill(),
-	}
+	return c.Offered(c.Offer.Tokens, p.IDs.ForPrefill())
 }
 
 // Abandon gives up a claimed ticket that can't be used. The turn goes on with a miss.

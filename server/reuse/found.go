@@ -3,7 +3,6 @@ package reuse
 import (
 	"context"
 	"slices"
-	"time"
 
 	"carryover/convcache"
 	"carryover/server/continuation"
@@ -28,9 +27,8 @@ type Found struct {
 
 // shown is what the look-ups of a turn have shown together.
 type shown struct {
-	waited    time.Duration // for hand-backs
-	learnt    bool          // the learner of continuations knows of the turn
-	continues bool          // the store has something of the conversation, or had until it expired
+	learnt    bool // the learner of continuations knows of the turn
+	continues bool // the store has something of the conversation, or had until it expired
 }
 
 // Look looks up the conversation's tickets. It runs before a pair is picked, so that routing policies know where the KV is. A turn that can use no
@@ -92,7 +90,7 @@ func (t *Tickets) look(ctx context.Context, a *Admitted, keys []convcache.Key, b
 
 // peek looks keys up after their running hand-backs, and sorts the branches into f. It gives up branches of another epoch.
 func (t *Tickets) peek(ctx context.Context, a *Admitted, keys []convcache.Key, f *Found) convcache.Outcome {
-	f.waited = t.deps.Pins.Await(ctx, keys, f.waited)
+	t.deps.Pins.Await(ctx, keys)
 	all, outcome := t.deps.Store.Peek(ctx, keys)
 	if f.Branches == nil {
 		f.Branches = all[:0] // has room for all of them

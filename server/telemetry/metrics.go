@@ -27,6 +27,7 @@ const none = "none"
 const (
 	attrProof  = attribute.Key("proof")
 	attrResult = attribute.Key("result")
+	attrChoice = attribute.Key("choice")
 )
 
 // NewMetrics returns metrics of a meter of this provider.
@@ -75,6 +76,9 @@ func (m *Metrics) begin() {
 	m.confirmed.add(0, roleLabel(upstream.RolePrefill))
 	m.confirmed.add(0, roleLabel(upstream.RoleDecode))
 	m.tickets.add(0, attrResult.String("yes"))
+	for _, choice := range []string{"ticket", "hand_back", "release"} {
+		m.choices.add(0, attrChoice.String(choice))
+	}
 	m.retries.add(0)
 	m.saved.Add(context.Background(), 0)
 }
@@ -89,6 +93,9 @@ func (m *Metrics) Observe(r *record.Turn) {
 	m.reuse(r, outcome)
 	if r.Stored != "" {
 		m.tickets.add(1, attrResult.String(r.Stored))
+	}
+	if chosen := r.End.Keep.What; chosen != "" {
+		m.choices.add(1, attrChoice.String(chosen))
 	}
 	if r.Retries > 0 {
 		m.retries.add(r.Retries)
