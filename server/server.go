@@ -58,7 +58,7 @@ type Server struct {
 func New(cfg Config, deps Deps) *Server {
 	s := &Server{cfg: cfg, deps: deps, background: background.New(cfg.Logger), Slots: admission.New(cfg.MaxStreams, cfg.QueueConfig)}
 	problems := &apierror.Mapper{Delay: s.Slots.Delay, Hidden: func() []string { return addresses(deps.Fleet) }}
-	ratios, store := request.NewRatios(), storetime.Store{Of: deps.Store, Limit: cfg.StoreTimeout}
+	ratios, store := request.NewRatios(), storetime.Store{Store: deps.Store, Limit: cfg.StoreTimeout}
 	s.epoch = quarantine.NewEpoch(deps.Secret, deps.Shared, cfg.Logger, cfg.Tell.Quarantine)
 	s.Pins = pins.New(pins.Config{
 		ReleaseConfig: cfg.ReleaseConfig, HandBackConfig: cfg.HandBackConfig, TTL: cfg.TTL, TrialTimeout: cfg.ReuseTrialTimeout,
@@ -68,7 +68,7 @@ func New(cfg Config, deps Deps) *Server {
 		Background: s.background.Run,
 	})
 	tickets := reuse.New(reuse.Config{
-		MinTokens: cfg.ReuseMinTokens, MinShare: cfg.ReuseMinShare, TTL: cfg.TTL, Logger: cfg.Logger,
+		MinTokens: cfg.ReuseMinTokens, MinShare: cfg.ReuseMinShare, Logger: cfg.Logger,
 	}, reuse.Deps{
 		Pins: s.Pins, Store: store, Fleet: deps.Fleet, Connector: deps.Connector, Epoch: s.epoch,
 		Tokens:   &proof.Tokens{Chains: deps.Secret.ChainKey(), Logger: cfg.Logger, Background: s.background.Run},

@@ -6,6 +6,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"carryover/convcache"
 	"carryover/server/admission"
 	"carryover/server/record"
 	"carryover/server/turn"
@@ -15,7 +16,7 @@ import (
 
 type health struct {
 	fleet   *fleet.Fleet
-	store   Store
+	store   convcache.Store
 	slots   *admission.Slots
 	routing func() *turn.RoutingConfig
 	redis   func() string // as Deps.RedisState

@@ -2,6 +2,7 @@ package pins
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -22,20 +23,15 @@ const (
 	fullAt = 90
 )
 
-func (p *Pins) candidates() (all []*holder) {
+func (p *Pins) allHolders() []*holder {
 	p.lock()
 	defer p.mu.Unlock()
-	for _, engine := range p.deps.Fleet.Holders.All() {
-		if h := p.holder(engine.Last()); h != nil {
-			all = append(all, h)
-		}
-	}
-	return all
+	return slices.Collect(maps.Values(p.holders))
 }
 
 // enforce is one round of the budget. On each engine whose tickets pin more than their share, it gives up the oldest ones.
 func (p *Pins) enforce(ctx context.Context) {
-	for _, h := range p.candidates() {
+	for _, h := range p.allHolders() {
 		engine := h.incarnation.Engine()
 		most := p.Budget(engine)
 		if most == 0 {
@@ -136,7 +132,7 @@ const handBackWithin = 3 * time.Second
 // last ticket is read or released, POST /pause and /sleep of such an engine do not answer, and its shutdown waits (measured on vLLM 0.33). That would
 // take minutes if the tickets had to expire. Tickets are handed back for handBackWithin; then the rest is released.
 func (p *Pins) evacuate() {
-	for _, h := range p.candidates() {
+	for _, h := range p.allHolders() {
 		if !h.incarnation.Engine().Leaves() {
 			h.leaving = time.Time{}
 			continue
@@ -153,7 +149,7 @@ func (p *Pins) evacuate() {
 			case n.ids == nil, expired:
 				p.giveUp(n, record.ReasonInstanceGone)
 			case n.in == nil:
-				n.retreat = h.leaving
+				n.until = h.leaving
 				p.schedule(n)
 			}
 		}

@@ -52,14 +52,24 @@ const (
 	refused                    // nobody reads the blocks, and the ticket or release is not sent again
 )
 
-// Take takes a ticket out of the store. If the outcome is Taken, it returns a claim with of's pair, which must be ended by End or GiveUp. At most one
-// caller gets a ticket. turn names the turn in the log.
-func (p *Pins) Take(ctx context.Context, key convcache.Key, id convcache.TicketID, of Claim, model, turn string) (Claim, convcache.Outcome) {
+// Take takes a ticket out of the store, unless of's pair can't use it now, as status says. If the outcome is Taken, it returns a claim with of's pair,
+// which must be ended by End or GiveUp. At most one caller gets a ticket. turn names the turn in the log.
+func (p *Pins) Take(
+	ctx context.Context, key convcache.Key, id convcache.TicketID, of Claim, model, turn string,
+) (_ Claim, status pairs.Status, outcome convcache.Outcome) {
+	if status = of.PairState.Begin(of.Account); status == pairs.NoReuse || status == pairs.Busy {
+		return of, status, outcome
+	}
+	defer func() {
+		if of.pins == nil { // the store may have panicked; a pair whose trial never ends would reuse nothing any more
+			of.PairState.End(pairs.Inconclusive, of.Account)
+		}
+	}()
 	ticket, outcome := p.take(ctx, key, id, model)
 	if outcome == convcache.Taken {
 		of.Ticket, of.pins, of.turn = &ticket, p, turn
 	}
-	return of, outcome
+	return of, status, outcome
 }
 
 func (p *Pins) become(id convcache.TicketID, to state) {
@@ -87,7 +97,7 @@ func (c *Claim) Doubted(leg *upstream.LegError) (tell func(spared bool)) {
 	case release && !c.own && leg.Kind == upstream.Status && leg.Status < http.StatusInternalServerError:
 		// The engine refused the request before it was scheduled, most likely because of what the client sent. If the release were the reason, every
 		// turn that carries it would fail.
-		c.released.refused, c.progress = true, unsent
+		c.released.tried, c.progress = true, unsent
 	default:
 		c.progress = unanswered
 	}

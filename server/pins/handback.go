@@ -21,8 +21,8 @@ type underWay struct {
 	count *uint64       // the counter of its outcome, nil before that is known
 }
 
-// begin begins the hand-backs that are due, one at a time for each pair. If prefill will not take a ticket, the ticket stays in the store until a turn
-// uses it or it ends: another prefill can read it.
+// begin begins the hand-backs that are due, one at a time for each pair. If prefill will never take a ticket, the ticket stays in the store until a
+// turn uses it or it ends: another prefill can read it.
 func (p *Pins) begin(at time.Time) (all []*underWay) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -35,12 +35,10 @@ func (p *Pins) begin(at time.Time) (all []*underWay) {
 			n.drop()
 			p.move(n, stored)
 		case engine.Last() != n.Prefill, decode.Engine().Last() != decode, status == pairs.NoReuse, status == pairs.Busy, !engine.TakesHandBack():
-			// An engine that refused a connection usually answers again within seconds, and a stop or a trial of the pair ends.
-			n.retreat = at.Add(restsFor)
-			p.move(n, stored)
+			// It waits: an engine that refused a connection usually answers again within seconds, and a stop or a trial of the pair ends.
 		default:
 			u := &underWay{pin: *n, began: time.Now(), over: engine.BeginHandBack(), ended: make(chan struct{})}
-			n.ids, n.retreat = nil, time.Time{}
+			n.ids, n.until = nil, time.Time{}
 			p.move(n, stored)
 			p.underWay, all = append(p.underWay, u), append(all, u)
 		}
@@ -67,7 +65,7 @@ func (p *Pins) again(u *underWay) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if n := p.pins[u.id]; n != nil && n.state <= sent { // else decode has ended
-		n.ids, n.retreat, u.ids = u.ids, p.now().Add(restsFor), nil
+		n.ids, n.until, u.ids = u.ids, p.now().Add(restsFor), nil
 		if n.state == stored {
 			p.move(n, stored)
 		}
@@ -86,8 +84,12 @@ func (p *Pins) handBack(ctx context.Context, u *underWay) (again bool) {
 		p.again(u)
 		return true
 	}
-	claim, outcome := p.Take(ctx, u.Key, u.id, Claim{Holder: u.Decode, Reader: u.Prefill}, u.Model, "hand-back")
-	if outcome != convcache.Taken {
+	claim, status, outcome := p.Take(ctx, u.Key, u.id, Claim{Holder: u.Decode, Reader: u.Prefill, PairState: u.Prefill.PairWith(u.Decode)}, u.Model, "hand-back")
+	switch {
+	case status == pairs.NoReuse, status == pairs.Busy:
+		p.again(u)
+		return true
+	case outcome != convcache.Taken:
 		return false // a turn has used it
 	}
 	defer claim.End(ctx, func(ctx context.Context, ticket convcache.Ticket) { // runs after a panic too
@@ -96,11 +98,6 @@ func (p *Pins) handBack(ctx context.Context, u *underWay) (again bool) {
 		p.store(ctx, u, ticket)
 	})
 	ticket := *claim.Ticket
-	state := u.Prefill.PairWith(u.Decode)
-	if status := state.Begin(""); status != pairs.Proven && status != pairs.Trial {
-		return true
-	}
-	claim.PairState = state
 	if ticket.Epoch != p.deps.Epoch.Now() || p.Outdated(&ticket) || UntilFreed(ticket.Deadline) <= 0 {
 		claim.GiveUp()
 		return false

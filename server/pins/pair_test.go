@@ -100,6 +100,7 @@ func (d *decodeModel) leg(request string) error {
 
 // modelStore keeps tickets by conversation. A put displaces what the conversation has, or not; any operation may lose its answer.
 type modelStore struct {
+	convcache.Store
 	random  *rand.Rand
 	tickets map[convcache.Key]map[convcache.TicketID]convcache.Ticket
 	lost    bool                 // the next operation takes place, or does not, and has no answer
@@ -166,7 +167,10 @@ func (noIDs) Are([]byte) bool { return true }
 func (noIDs) Free() {}
 
 // modelLegs end as those of the model.
-type modelLegs struct{ *decodeModel }
+type modelLegs struct {
+	upstream.Legs
+	*decodeModel
+}
 
 // Prefill implements Legs.
 func (l modelLegs) Prefill(_ context.Context, leg upstream.Leg) (upstream.PrefillAnswer, error) {
@@ -224,7 +228,7 @@ func newReplica(tb testing.TB, model *decodeModel, store *modelStore, cfg Config
 	quiet := slog.New(slog.DiscardHandler)
 	cfg.TTL, cfg.TrialTimeout, cfg.Logger = modelTTL, time.Second, quiet
 	r.Pins = New(cfg, Deps{
-		Fleet: r.fleet, Store: store, Legs: modelLegs{model}, Connector: modelConnector{}, Epoch: quarantine.NewEpoch(secret, nil, quiet, nil),
+		Fleet: r.fleet, Store: store, Legs: modelLegs{decodeModel: model}, Connector: modelConnector{}, Epoch: quarantine.NewEpoch(secret, nil, quiet, nil),
 		Background: func(_, _ string, work func()) { work() },
 	})
 	r.strict = true
@@ -296,8 +300,8 @@ func (r *replica) plan(id convcache.TicketID, retreat, retire time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if n := r.pins[id]; n != nil && n.state == stored {
-		if n.retire = retire; !retreat.IsZero() {
-			n.retreat, n.Prefill, n.Decode, n.ids = retreat, r.prefill, r.decode, noIDs{}
+		if n.until = retire; !retreat.IsZero() {
+			n.until, n.Prefill, n.Decode, n.ids = retreat, r.prefill, r.decode, noIDs{}
 		}
 		r.move(n, stored)
 	}

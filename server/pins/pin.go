@@ -19,19 +19,17 @@ type pin struct {
 	tokens    int                // in whole blocks
 	epoch     int64
 	freshAsOf time.Time
-	deadline  time.Time // of the ticket, zero if unknown
+	deadline  time.Time // of the ticket
 
 	state   state
 	ids     tokenIDs  // of a ticket that can be handed back, else nil
-	retire  time.Time // when a stored ticket is released if no turn takes it, zero for never
-	retreat time.Time // when a stored ticket is handed back if no turn takes it, zero for never
+	until   time.Time // when a stored ticket is handed back, or released if it has no ids, unless a turn has taken it; zero for never
 	params  []byte    // while it waits for a release, or is on its leg
 	reading any       // upstream.TicketParams.Reading of params, nil if unknown
 
-	since   time.Time          // when its release became due for the first time
-	reader  *fleet.Incarnation // the incarnation of prefill that was sent the ticket and has not answered; see releasable
-	refused bool               // a client's request with this release was refused or failed
-	tried   bool               // one release has failed; only one more is tried
+	since  time.Time          // when its release became due for the first time
+	reader *fleet.Incarnation // the incarnation of prefill that was sent the ticket and has not answered; see releasable
+	tried  bool               // a leg with its release has failed; only one of our own follows
 
 	next time.Time            // when something has to be done, zero for never
 	at   int                  // index in Pins.soonest, -1 if it is not in it
@@ -143,7 +141,7 @@ func (n *pin) drop() {
 	if n.ids != nil {
 		n.ids.Free()
 	}
-	n.ids, n.params, n.reading, n.retreat = nil, nil, nil, time.Time{}
+	n.ids, n.params, n.reading, n.until = nil, nil, nil, time.Time{}
 }
 
 // enlist moves a pin from the list that contains it to the end of another, nil for none. The caller holds p.mu.
@@ -165,9 +163,9 @@ func (p *Pins) schedule(n *pin) {
 	n.next = time.Time{}
 	switch n.state {
 	case stored:
-		n.next = earlier(n.deadline, n.retire)
-		if n.in == nil {
-			n.next = earlier(n.next, n.retreat)
+		n.next = n.deadline
+		if !n.until.IsZero() && n.in == nil && n.until.Before(n.deadline) {
+			n.next = n.until
 		}
 	case late, due:
 		n.next = n.deadline
@@ -177,14 +175,6 @@ func (p *Pins) schedule(n *pin) {
 	if !n.next.IsZero() {
 		heap.Push(&p.soonest, n)
 	}
-}
-
-// earlier returns the earlier of two times. A zero time counts as never.
-func earlier(a, b time.Time) time.Time {
-	if a.IsZero() || !b.IsZero() && b.Before(a) {
-		return b
-	}
-	return a
 }
 
 // pass does what is due. Tickets past their deadline become lost. Lost blocks become void when decode's TTL has freed them. Stored tickets that no
@@ -210,7 +200,7 @@ func (p *Pins) pass(now time.Time) {
 			}
 		case reached(n.deadline):
 			p.move(n, lost)
-		case reached(n.retire):
+		case n.ids == nil:
 			p.move(n, late)
 		default:
 			n.enlist(&p.ready)

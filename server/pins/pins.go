@@ -174,16 +174,13 @@ func (p *Pins) Answered(a Answer, tenant string, kind continuation.Kind, ticket 
 	}
 	n := p.claim(a.Key, ticket, a.Model)
 	choice = p.choose(&a, tenant, kind, ticket, takes)
-	if takes && n.state == claimed {
+	if takes && n.state == claimed && choice.End == continuation.HandBack {
 		if ids := a.IDs.Retained(ticket.Tokens); ids != nil { // if they fit into memory
 			n.ids = ids
 		}
 	}
-	switch at := p.now().Add(choice.Wait); {
-	case choice.End == continuation.Release:
-		n.retire = at
-	case choice.End == continuation.HandBack && n.ids != nil:
-		n.retreat = at
+	if n.ids != nil || choice.End == continuation.Release {
+		n.until = p.now().Add(choice.Wait)
 	}
 	a.IDs = nil
 	n.Answer = a
@@ -233,9 +230,9 @@ func (p *Pins) putting(key convcache.Key, t *convcache.Ticket, model string) {
 func (p *Pins) stored(n *pin) {
 	p.move(n, stored)
 	p.makeRoom(p.arena.Use)
-	if !n.retreat.IsZero() {
+	if n.ids != nil {
 		// With the ticker alone, the legs of all pairs would begin together, four times a second, and turns would wait for them.
-		time.AfterFunc(n.retreat.Sub(p.now()), func() { ask(p.wake) })
+		time.AfterFunc(n.until.Sub(p.now()), func() { ask(p.wake) })
 	}
 	if h := n.holder; h != nil {
 		if most := p.Budget(h.incarnation.Engine()); most > 0 && h.tokens[stored] > most {

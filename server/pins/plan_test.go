@@ -71,7 +71,7 @@ func TestPins_ReleaseLate(t *testing.T) {
 		r.plan(ticket.ID, time.Time{}, now.Add(time.Duration(3-i)*time.Minute))
 		tickets = append(tickets, ticket)
 	}
-	claim, outcome := r.Take(
+	claim, _, outcome := r.Take(
 		t.Context(), convcache.Key{1}, tickets[1].ID, Claim{Holder: r.decode, Reader: r.prefill, PairState: r.prefill.PairWith(r.decode)}, "m", "turn",
 	)
 	if outcome != convcache.Taken {

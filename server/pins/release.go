@@ -23,7 +23,7 @@ const readerHears = 5 * time.Second
 func (n *pin) releasable(prefill *fleet.Incarnation, own bool, now time.Time) bool {
 	switch {
 	case n.reader == nil:
-		return own || !n.refused
+		return own || !n.tried
 	case !own || upstream.Elapsed(n.since, now) < readerHears:
 		return false
 	}
@@ -84,7 +84,7 @@ func (p *Pins) released(c *Claim) {
 		if n.tried || c.progress == refused { // refused: no leg can be made of its params
 			to = lost
 		}
-		n.tried, n.refused = true, true
+		n.tried = true
 	}
 	p.move(n, to)
 }

@@ -22,11 +22,8 @@ type Found struct {
 	aliases   []convcache.KeyedBranch // led to some of the branches
 	dropped   bool                    // the last look-up gave up branches of another epoch
 	taken     *convcache.KeyedBranch  // the branch whose ticket the turn has taken, nil for none
-	shown
-}
 
-// shown is what the look-ups of a turn have shown together.
-type shown struct {
+	// What the look-ups of a turn have shown together.
 	learnt    bool // the learner of continuations knows of the turn
 	continues bool // the store has something of the conversation, or had until it expired
 }
@@ -38,14 +35,14 @@ func (t *Tickets) Look(ctx context.Context, a *Admitted, parsed *body.Request, f
 	if a.proof == nil || len(keys) == 0 || without {
 		f.outcome = convcache.Empty
 	} else {
-		f = t.look(ctx, a, keys, a.Conversation.ByContent(), f.shown)
+		before := f
+		f = t.look(ctx, a, keys, a.Conversation.ByContent())
 		if content := a.ContentKeys(); len(content) > 0 && f.empty() && f.outcome != convcache.Unavailable {
-			found := t.look(ctx, a, content, true, f.shown)
-			if f.shown = found.shown; !found.empty() {
+			if found := t.look(ctx, a, content, true); !found.empty() {
 				f = found
 			}
 		}
-		f.continues = f.continues || f.outcome == convcache.Found || f.outcome == convcache.Expired
+		f.learnt, f.continues = before.learnt, before.continues || f.outcome == convcache.Found || f.outcome == convcache.Expired
 	}
 	if !f.learnt && len(keys) > 0 {
 		f.learnt = true
@@ -71,8 +68,8 @@ func (t *Tickets) learn(a *Admitted, parsed *body.Request, f *Found) {
 	t.deps.Pins.Continuations.Asked(turn, a.began)
 }
 
-func (t *Tickets) look(ctx context.Context, a *Admitted, keys []convcache.Key, byContent bool, so shown) Found {
-	f := Found{byContent: byContent, shown: so}
+func (t *Tickets) look(ctx context.Context, a *Admitted, keys []convcache.Key, byContent bool) Found {
+	f := Found{byContent: byContent}
 	f.outcome = t.peek(ctx, a, keys, &f)
 	var homes []convcache.Key
 	for i := range f.aliases {

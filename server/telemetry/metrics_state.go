@@ -179,13 +179,13 @@ func (o *observables) program(state State) func(metric.Observer) {
 
 // Store measures the operations of a ticket store.
 type Store struct {
-	server.Store
+	convcache.Store
 	metrics   *Metrics
 	displaced atomic.Int64
 }
 
 // Store returns the store with its operations measured.
-func (m *Metrics) Store(store server.Store) *Store { return &Store{Store: store, metrics: m} }
+func (m *Metrics) Store(store convcache.Store) *Store { return &Store{Store: store, metrics: m} }
 
 // Peek lists the tickets of conversations.
 func (s *Store) Peek(ctx context.Context, keys []convcache.Key) ([]convcache.KeyedBranch, convcache.Outcome) {

@@ -13,7 +13,6 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
 	"carryover/convcache"
-	"carryover/server"
 	"carryover/server/record"
 	"carryover/upstream"
 	"carryover/upstream/body"
@@ -158,9 +157,9 @@ func TestObserve_WordsBeyondTheBoundAreOne(t *testing.T) {
 }
 
 // displacing is a store whose puts displace two tickets.
-type displacing struct{ server.Store }
+type displacing struct{ convcache.Store }
 
-// Put implements server.Store.
+// Put implements convcache.Store.
 func (displacing) Put(context.Context, convcache.Key, convcache.Ticket, time.Duration) ([]convcache.Ticket, convcache.Outcome) {
 	return make([]convcache.Ticket, 2), convcache.Stored
 }

@@ -229,13 +229,13 @@ func TestQuarantine_TurnsInFlight(t *testing.T) {
 
 // decodeHeld has a decode leg that is answered wait before the program knows.
 type decodeHeld struct {
-	server.Legs
+	upstream.Legs
 	held    *atomic.Bool
 	reached chan struct{}
 	until   func()
 }
 
-// Decode implements server.Legs.
+// Decode implements upstream.Legs.
 func (h *decodeHeld) Decode(ctx context.Context, leg upstream.Leg, limits upstream.Limits) (*upstream.Stream, error) {
 	stream, err := h.Legs.Decode(ctx, leg, limits)
 	if h.held.Swap(false) {
