@@ -1,6 +1,7 @@
 package pins
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 
@@ -67,6 +68,7 @@ func (p *Pins) Take(
 	}()
 	ticket, outcome := p.take(ctx, key, id, model)
 	if outcome == convcache.Taken {
+		ticket.Account = cmp.Or(of.Account, ticket.Account)
 		of.Ticket, of.pins, of.turn = &ticket, p, turn
 	}
 	return of, status, outcome
@@ -152,11 +154,11 @@ func (c *Claim) End(ctx context.Context, putBack func(ctx context.Context, ticke
 	case c.progress == unsent:
 		putBack(ctx, *ticket)
 	case c.progress == unanswered:
-		p.unuse(ticket, c.Reader)
+		p.Unuse(ticket, c.Reader)
 	case c.progress == answered:
 		p.become(ticket.ID, freed)
 	default:
-		p.Unuse(ticket)
+		p.Unuse(ticket, nil)
 	}
 }
 
@@ -167,9 +169,10 @@ func (p *Pins) take(ctx context.Context, key convcache.Key, id convcache.TicketI
 	defer p.mu.Unlock()
 	switch n := p.pins[id]; {
 	case outcome == convcache.Taken && !ticket.HandedBack():
-		if p.claim(key, &ticket, model) == nil {
+		if n = p.claim(key, &ticket, model); n == nil {
 			return convcache.Ticket{}, convcache.Consumed
 		}
+		ticket.Account = n.Account // a store that replicas share does not keep it
 	case n == nil || n.state != stored && n.state != late: // a taker in this process was faster
 	case outcome == convcache.Consumed || outcome == convcache.Taken: // or a note is in its place
 		p.move(n, elsewhere)
@@ -183,7 +186,7 @@ func (p *Pins) take(ctx context.Context, key convcache.Key, id convcache.TicketI
 func (p *Pins) GiveUp(ctx context.Context, key convcache.Key, id convcache.TicketID, model string) convcache.Outcome {
 	ticket, outcome := p.take(ctx, key, id, model)
 	if outcome == convcache.Taken && !ticket.HandedBack() {
-		p.Unuse(&ticket)
+		p.Unuse(&ticket, nil)
 	}
 	return outcome
 }

@@ -95,7 +95,7 @@ func (p *Pins) handBack(ctx context.Context, u *underWay) (again bool) {
 	defer claim.End(ctx, func(ctx context.Context, ticket convcache.Ticket) { // runs after a panic too
 		again = true
 		p.again(u)
-		p.store(ctx, u, ticket)
+		p.Put(ctx, u.Key, ticket, u.Model)
 	})
 	ticket := *claim.Ticket
 	if ticket.Epoch != p.deps.Epoch.Now() || p.Outdated(&ticket) || UntilFreed(ticket.Deadline) <= 0 {
@@ -153,12 +153,7 @@ func (p *Pins) copyOver(ctx context.Context, c *Claim, u *underWay) error {
 		return proof.ErrIDs
 	}
 	if ticket.Epoch == p.deps.Epoch.Now() {
-		p.store(ctx, u, ticket.Note(convcache.Holder{Instance: prefill.Name, Incarnation: c.Reader.ID()}, p.now()))
+		p.Put(ctx, u.Key, ticket.Note(convcache.Holder{Instance: prefill.Name, Incarnation: c.Reader.ID()}, p.now()), u.Model)
 	}
 	return nil
-}
-
-func (p *Pins) store(ctx context.Context, u *underWay, ticket convcache.Ticket) {
-	ticket.Account = u.Account
-	p.Put(ctx, u.Key, ticket, u.Model)
 }

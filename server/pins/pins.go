@@ -133,7 +133,7 @@ func (p *Pins) read(ticket *convcache.Ticket) (*upstream.TicketParams, error) {
 // used. The caller holds p.mu.
 func (p *Pins) claim(key convcache.Key, t *convcache.Ticket, model string) *pin {
 	n := p.pins[t.ID]
-	if p.isSpent(t.ID) || n != nil && n.state != stored && n.state != late && n.state != putting && (n.state != lost || !n.since.IsZero()) {
+	if p.isSpent(t.ID) || n != nil && (!slices.Contains(follow[n.state], claimed) || !n.since.IsZero()) {
 		p.cfg.Logger.Error("two tickets name the same blocks; one is dropped", "decode", t.Decode.Instance)
 		return nil
 	}
@@ -249,13 +249,10 @@ func ask(round chan struct{}) {
 	}
 }
 
-// Unuse gives up a ticket that is not in the store. Its blocks are released.
-func (p *Pins) Unuse(ticket *convcache.Ticket) { p.unuse(ticket, nil) }
-
-// unuse releases the blocks of a ticket that is not in the store. If reader is not nil, that incarnation of prefill was sent the ticket and has not
+// Unuse releases the blocks of a ticket that is not in the store. If reader is not nil, that incarnation of prefill was sent the ticket and has not
 // answered: decode may have freed the blocks, or prefill may still be reading them. The release makes sure. It does no harm if the blocks are already
 // free (measured on vLLM 0.32).
-func (p *Pins) unuse(ticket *convcache.Ticket, reader *fleet.Incarnation) {
+func (p *Pins) Unuse(ticket *convcache.Ticket, reader *fleet.Incarnation) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if n := p.pins[ticket.ID]; n != nil && n.state <= sent { // else decode has ended

@@ -14,7 +14,7 @@ import (
 func (r *replica) due1(tokens int) *pin {
 	ticket := r.answer(tokens)
 	r.answered(&ticket)
-	r.Unuse(&ticket)
+	r.Unuse(&ticket, nil)
 	return r.pins[ticket.ID]
 }
 

@@ -176,12 +176,7 @@ func (c *Claim) Abandon(p *Proof, why string) {
 func (t *Tickets) Settle(ctx context.Context, p *Proof, c *Claim) (back bool) {
 	c.End(ctx, func(ctx context.Context, ticket convcache.Ticket) {
 		back, c.Why = true, record.ReasonRetried
-		t.put(ctx, p.Admitted, c.branch.Key, ticket)
+		t.deps.Pins.Put(ctx, c.branch.Key, ticket, p.Model)
 	})
 	return back
-}
-
-func (t *Tickets) put(ctx context.Context, a *Admitted, key convcache.Key, ticket convcache.Ticket) convcache.Outcome {
-	ticket.Account = a.Account
-	return t.deps.Pins.Put(ctx, key, ticket, a.Model)
 }

@@ -59,11 +59,9 @@ func (t *Tickets) learn(a *Admitted, parsed *body.Request, f *Found) {
 	if a.API == body.Text && c.ByContent() {
 		turn.GoesOn = parsed.Prompt().GoesOn()
 	}
-	if f.byContent {
-		turn.Earlier = slices.Clip(turn.Earlier)
-		for i := range f.Branches {
-			turn.Earlier = append(turn.Earlier, f.Branches[i].Key)
-		}
+	turn.Earlier = slices.Clip(turn.Earlier)
+	for i := range f.Branches {
+		turn.Earlier = append(turn.Earlier, f.Branches[i].Key)
 	}
 	t.deps.Pins.Continuations.Asked(turn, a.began)
 }

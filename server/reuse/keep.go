@@ -49,7 +49,7 @@ func (t *Tickets) Keep(ctx context.Context, o *Origin, f *Found, got answer.Resu
 	if choice.Now() != continuation.Release {
 		return t.store(ctx, o, f, &ticket, to.Key), keep
 	}
-	tickets.Unuse(&ticket)
+	tickets.Unuse(&ticket, nil)
 	return "released", keep
 }
 
@@ -66,7 +66,7 @@ func (t *Tickets) store(ctx context.Context, o *Origin, f *Found, ticket *convca
 			tickets.Put(ctx, o.Conversation.Content[0], convcache.Alias(o.Account, home, time.Now()), o.Model)
 		}
 	})
-	outcome := t.put(ctx, o.Admitted, home, *ticket)
+	outcome := tickets.Put(ctx, home, *ticket, o.Model)
 	aliased.Wait()
 	switch {
 	case outcome != convcache.Stored:

@@ -88,7 +88,8 @@ func (t *Tickets) ticketOf(o *Origin, got *answer.Result) (ticket convcache.Tick
 	case o.Epoch != t.deps.Epoch.Now():
 		return ticket, record.ReasonQuarantined
 	}
-	ticket.Outline, ticket.SharedPrefixTokens, ticket.Prefilled, ticket.Epoch = o.outlines.Outline(ticket.ID, o.parts), o.Shared, o.Prefilled, o.Epoch
+	ticket.Account, ticket.SharedPrefixTokens, ticket.Prefilled, ticket.Epoch = o.Account, o.Shared, o.Prefilled, o.Epoch
+	ticket.Outline = o.outlines.Outline(ticket.ID, o.parts)
 	ticket.Chain, why = o.proof.Seal(o.Decode, &parsed, got.Usage.Prompt, got.Usage.Completion)
 	return ticket, why
 }
