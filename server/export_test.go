@@ -5,6 +5,9 @@ import (
 	"net/http"
 	"time"
 
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+
 	"carryover/convcache"
 	"carryover/server/continuation"
 	"carryover/server/request"
@@ -46,10 +49,13 @@ func (s *Server) MakeRoom(ctx context.Context) {
 
 // PassOn is what a leg carries of a client's trace context where turns are not traced.
 func PassOn(header http.Header) (traceparent, tracestate string) {
-	t := request.Trace(header, nil)
-	var leg upstream.Leg
-	t.Traced(&leg)
-	return leg.Traceparent, leg.Tracestate
+	client := request.Trace(header, nil).Context
+	if !client.IsValid() {
+		return "", ""
+	}
+	carrier := propagation.MapCarrier{}
+	propagation.TraceContext{}.Inject(trace.ContextWithSpanContext(context.Background(), client), carrier)
+	return carrier["traceparent"], carrier["tracestate"]
 }
 
 // HandBack hands back, one after the other, what is due after so long, and returns how many tickets were begun with. It ends with the

@@ -49,7 +49,7 @@ func (b *Builder) Reuses(reuse Reuse) { b.turn.Reuse = reuse }
 func (b *Builder) Retried() { b.turn.Retries++ }
 
 // Joins puts a leg without a place in the record under the turn's span.
-func (b *Builder) Joins(leg *upstream.Leg) { b.turn.Trace.under(leg, b.turn.Trace.Span) }
+func (b *Builder) Joins(leg *upstream.Leg) { leg.Trace = b.turn.Trace.Context }
 
 // Committed records that status 200 and the headers are about to be sent, and sets the turn's headers. whole says that the answer is in one piece.
 func (b *Builder) Committed(header http.Header, whole bool) {
@@ -94,8 +94,9 @@ type SentLeg struct {
 func (b *Builder) Sent(leg *upstream.Leg, incarnation string) SentLeg {
 	r := &b.turn
 	at := len(r.Legs)
+	leg.Trace = r.Trace.leg()
 	r.Legs = append(r.Legs, Leg{
-		Role: leg.Instance.Role, Instance: leg.Instance.Name, Incarnation: incarnation, Attempt: r.Retries, Span: r.Trace.Traced(leg), Began: time.Now(),
+		Role: leg.Instance.Role, Instance: leg.Instance.Name, Incarnation: incarnation, Attempt: r.Retries, Span: leg.Trace.SpanID(), Began: time.Now(),
 	})
 	return SentLeg{r, at}
 }

@@ -13,6 +13,8 @@ import (
 	"slices"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"carryover/upstream"
 	"carryover/upstream/body"
 )
@@ -87,9 +89,9 @@ type Keep struct {
 type Leg struct {
 	Role        upstream.Role
 	Instance    string
-	Incarnation string // the engine's incarnation, as far as known
-	Attempt     int    // 0 for the first
-	Span        [8]byte
+	Incarnation string       // the engine's incarnation, as far as known
+	Attempt     int          // 0 for the first
+	Span        trace.SpanID // the client's if turns are not traced
 	Began       time.Time
 	Took        time.Duration // until its answer; of a decode leg until its headers
 	First       time.Duration // of a decode leg until its answer began, 0 if it did not
