@@ -193,7 +193,7 @@ func TestJournal_IsBounded(t *testing.T) {
 		r.Turn, r.Model, r.Source, r.Reuse.Differs = long(n, 128), long(n, 256), "header:X-Id", "messages[512]"
 		r.Answer.PromptTokens, r.Answer.CompletionTokens, r.Reuse.Hit, r.Reuse.Cached = n, n, true, n
 		r.Trace = record.Trace{Context: traceOf(1)}
-		r.Legs = []record.Leg{{Role: upstream.RolePrefill, Instance: long(n, 256)}, {Role: upstream.RoleDecode, Instance: long(n, 256)}}
+		r.Legs = []*record.Leg{{Role: upstream.RolePrefill, Instance: long(n, 256)}, {Role: upstream.RoleDecode, Instance: long(n, 256)}}
 		j.Observe(r)
 	}
 	if took := heap() - before; took > 10<<20 {

@@ -28,7 +28,7 @@ type Turn struct {
 	Path    Path
 	Reuse   Reuse
 	Stored  string // "yes", or why the answer left no ticket; "" if the turn got no answer
-	Legs    []Leg
+	Legs    []*Leg
 	Retries int
 	Answer  Answer
 	End     End
@@ -113,7 +113,7 @@ type Answer struct {
 func (r *Turn) Leg(role upstream.Role) Leg {
 	for _, leg := range slices.Backward(r.Legs) {
 		if leg.Role == role {
-			return leg
+			return *leg
 		}
 	}
 	return Leg{}
@@ -142,7 +142,7 @@ func (r *Reuse) Outcome() (outcome, reason string) {
 	return Miss, reason
 }
 
-// Observer gets each turn at its end, on the turn's goroutine. It must not block. It may keep a copy, but must not change its Legs.
+// Observer gets each turn at its end, on the turn's goroutine. It must not block. It may keep a copy, but must not change the Legs.
 type Observer func(*Turn)
 
 // ModelShown returns the model's name for operators: "other" if no engine is known to serve it. Such a name is the client's own text, and may be as
@@ -222,9 +222,9 @@ func (r *Turn) HitTTFT() (with, without time.Duration, ok bool) {
 
 // Counts are events since the program started that no turn's record has.
 type Counts struct {
-	// Piggybacked are releases on legs of turns, Own those on legs of our own.
-	Piggybacked, Own Releases
-	HandBacks        HandBacks
+	// Piggybacked are releases on legs of turns, Own those on legs of our own. A leg of our own that has failed tries once more.
+	Piggybacked, Own Ends
+	HandBacks        Ends
 	// Stranded are hand-overs that no decode leg has taken.
 	Stranded uint64
 	// Choices are the choices for tickets at the ends of their answers.
@@ -235,10 +235,10 @@ type Counts struct {
 	Shed uint64
 }
 
-// Releases counts the ends of releases, once for each attempt to release a ticket.
-type Releases struct {
-	Sent     uint64 // the leg was answered
-	Failed   uint64 // an engine may have seen the leg, and it failed; a leg of our own tries once more
+// Ends counts how attempts to free a ticket's blocks ended.
+type Ends struct {
+	Done     uint64 // the leg was answered
+	Failed   uint64 // an engine may have seen the leg, and it failed
 	Requeued uint64 // nothing of the leg was sent, or the engine refused it; the ticket waits again
 }
 
@@ -247,11 +247,4 @@ type TicketChoices struct {
 	Ticket   uint64 // a turn may use it for a while
 	HandBack uint64 // it is handed back at once
 	Release  uint64 // it is released at once
-}
-
-// HandBacks counts the ends of hand-backs. A ticket that was sent is never handed back again.
-type HandBacks struct {
-	Done     uint64 // prefill has read the KV, and decode is free
-	Failed   uint64 // an engine may have seen the leg, and it failed; the blocks are released some seconds later
-	Requeued uint64 // nothing of the leg was sent, or the engine refused it; it is tried again, or released
 }

@@ -43,8 +43,8 @@ func (s *spans) observe(r *record.Turn) {
 	_, turn := s.tracer.Start(preset(ctx, r.Trace.Context.SpanID()), methodPost+" "+r.API.Path(), trace.WithSpanKind(trace.SpanKindServer), trace.WithTimestamp(r.Began),
 		trace.WithAttributes(shared...), trace.WithAttributes(turnAttributes(r)...))
 	under := trace.ContextWithSpan(context.Background(), turn)
-	for i := range r.Legs {
-		s.leg(under, r, &r.Legs[i], shared)
+	for _, leg := range r.Legs {
+		s.leg(under, leg, shared)
 	}
 	if kind, ours := failureOf(r); kind != "" {
 		turn.SetAttributes(attrErrorType.String(kind))
@@ -123,7 +123,7 @@ func reuseAttributes(u *record.Reuse) []attribute.KeyValue {
 
 const firstEvent = "first event"
 
-func (s *spans) leg(under context.Context, r *record.Turn, leg *record.Leg, shared []attribute.KeyValue) {
+func (s *spans) leg(under context.Context, leg *record.Leg, shared []attribute.KeyValue) {
 	role := leg.Role.String()
 	_, span := s.tracer.Start(preset(under, leg.Span), role+" leg", trace.WithSpanKind(trace.SpanKindClient), trace.WithTimestamp(leg.Began),
 		trace.WithAttributes(shared...), trace.WithAttributes(attribute.String("carryover.role", role), attribute.String("carryover.instance", leg.Instance), attrAttempt.Int(leg.Attempt)))

@@ -43,10 +43,10 @@ func aTurn() record.Turn {
 		Trace: record.Trace{Context: trace.NewSpanContext(trace.SpanContextConfig{
 			TraceID: trace.TraceID{1, 2, 3}, SpanID: trace.SpanID{5}, TraceFlags: trace.FlagsSampled, TraceState: state,
 		}), Parent: trace.SpanID{4}},
-		Path:  record.Path{Way: record.WayPrefillDecode}, Reuse: record.Reuse{Hit: true, Proof: "tokens", Offered: 100, Read: 64, Cached: 96, Saved: 2 * time.Second},
+		Path: record.Path{Way: record.WayPrefillDecode}, Reuse: record.Reuse{Hit: true, Proof: "tokens", Offered: 100, Read: 64, Cached: 96, Saved: 2 * time.Second},
 		Stored: "yes", End: record.End{Status: 200}, Times: record.Times{Began: began, Took: 10 * time.Second},
 		Answer: record.Answer{Finish: "stop", PromptTokens: 120, CompletionTokens: 7},
-		Legs: []record.Leg{
+		Legs: []*record.Leg{
 			{Role: upstream.RolePrefill, Instance: "p", Span: [8]byte{6}, Began: began.Add(time.Second), Took: time.Second, Whole: time.Second},
 			{Role: upstream.RoleDecode, Instance: "d", Span: [8]byte{7}, Began: began.Add(2 * time.Second), Took: time.Second, First: 2 * time.Second, Whole: 5 * time.Second},
 		},
