@@ -176,6 +176,10 @@ type Path struct {
 // ErrClientGone says that a turn ended because its client had gone.
 var ErrClientGone = errors.New("client gone")
 
+// ErrAborted says that the answer broke off after the client had seen part of it. The connection must then end abnormally, because the client would
+// take the truncated answer for a complete one.
+var ErrAborted = errors.New("answer broke off")
+
 // StatusClientGone is nginx's status for a client that closed the connection before its answer. Only logs show it.
 const StatusClientGone = 499
 
@@ -189,22 +193,13 @@ func (r *Turn) Blamed() (instance, kind string) {
 
 // Aborted reports whether the answer broke off after the client had seen part of it.
 func (r *Turn) Aborted() bool {
-	_, aborted := errors.AsType[*AbortError](r.End.Err)
-	return aborted
+	return errors.Is(r.End.Err, ErrAborted)
 }
 
 // ClientLeft reports whether the client left before the turn's end.
 func (r *Turn) ClientLeft() bool {
 	return r.End.Status == StatusClientGone || errors.Is(r.End.Err, ErrClientGone) || errors.Is(r.End.Err, context.Canceled)
 }
-
-// AbortError says that the answer broke off after the client had seen part of it. The connection must then end abnormally, because the client would
-// take the truncated answer for a complete one.
-type AbortError struct{ Err error }
-
-func (e *AbortError) Error() string { return "answer broke off: " + e.Err.Error() }
-
-func (e *AbortError) Unwrap() error { return e.Err }
 
 // FollowUp reports whether the turn could have reused something: it goes on with a conversation, and its client wants reuse. The share of hits is
 // always hits divided by follow-ups. Every hit is a follow-up; a turn that opens its conversation is none.
