@@ -22,9 +22,6 @@ func (s *Server) SpendRetries() { s.turns.Retries.Earn("", -36_200) }
 // CompareQuarantines is one round of what runs beside the turns.
 func (s *Server) CompareQuarantines(ctx context.Context) { s.quarantines.Compare(ctx) }
 
-// Remind is what the log says of quarantined instances once a minute.
-func (s *Server) Remind(ctx context.Context) { s.quarantines.Remind(ctx) }
-
 // Inflight is the memory that request bodies take, and how many clients it is booked on.
 func (s *Server) Inflight() (bytes int64, clients int) {
 	return s.requests.Held()
@@ -95,7 +92,7 @@ func (s *Server) Unused() (n int) {
 }
 
 // Caught puts a start of prefill under quarantine, as a wrong answer to a leg of now does, and tells no other replica.
-func (s *Server) Caught(prefill *fleet.Incarnation) { s.epoch.Caught(prefill, s.epoch.Now(), "test") }
+func (s *Server) Caught(prefill *fleet.Incarnation) { s.quarantines.Caught(prefill, s.quarantines.Now(), "test") }
 
 // Sweep is one round of what runs beside the turns, with the tickets that it gives up.
 func (s *Server) Sweep(ctx context.Context) {

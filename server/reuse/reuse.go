@@ -40,7 +40,7 @@ type Deps struct {
 	Store     Store
 	Fleet     *fleet.Fleet
 	Connector pins.Connector
-	Epoch     *quarantine.Epoch
+	Epoch     *quarantine.Watch
 	Tokens    *proof.Tokens
 	Outlines  convcache.ChainKey // the key of tickets' outlines
 }
