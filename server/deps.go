@@ -6,6 +6,7 @@ import (
 
 	"carryover/convcache"
 	"carryover/server/admission"
+	"carryover/server/events"
 	"carryover/server/pins"
 	"carryover/server/quarantine"
 	"carryover/server/record"
@@ -28,12 +29,9 @@ type Config struct {
 
 	Version    string // shown at /version
 	Logger     *slog.Logger
-	Tell       Tellers
+	Tell       func(kind events.Kind, sentence string) // takes a plain sentence about each event, for operators; may be nil
 	LogClients request.ClientsMode
 }
-
-// Tellers take one plain sentence about each event, for operators. A nil one drops it.
-type Tellers struct{ Quarantine, Drain func(sentence string) }
 
 // ReuseConfig says which tickets are worth using.
 type ReuseConfig struct {

@@ -107,7 +107,7 @@ func (h *health) decodesAlone() string {
 // Counts returns what was counted until now. Its parts need not be of one moment.
 func (s *Server) Counts() record.Counts {
 	counted := s.Pins.Counts()
-	counted.Stranded, counted.Quarantines = s.turns.Stranded.Load(), s.epoch.Count()
+	counted.Stranded, counted.Quarantines = s.turns.Stranded.Load(), s.quarantines.Quarantines.Load()
 	if clients := s.clients.Load(); clients != nil {
 		counted.Shed = clients.Shed()
 	}

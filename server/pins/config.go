@@ -59,7 +59,7 @@ type Deps struct {
 	Store     convcache.Store
 	Legs      upstream.Legs
 	Connector upstream.Connector
-	Epoch     *quarantine.Epoch
+	Epoch     *quarantine.Watch
 	Shared    Shared // nil without Redis
 	// Background runs work that belongs to no turn; what and id name it in the log if it panics.
 	Background func(what, id string, work func())

@@ -228,7 +228,7 @@ func newReplica(tb testing.TB, model *decodeModel, store *modelStore, cfg Config
 	quiet := slog.New(slog.DiscardHandler)
 	cfg.TTL, cfg.TrialTimeout, cfg.Logger = modelTTL, time.Second, quiet
 	r.Pins = New(cfg, Deps{
-		Fleet: r.fleet, Store: store, Legs: modelLegs{decodeModel: model}, Connector: modelConnector{}, Epoch: quarantine.NewEpoch(secret, nil, quiet, nil),
+		Fleet: r.fleet, Store: store, Legs: modelLegs{decodeModel: model}, Connector: modelConnector{}, Epoch: quarantine.New(quarantine.Config{Secret: secret}),
 		Background: func(_, _ string, work func()) { work() },
 	})
 	r.strict = true

@@ -77,7 +77,7 @@ func (p *Pins) released(c *Claim) {
 	case unsent:
 		counts.Requeued++
 	case answered:
-		counts.Sent++
+		counts.Done++
 		to = freed
 	default:
 		counts.Failed++

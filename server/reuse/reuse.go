@@ -39,7 +39,7 @@ type Deps struct {
 	Store     convcache.Store
 	Fleet     *fleet.Fleet
 	Connector upstream.Connector
-	Epoch     *quarantine.Epoch
+	Epoch     *quarantine.Watch
 	Tokens    *proof.Tokens
 	Outlines  convcache.ChainKey // the key of tickets' outlines
 }

@@ -133,8 +133,8 @@ func (o *observables) server(state State) func(metric.Observer) {
 			return
 		}
 		counts := owner.Counts()
-		for by, n := range map[string]record.Releases{"piggybacked": counts.Piggybacked, "leg": counts.Own} {
-			for result, n := range map[string]uint64{"sent": n.Sent, "failed": n.Failed, "requeued": n.Requeued} {
+		for by, n := range map[string]record.Ends{"piggybacked": counts.Piggybacked, "leg": counts.Own} {
+			for result, n := range map[string]uint64{"sent": n.Done, "failed": n.Failed, "requeued": n.Requeued} {
 				releases(to, int(n), attribute.String("by", by), attribute.String("result", result))
 			}
 		}

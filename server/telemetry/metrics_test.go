@@ -68,7 +68,7 @@ func hit() *record.Turn {
 		Turn: "t", Asked: record.Asked{API: body.Chat, Model: "m", Conversation: "c", Source: "conversation_id"},
 		Path:  record.Path{Way: record.WayPrefillDecode, Tokens: 100},
 		Reuse: record.Reuse{Continues: true, Hit: true, Proof: "tokens", Offered: 2000, Cached: 2000, Saved: 400 * time.Millisecond}, Stored: "yes",
-		Legs: []record.Leg{
+		Legs: []*record.Leg{
 			{Role: upstream.RolePrefill, Instance: "p-1", Began: began, Took: 30 * time.Millisecond},
 			{Role: upstream.RoleDecode, Instance: "d-1", Began: began, Took: 20 * time.Millisecond},
 		},

@@ -123,7 +123,7 @@ func (h *Handler) end(t *turn, err error) {
 			if !began {
 				h.lastWords(t, err, 0)
 			}
-			t.record.Broke(&record.AbortError{Err: err}, problem.Code)
+			t.record.Broke(fmt.Errorf("%w: %w", record.ErrAborted, err), problem.Code)
 		} else if t.record.Refused(t.out.w.Header(), err, problem.Status, problem.Code); problem.Status != record.StatusClientGone {
 			_ = t.out.bound()
 			problem.Write(t.out.w, t.API)

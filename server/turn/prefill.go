@@ -35,7 +35,7 @@ func (a *attempt) handed(h *upstream.Handover) handed {
 
 type prefillLeg struct {
 	upstream.Leg
-	sent     record.SentLeg
+	sent     *record.Leg
 	began    time.Time
 	took     time.Duration
 	answer   upstream.PrefillAnswer

@@ -33,7 +33,7 @@ type reading struct {
 	h       *Handler
 	record  *record.Builder
 	leg     answer.Leg
-	sent    record.SentLeg
+	sent    *record.Leg
 	origin  reuse.Origin // of the answer's KV
 	head    []byte       // what the client gets before decode's first event, nil for nothing
 	whole   bool         // the client wants no stream
@@ -90,7 +90,7 @@ func (h *Handler) respond(ctx context.Context, t *turn, r *reading) (err error) 
 // and one step of the engine. Without a hand-over the time depends on the prompt, so only the record gets it.
 func (r *reading) Begun() {
 	r.wait.Heard()
-	if r.sent.Began(); r.origin.Prefill != nil {
+	if r.sent.Begun(); r.origin.Prefill != nil {
 		r.origin.Decode.Engine().Health.Took(1, time.Since(r.origin.Began))
 	}
 }
