@@ -36,9 +36,14 @@ func (s *Server) ReleaseOne(ctx context.Context, decode *fleet.Engine) bool {
 func (s *Server) Handler() http.Handler { return s.handler }
 
 // MakeRoom is one round of what keeps tickets from pinning more than their share.
-func (s *Server) MakeRoom(ctx context.Context) {
+func (s *Server) MakeRoom(ctx context.Context) { s.round(ctx, "pinned budget") }
+
+// TakeLate is one round of what releases given-up tickets.
+func (s *Server) TakeLate(ctx context.Context) { s.round(ctx, "release") }
+
+func (s *Server) round(ctx context.Context, of string) {
 	s.Pins.Begin(func(task string, _ time.Duration, _ <-chan struct{}, round func(context.Context)) {
-		if task == "pinned budget" {
+		if task == of {
 			round(ctx)
 		}
 	})

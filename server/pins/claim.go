@@ -6,7 +6,6 @@ import (
 	"net/http"
 
 	"carryover/convcache"
-	"carryover/server/record"
 	"carryover/upstream"
 	"carryover/upstream/fleet"
 	"carryover/upstream/fleet/pairs"
@@ -198,16 +197,4 @@ func (p *Pins) giveUp(n *pin, why string) {
 	}
 	p.gaveUp[n.Key] = why
 	p.move(n, late)
-}
-
-// GiveUpOlder gives up the tickets of all epochs but this one. Their blocks are released.
-func (p *Pins) GiveUpOlder(ctx context.Context, epoch int64) {
-	p.mu.Lock()
-	for _, n := range p.pins {
-		if n.epoch != epoch && n.state == stored && n.holder != nil {
-			p.giveUp(n, record.ReasonQuarantined)
-		}
-	}
-	p.mu.Unlock()
-	p.takeLate(ctx)
 }

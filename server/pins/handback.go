@@ -31,6 +31,8 @@ func (p *Pins) begin(at time.Time) (all []*underWay) {
 		engine, decode, status := n.Prefill.Engine(), n.Decode, n.Prefill.StatusWith(n.Decode)
 		switch {
 		case slices.ContainsFunc(p.underWay, func(u *underWay) bool { return u.Prefill == n.Prefill && u.Decode == decode }):
+		case n.epoch != p.deps.Epoch.Now():
+			p.giveUp(n, record.ReasonQuarantined)
 		case n.Prefill.Over(), engine.Quarantined(), n.Prefill.PrefixCache.Forgets() != "":
 			n.drop()
 			p.move(n, stored)

@@ -42,42 +42,35 @@ type Config struct {
 	Shared       Shared // nil without Redis
 	StoreTimeout time.Duration
 	Fleet        *fleet.Fleet
-	GiveUpOlder  func(ctx context.Context, epoch int64)  // gives up this replica's tickets of other epochs, and releases their blocks
-	Background   func(what, id string, work func())      // runs work in the background
 	Tell         func(kind events.Kind, sentence string) // tells operators of an event
 	Logger       *slog.Logger
 }
 
-// Watch knows the epoch and raises it. It shares the epoch, quarantines and drains with other replicas, and gives up the tickets of earlier epochs.
-// It is safe for concurrent use, except for Compare, which one goroutine uses.
+// Watch knows the epoch and raises it, and shares the epoch, quarantines and drains with other replicas. It is safe for concurrent use, except for Compare, which one goroutine uses.
 type Watch struct {
 	cfg         Config
 	Risen       chan struct{} // gets a value when the epoch has risen here; buffers one
 	Quarantines atomic.Uint64 // how often Caught was called
 
-	own   atomic.Int64 // the last epoch that began here
-	told  int64        // the last own epoch that other replicas know
-	swept int64        // the epoch whose older tickets are given up
+	own  atomic.Int64 // the last epoch that began here
+	told int64        // the last own epoch that other replicas know
+	said int64        // the last epoch that the log mentions
 }
 
 // New returns the watch of a fleet.
 func New(cfg Config) *Watch { return &Watch{cfg: cfg, Risen: make(chan struct{}, 1)} }
 
-// Compare is one round. The first one runs before the first turn. In another epoch it gives up this replica's older tickets in the background,
-// because there may be many. No replica would use them, but decode's blocks would stay pinned.
+// Compare is one round. The first one runs before the first turn.
 func (w *Watch) Compare(ctx context.Context) {
 	if w.cfg.Shared != nil {
 		if err := w.exchange(ctx); err != nil {
 			w.cfg.Logger.Debug("quarantines are not shared", "error", err) // the next round comes soon
 		}
 	}
-	epoch := w.Now()
-	if epoch == w.swept {
-		return
+	if epoch := w.Now(); epoch != w.said {
+		w.said = epoch
+		w.cfg.Logger.Warn("a prefill has computed other ids than it was sent: no ticket from before is used, and legs have a cache_salt until their engines are restarted")
 	}
-	w.swept = epoch
-	w.cfg.Logger.Warn("a prefill has computed other ids than it was sent: tickets from before are given up, and legs have a cache_salt until their engines are restarted")
-	w.cfg.Background("task", "quarantine", func() { w.cfg.GiveUpOlder(ctx, w.Now()) })
 }
 
 // errReplica is why another replica's quarantine is taken over.
