@@ -62,8 +62,7 @@ const (
 func New(cfg Config, deps Deps) *Pins {
 	p := &Pins{
 		Continuations: continuation.New(cfg.TTL), cfg: &cfg, deps: &deps,
-		wake: make(chan struct{}, 1), over: make(chan struct{}, 1),
-		pins: map[convcache.TicketID]*pin{}, holders: map[*fleet.Incarnation]*holder{}, gaveUp: map[convcache.Key]string{},
+		wake: make(chan struct{}, 1), over: make(chan struct{}, 1), pins: map[convcache.TicketID]*pin{}, holders: map[*fleet.Incarnation]*holder{}, gaveUp: map[convcache.Key]string{},
 		highest: map[memory]int{},
 	}
 	if cfg.HandBack != HandBackOff && cfg.HandBack != "" && deps.Connector.Traits().HandsBack {
@@ -85,11 +84,7 @@ func (p *Pins) Arena() *proof.Arena { return p.arena }
 
 // Name returns the id of an answer's ticket, made from decode's name for the answer's blocks. So no two tickets name the same blocks.
 func Name(decode string, parsed *upstream.TicketParams) (id convcache.TicketID) {
-	name := make([]byte, 0, 256) // on the stack
-	for _, part := range [...]string{decode, parsed.EngineID, parsed.RequestID} {
-		name = append(append(name, part...), 0)
-	}
-	sum := sha256.Sum256(name)
+	sum := sha256.Sum256([]byte(decode + "\x00" + parsed.EngineID + "\x00" + parsed.RequestID + "\x00"))
 	return convcache.TicketID(sum[:len(id)])
 }
 
