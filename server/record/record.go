@@ -2,8 +2,8 @@
 // The turn's steps report to a [Builder], which makes the record ([Turn]). Observers read it: the log line (line.go), package journal, package
 // telemetry and the operators' listener. [Counts] has what no turn's record has.
 //
-// The package imports only upstream and its requests, and decides nothing. A record has no prompt, no answer and no conversation id in clear. The
-// only text of a client's own is the model's name; [Asked.ModelShown] hides it if no engine is known to serve it.
+// The package imports only upstream, its requests and OpenTelemetry's trace context, and decides nothing. A record has no prompt, no answer and no
+// conversation id in clear. The only text of a client's own is the model's name; [Asked.ModelShown] hides it if no engine is known to serve it.
 package record
 
 import (
