@@ -63,8 +63,7 @@ func New(cfg Config, deps Deps) *Server {
 	problems := &apierror.Mapper{Delay: s.Slots.Delay, Hidden: func() []string { return addresses(deps.Fleet) }}
 	ratios, store := request.NewRatios(), storetime.Store{Store: deps.Store, Limit: cfg.StoreTimeout}
 	s.quarantines = quarantine.New(quarantine.Config{
-		Secret: deps.Secret, Shared: deps.Shared, StoreTimeout: cfg.StoreTimeout, Fleet: deps.Fleet,
-		Tell: cfg.Tell, Logger: cfg.Logger,
+		Secret: deps.Secret, Shared: deps.Shared, Fleet: deps.Fleet, Tell: cfg.Tell, Logger: cfg.Logger,
 	})
 	s.Pins = pins.New(pins.Config{
 		ReleaseConfig: cfg.ReleaseConfig, HandBackConfig: cfg.HandBackConfig, TTL: cfg.TTL, TrialTimeout: cfg.ReuseTrialTimeout,

@@ -74,7 +74,7 @@ func (r *TurnRecord) Failed() bool {
 	case http.StatusBadRequest, http.StatusNotFound, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity:
 		return false
 	}
-	return r.Status != http.StatusOK || r.Kind != "" || r.Code != "" && r.Code != "client_gone"
+	return r.Status != http.StatusOK || r.Kind != "" || r.Code != "" && r.Code != record.CodeClientGone
 }
 
 func turnRecordOf(r *record.Turn) TurnRecord {

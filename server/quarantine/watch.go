@@ -17,11 +17,9 @@ import (
 	"carryover/upstream/fleet/health"
 )
 
-// Every is how often quarantines are exchanged with other replicas.
+// Every is how often quarantines are exchanged with other replicas, and the time limit of an exchange. No turn waits for it, and a server that begins
+// is slow.
 const Every = time.Second
-
-// leastExchange is the least time limit of an exchange with other replicas. No turn waits for it, and a server that begins is slow.
-const leastExchange = time.Second
 
 // Shared is what replicas share about engines: the epoch, and marks under names that are alike on all replicas. An error costs a delay: the caller
 // tries again within a second.
@@ -38,15 +36,15 @@ type Shared interface {
 
 // Config is what a Watch works with. All but Shared is required.
 type Config struct {
-	Secret       convcache.Secret
-	Shared       Shared // nil without Redis
-	StoreTimeout time.Duration
-	Fleet        *fleet.Fleet
-	Tell         func(kind events.Kind, sentence string) // tells operators of an event
-	Logger       *slog.Logger
+	Secret convcache.Secret
+	Shared Shared // nil without Redis
+	Fleet  *fleet.Fleet
+	Tell   func(kind events.Kind, sentence string) // tells operators of an event
+	Logger *slog.Logger
 }
 
-// Watch knows the epoch and raises it, and shares the epoch, quarantines and drains with other replicas. It is safe for concurrent use, except for Compare, which one goroutine uses.
+// Watch knows the epoch and raises it. It shares the epoch, quarantines and drains with other replicas. It is safe for concurrent use, except for
+// Compare, which one goroutine uses.
 type Watch struct {
 	cfg         Config
 	Risen       chan struct{} // gets a value when the epoch has risen here; buffers one
@@ -79,7 +77,7 @@ var errReplica = errors.New("another replica has found that it does not compute 
 // exchange shares first the epoch and then quarantines and drains, so whoever hears of a quarantine knows of the rise. It takes over other replicas'
 // quarantines of living incarnations, and publishes those that they don't know.
 func (w *Watch) exchange(ctx context.Context) error {
-	ctx, cancel := storetime.Limit(ctx, max(w.cfg.StoreTimeout, leastExchange))
+	ctx, cancel := storetime.Limit(ctx, Every)
 	defer cancel()
 	own := w.own.Load()
 	if err := w.cfg.Shared.ShareEpoch(ctx, w.Now(), own != w.told); err != nil {
@@ -157,7 +155,7 @@ func (w *Watch) ShareDrain(ctx context.Context, engine *fleet.Engine) bool {
 	if w.cfg.Shared == nil {
 		return false
 	}
-	ctx, cancel := storetime.Limit(ctx, max(w.cfg.StoreTimeout, leastExchange))
+	ctx, cancel := storetime.Limit(ctx, Every)
 	defer cancel()
 	decided := engine.Health.Drain()
 	return w.cfg.Shared.Mark(ctx, drainMark(engine), fmt.Sprintf(drainForm, decided.At, decided.On)) == nil

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"carryover/upstream"
-	"carryover/upstream/body"
 )
 
 // Builder makes a turn's record from what the turn's steps report. They can't read it. Only the turn's goroutine uses it.
@@ -15,9 +14,9 @@ type Builder struct {
 }
 
 // NewBuilder returns the builder of a turn.
-func NewBuilder(id string, api body.API, trace Trace, began time.Time) Builder {
+func NewBuilder(id string, trace Trace, began time.Time) Builder {
 	return Builder{turn: Turn{
-		Turn: id, Asked: Asked{API: api}, Trace: trace, Times: Times{Began: began},
+		Turn: id, Trace: trace, Times: Times{Began: began},
 		Reuse: Reuse{Cached: -1}, Answer: Answer{PromptTokens: -1, CompletionTokens: -1, CachedTokens: -1},
 	}}
 }

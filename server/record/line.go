@@ -135,7 +135,7 @@ func timing(r *Turn) string {
 
 // Milliseconds returns a time in milliseconds, rounded to tenths.
 func Milliseconds(d time.Duration) float64 {
-	return float64(d.Round(100*time.Microsecond)) / float64(time.Millisecond)
+	return float64(d.Round(100*time.Microsecond).Microseconds()) / 1000
 }
 
 // Header returns the value of X-KV-Reuse. It has the ticket's age.

@@ -2,13 +2,12 @@
 // The turn's steps report to a [Builder], which makes the record ([Turn]). Observers read it: the log line (line.go), package journal, package
 // telemetry and the operators' listener. [Counts] has what no turn's record has.
 //
-// The package imports only upstream and its requests, and decides nothing. A record has no prompt, no answer and no conversation id in clear. The
-// only text of a client's own is the model's name; [Asked.ModelShown] hides it if no engine is known to serve it.
+// The package imports only upstream, its requests and OpenTelemetry's trace context, and decides nothing. A record has no prompt, no answer and no
+// conversation id in clear. The only text of a client's own is the model's name; [Asked.ModelShown] hides it if no engine is known to serve it.
 package record
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"slices"
 	"time"
@@ -196,23 +195,26 @@ func (r *Turn) Aborted() bool {
 	return errors.Is(r.End.Err, ErrAborted)
 }
 
+// CodeClientGone is the code of a turn whose client left before its end.
+const CodeClientGone = "client_gone"
+
 // ClientLeft reports whether the client left before the turn's end.
-func (r *Turn) ClientLeft() bool {
-	return r.End.Status == StatusClientGone || errors.Is(r.End.Err, ErrClientGone) || errors.Is(r.End.Err, context.Canceled)
-}
+func (r *Turn) ClientLeft() bool { return r.End.Code == CodeClientGone }
 
 // FollowUp reports whether the turn could have reused something: it goes on with a conversation, and its client wants reuse. The share of hits is
 // always hits divided by follow-ups. Every hit is a follow-up; a turn that opens its conversation is none.
 func (r *Reuse) FollowUp() bool { return r.Continues && !r.Off }
 
 // Prompt returns the prompt's tokens by decode's usage. Without usage it returns as many as are known to belong to the prompt.
-func (r *Turn) Prompt() int { return max(r.Answer.PromptTokens, r.Reuse.Cached, r.Reuse.Offered, 0) }
+func (r *Turn) Prompt() int { return max(r.Answer.PromptTokens, r.Reuse.Cached, r.Reuse.Offered) }
 
-// HitTTFT returns the time to the first token of a hit, and what it would have been without reuse: longer by Reuse.Saved. ok is false if the turn is
-// no hit, the answer is whole, or the hit spared prefill tokens and prefill's speed was unknown.
-func (r *Turn) HitTTFT() (with, without time.Duration, ok bool) {
-	ok = r.Reuse.Hit && r.TTFT > 0 && (r.Reuse.Saved > 0 || r.Reuse.Read == 0)
-	return r.TTFT, r.TTFT + r.Reuse.Saved, ok
+// TTFTWithout returns what the time to the first token of a hit would have been without reuse: longer by Reuse.Saved. It is 0 if the turn is no hit,
+// the answer is whole, or the hit spared prefill tokens and prefill's speed was unknown.
+func (r *Turn) TTFTWithout() time.Duration {
+	if u := &r.Reuse; u.Hit && r.TTFT > 0 && (u.Saved > 0 || u.Read == 0) {
+		return r.TTFT + u.Saved
+	}
+	return 0
 }
 
 // Counts are events since the program started that no turn's record has.

@@ -108,8 +108,8 @@ func (m *Metrics) Observe(r *record.Turn) {
 	if r.Whole > 0 {
 		m.whole.record(r.Whole, attribute.String("path", path))
 	}
-	if with, without, ok := r.HitTTFT(); ok {
-		m.hitTTFT.record(with)
+	if without := r.TTFTWithout(); without > 0 {
+		m.hitTTFT.record(r.TTFT)
 		m.hitTTFTWithout.record(without)
 	}
 	for _, leg := range r.Legs {
@@ -136,7 +136,7 @@ func (m *Metrics) reuse(r *record.Turn, outcome string) {
 // request measures the turn by the semantic conventions of HTTP and, if a path was chosen, of generative AI.
 func (m *Metrics) request(r *record.Turn) {
 	failure, ours := failureOf(r)
-	if !ours && failure != clientGone { // the client asked for something impossible
+	if !ours && !r.ClientLeft() { // the client asked for something impossible
 		failure = ""
 	}
 	m.httpDuration.record(r.Took, attrMethod.String(methodPost), attrRoute.String(r.API.Path()), attrStatusCode.Int(r.End.Status), attrScheme.String(schemeHTTP), failureLabel(failure))

@@ -169,17 +169,14 @@ func (PresetIDs) NewSpanID(ctx context.Context, _ trace.TraceID) trace.SpanID {
 	return span
 }
 
-const (
-	clientGone = "client_gone"
-	errorOther = "_OTHER" // the word of the conventions for any other error
-)
+const errorOther = "_OTHER" // the word of the conventions for any other error
 
 // failureOf returns how a turn failed, "" if it did not, and whether the deployment is at fault and not the client. Spans and metrics use
 // the code of the error that the client got.
 func failureOf(r *record.Turn) (kind string, ours bool) {
 	switch {
 	case r.ClientLeft():
-		return clientGone, false
+		return r.End.Code, false
 	case r.End.Code != "":
 		return r.End.Code, r.End.Status >= http.StatusInternalServerError || r.End.Status == http.StatusOK // status 200: the answer broke off
 	case r.End.Err != nil:
