@@ -99,7 +99,7 @@ func (t *Tickets) take(ctx context.Context, p *Proof, choices []Choice) (Claim, 
 			if takes++; takes == 2 || why == record.ReasonStoreUnavailable {
 				return Claim{}, why
 			}
-		case rewritten(why): // else a better branch has given the reason
+		case takes == 0 && rewritten(why): // else a better branch has given the reason
 			why = missed
 		}
 	}

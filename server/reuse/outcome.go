@@ -150,7 +150,7 @@ func (e *evidence) handedBack(o *Outcome, own int) {
 			o.Kept = facts.Yes
 		}
 	case !e.found.allHandedBack(), e.Cached < 0:
-	case e.Compared && longest > own: // with what was handed back, prefill would have had more
+	case e.Compared && longest > own: // prefill lacks handed-back tokens with which the prompt begins
 		if o.Reason = record.ReasonHandedBackElsewhere; here {
 			o.Reason, o.Kept = record.ReasonHandedBackEvicted, facts.No
 		}
