@@ -9,7 +9,7 @@
 //	claimed    putting, sent, due, lost, void
 //	putting    claimed, stored, due, lost, void
 //	stored     claimed, stored, late, lost, elsewhere, void
-//	late       claimed, lost, elsewhere, void
+//	late       claimed, stored, lost, elsewhere, void
 //	sent       putting, due, freed, lost, void
 //	due        freeing, lost, void
 //	freeing    due, freed, lost, void

@@ -41,7 +41,8 @@ func (p *Pins) begin(at time.Time) (all []*underWay) {
 		default:
 			u := &underWay{pin: *n, began: time.Now(), over: engine.BeginHandBack(), ended: make(chan struct{})}
 			n.ids, n.until = nil, time.Time{}
-			p.move(n, stored)
+			p.move(n, late)
+			n.enlist(nil) // the hand-back takes it
 			p.underWay, all = append(p.underWay, u), append(all, u)
 		}
 	}
@@ -68,7 +69,7 @@ func (p *Pins) again(u *underWay) {
 	defer p.mu.Unlock()
 	if n := p.pins[u.id]; n != nil && n.state <= sent { // else decode has ended
 		n.ids, n.until, u.ids = u.ids, p.now().Add(restsFor), nil
-		if n.state == stored {
+		if n.state == late {
 			p.move(n, stored)
 		}
 	}

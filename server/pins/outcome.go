@@ -9,12 +9,12 @@ import (
 	"carryover/upstream/fleet/pairs"
 )
 
-// tell tells the pair's state how a leg with a ticket has ended, and operators of a pair that is left alone or used again.
+// tell tells the pair's state how a leg with a ticket has ended, and operators of a ticket that was refused, and of a pair that is left alone or used
+// again.
 func (c *Claim) tell(outcome pairs.Outcome) {
 	pause, resumed := c.PairState.End(outcome, c.Account)
-	if !resumed && pause == 0 {
-		return
-	}
+	age := max(0, upstream.Elapsed(c.Ticket.FreshAsOf, time.Now())).Round(100 * time.Millisecond)
+	attrs := []any{"turn", c.turn, "ticket_age", age.String(), "decoder_kv_ttl", c.Holder.Engine().Instance().KVTTL.String()}
 	what, why := "reuse nothing", "prefill does not answer tickets of decode"
 	if c.PairState.OfOneClient() {
 		what = "reuse nothing of one client"
@@ -23,10 +23,14 @@ func (c *Claim) tell(outcome pairs.Outcome) {
 	case resumed:
 		why = "prefill answers tickets of decode again"
 	case outcome == pairs.Failed:
-		why = "prefill answers 5xx to tickets of decode (does decoder_kv_ttl, --decoder-kv-ttl, equal its decoder_kv_blocks_ttl?)"
+		why = "prefill answers 5xx to tickets of decode"
+		c.pins.cfg.Logger.Warn("prefill refuses a ticket of decode: decode may have freed the blocks after its decoder_kv_blocks_ttl; "+
+			"engines don't report this time, so decoder_kv_ttl (--decoder-kv-ttl) has to be the same",
+			append(attrs, "prefill", c.Reader.Engine().Name, "decode", c.Holder.Engine().Name)...)
 	}
-	age := max(0, upstream.Elapsed(c.Ticket.FreshAsOf, time.Now())).Round(100 * time.Millisecond)
-	c.Reader.LeftAlone(c.Holder, what, pause, why, "turn", c.turn, "ticket_age", age.String(), "decoder_kv_ttl", c.Holder.Engine().Instance().KVTTL.String())
+	if resumed || pause > 0 {
+		c.Reader.LeftAlone(c.Holder, what, pause, why, attrs...)
+	}
 }
 
 // OutcomeOf returns what a failed prefill leg says about its ticket. A broken connection says nothing: a busy API server closes idle connections

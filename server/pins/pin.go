@@ -47,7 +47,7 @@ const (
 	claimed         // out of the store, for one taker; nothing of it was sent
 	putting         // on its way to the store; turns may already find it
 	stored          // in the store, or may be
-	late            // stored, and about to be taken out of the store for its release
+	late            // stored, and about to be taken out of the store for its release or hand-back
 	sent            // a leg that reads the blocks may have reached prefill
 	due             // out of the store, waiting for a leg that releases the blocks
 	freeing         // on a leg that releases the blocks
@@ -68,7 +68,7 @@ var follow = [states][]state{ //nolint:gochecknoglobals // a table that nothing 
 	claimed: {putting, sent, due, lost, void},
 	putting: {claimed, stored, due, lost, void},
 	stored:  {claimed, stored, late, lost, elsewhere, void},
-	late:    {claimed, lost, elsewhere, void},
+	late:    {claimed, stored, lost, elsewhere, void},
 	sent:    {putting, due, freed, lost, void},
 	due:     {freeing, lost, void},
 	freeing: {due, freed, lost, void},
