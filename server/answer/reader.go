@@ -102,17 +102,14 @@ type progress struct {
 	passed  bool   // an event that shows that decode works on the answer has been forwarded
 	Done    bool   // decode has ended the answer: [DONE], the event that a dialect has for it, or a whole answer
 	over    bool   // nothing that matters is missing: each choice has its finish, or the last event of an API, or an error, has been seen
-	failed  bool   // the engine reported an error
-	fault   int    // the status in that error
-	why     string // the message in that error
+	Failed  bool   // the engine reported an error
+	Fault   int    // the status in that error
+	Why     string // the beginning of the message in that error
 	Foreign bool   // the answer belongs to another request
 
 	totalled   bool // a usage of the prompt and all of the answer has been seen
 	Unwritable bool // the connector has made an event that can't be sent
 }
-
-// Fault returns the status and the beginning of the message of the engine's error, 0 for none.
-func (p *progress) Fault() (status int, message string) { return p.fault, p.why }
 
 // Reset prepares the reader for a leg whose answer has not begun.
 func (a *Reader) Reset(leg *Leg, turn Turn) {
@@ -187,7 +184,7 @@ func (a *Reader) Observe(ev sse.Event) sse.Verdict {
 		case !ev.Supplant(out):
 			a.Unwritable = true
 			return sse.Stop
-		case !a.failed && rawjson.Begins(out, `{"error":`): // the connector can't read the event
+		case !a.Failed && rawjson.Begins(out, `{"error":`): // the connector can't read the event
 			a.fails(rawjson.Get(out, "error"))
 		}
 	}
@@ -223,8 +220,8 @@ const maxWhy = 256
 
 func (a *Reader) fails(failure []byte) {
 	why := rawjson.GetText(failure, "message")
-	a.failed, a.over, a.fault, a.why = true, true, http.StatusInternalServerError, why[:min(len(why), maxWhy)]
-	tell(&a.fault, failure, "code")
+	a.Failed, a.over, a.Fault, a.Why = true, true, http.StatusInternalServerError, why[:min(len(why), maxWhy)]
+	tell(&a.Fault, failure, "code")
 }
 
 // Unread notes that an event passes which is too long to be read, and whether it is the last: the engine names it first.

@@ -110,7 +110,7 @@ func (a *Reader) completeness(left bool) Completeness {
 	// After the finish with the params vLLM sends nothing that matters except the usage.
 	end := a.Done || left && a.finish != "" && a.params != nil
 	switch {
-	case a.failed || !end:
+	case a.Failed || !end:
 		return Incomplete
 	case a.leg.Asks.UsageDue && !a.totalled:
 		return Uncounted

@@ -1,6 +1,7 @@
 package turn
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -26,17 +27,17 @@ type attempt struct {
 	legID        string // X-Request-Id of the legs
 	releases     bool   // the prefill leg may carry a release
 	pair         *pick.Pair
-	proof        reuse.Proof
-	found        reuse.Found
+	proof        *reuse.Proof
+	found        *reuse.Found
 	claim        reuse.Claim
-	epoch        int64 // the fleet's, just before the first leg was sent
+	epoch        int64 // the fleet's, before the legs are planned
 	doubts       *doubts
 	failed       failure
 }
 
 // reuses records what the attempt reuses, as far as prefill has told.
 func (a *attempt) reuses(told reuse.Told) reuse.Outcome {
-	o := reuse.OutcomeOf(&a.proof, &a.found, &a.claim.Choice, told)
+	o := reuse.OutcomeOf(a.proof, a.found, &a.claim.Choice, told)
 	a.failed.reused = o.Reuse
 	a.record.Reuses(o.Reuse)
 	return o
@@ -44,7 +45,7 @@ func (a *attempt) reuses(told reuse.Told) reuse.Outcome {
 
 // settle ends the claim. If the ticket goes back into the store, the attempt has reused nothing.
 func (a *attempt) settle(ctx context.Context) {
-	if a.h.deps.Tickets.Settle(ctx, &a.proof, &a.claim) {
+	if a.h.deps.Tickets.Settle(ctx, a.proof, &a.claim) {
 		a.reuses(reuse.Told{Cached: -1})
 	}
 }
@@ -53,14 +54,24 @@ func (a *attempt) settle(ctx context.Context) {
 // that decode has not taken.
 func (a *attempt) run(ctx context.Context) (r *reading, err error) {
 	defer a.settle(ctx)
+	a.epoch = a.h.deps.Epoch.Now()
+	if a.pair.Prefill == nil {
+		return a.decode(ctx, handed{})
+	}
 	plan, err := a.plan(ctx)
 	if err != nil {
 		return nil, err
 	}
 	var h handed
-	defer func() { a.rescue(plan, h, r) }()
+	defer func() {
+		if r == nil || h.Left {
+			a.rescue(plan, h)
+			return
+		}
+		closePlan(plan)
+		r.untaken = func() { a.rescue(upstream.Plan{}, h) } // its events show whether decode takes the hand-over
+	}()
 	switch {
-	case a.pair.Prefill == nil:
 	case plan.Alone != "":
 		a.pair.Prefilled()
 		a.record.Takes(plan.Alone, a.pair.Uncached)
@@ -121,10 +132,6 @@ func (a *attempt) together(ctx context.Context, plan upstream.Plan) (r *reading,
 // plan asks the connector how the legs run. It passes the prompt's ids if the connector wants them, and offers the proven part of the claimed
 // ticket. Without a claimed ticket it may add an unused one: the leg then releases that ticket's blocks.
 func (a *attempt) plan(ctx context.Context) (upstream.Plan, error) {
-	a.epoch = a.h.deps.Epoch.Now()
-	if a.pair.Prefill == nil {
-		return upstream.Plan{}, nil
-	}
 	connector, prefill, decode := a.h.deps.Connector, a.pair.Prefill.Engine(), a.pair.Decode.Engine()
 	transfer := upstream.Transfer{
 		Request: a.Body, RequestID: a.legID, Prefill: prefill.Instance(), Decode: decode.Instance(),
@@ -150,66 +157,44 @@ func (a *attempt) plan(ctx context.Context) (upstream.Plan, error) {
 		failed.Sent = false
 		return upstream.Plan{}, failed
 	}
-	a.epoch = a.h.deps.Epoch.Now()
-	offering := func(offer upstream.TicketOffer) (upstream.Plan, error) {
-		transfer.Offer = offer
-		return connector.Plan(ctx, transfer)
-	}
 	switch ticket := a.claim.Ticket; {
-	case ticket == nil:
-	case ticket.Epoch != a.epoch: // it has ended since the ticket was taken
+	case ticket != nil && ticket.Epoch == a.epoch:
+		transfer.Offer = a.claim.TicketOffer(a.proof)
+	case ticket != nil: // the epoch has ended since the ticket was taken
 		a.abandon(record.ReasonQuarantined)
-	default:
-		plan, err := offering(a.claim.TicketOffer(&a.proof))
-		if err == nil {
-			return plan, nil
-		}
-		// An older or a foreign version has made the ticket.
-		a.h.log(a.record).Error("ticket can't be used", "error", err)
-		a.abandon(record.ReasonRewritten)
-	}
-	if a.releases {
+	case a.releases:
 		a.claim.Claim = a.h.deps.Pins.Piggyback(a.pair.Prefill)
+		transfer.Offer = a.claim.Release
 	}
-	if a.claim.Carries() {
-		if plan, err := offering(a.claim.Release); err == nil {
-			return plan, nil
-		}
-		a.claim.GiveUp()
+	plan, err := connector.Plan(ctx, transfer)
+	if err != nil && a.claim.Carries() {
+		a.h.log(a.record).Error("ticket can't be used", "error", err) // an older or a foreign version has made it
+		a.abandon(cmp.Or(a.claim.Why, record.ReasonRewritten))        // a miss that carries a release keeps its reason
+		transfer.Offer = upstream.TicketOffer{}
+		plan, err = connector.Plan(ctx, transfer)
 	}
-	return offering(upstream.TicketOffer{})
+	return plan, err
 }
 
-// abandon gives up a claimed ticket that can't be used. The attempt goes on without it.
+// abandon gives up what the claim carries. The attempt goes on without it.
 func (a *attempt) abandon(why record.Reason) {
-	a.claim.Abandon(&a.proof, why)
+	a.claim.Abandon(a.proof, why)
 	a.reuses(reuse.Told{Cached: -1})
 }
 
 // ready waits until the KV has arrived at decode, or the hand-over budget has ended. It waits only if decode can't wait by itself. KV that does not
 // arrive is a failure of prefill's leg.
 func (a *attempt) ready(ctx context.Context, plan upstream.Plan, h *handed) error {
-	if cause := context.Cause(ctx); cause != nil || h.Leg == nil {
-		return cause
-	}
-	var err error
-	if plan.Ready != nil {
-		bounded, cancel := context.WithDeadlineCause(ctx, h.until, upstream.ErrNotReady)
-		defer cancel()
-		err = plan.Ready(bounded)
-		h.arrived = err == nil
-	}
-	switch {
-	case err == nil:
-		return nil
-	case ctx.Err() != nil:
+	if plan.Ready == nil || h.Leg == nil {
 		return context.Cause(ctx)
 	}
-	kind := upstream.Broken
-	if errors.Is(err, upstream.ErrNotReady) {
-		kind = upstream.Timeout
+	bounded, cancel := context.WithDeadlineCause(ctx, h.until, upstream.ErrNotReady)
+	defer cancel()
+	err := plan.Ready(bounded)
+	if h.arrived = err == nil; h.arrived || ctx.Err() != nil {
+		return context.Cause(ctx)
 	}
-	failed := a.pair.Prefill.LegError(kind, err)
+	failed := a.pair.Prefill.LegError(kindOf(err), err)
 	a.pair.Prefill.Engine().Ended(failed, false)
 	return failed
 }

@@ -94,8 +94,11 @@ func (c *commitWriter) streamHeaders(contentType string) {
 	header.Set("X-Accel-Buffering", "no")
 }
 
-// commit sends status and headers. From now on the turn can't be tried again.
+// commit sends status and headers, once. From now on the turn can't be tried again.
 func (c *commitWriter) commit() {
+	if c.committed {
+		return
+	}
 	c.committed = true
 	beaten := c.stop()
 	c.record.Committed(c.w.Header(), c.whole)
@@ -107,9 +110,7 @@ func (c *commitWriter) commit() {
 // Write implements io.Writer. Each write has a time limit, because a client that does not read must not hold an engine. The whole stream has no
 // limit: it may last for hours.
 func (c *commitWriter) Write(p []byte) (int, error) {
-	if !c.committed {
-		c.commit()
-	}
+	c.commit()
 	if err := c.bound(); err != nil {
 		return 0, err
 	}

@@ -63,7 +63,7 @@ func (a *attempt) decodeOn(ctx context.Context, incarnation *fleet.Incarnation, 
 			IDs: asked, Hidden: asked && !a.Body.WantsTokenIDs(),
 			Usage: wanted && stream && !usage, UsageDue: wanted || usage || !stream, Stops: a.Body.Member("stop") != nil,
 		}},
-		origin: reuse.Origin{Decode: incarnation, BlockSize: incarnation.BlockSize(), Epoch: a.epoch, Caches: h.caches},
+		origin: reuse.Origin{Proof: a.proof, Decode: incarnation, BlockSize: incarnation.BlockSize(), Epoch: a.epoch, Caches: h.caches},
 	}
 	if h.Leg != nil {
 		plan = h.Leg(prompt)

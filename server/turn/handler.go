@@ -28,14 +28,14 @@ type Handler struct {
 	Retries  RetryBudget
 	Stranded atomic.Uint64 // hand-overs that decode has not taken, and that no rescue has freed
 	hopeless hopeless
-	streamed sse.Memory    // the memory of relays
-	rescues  chan struct{} // has one element for each rescue that runs
+	streamed sse.Memory   // the memory of relays
+	rescues  atomic.Int64 // how many run
 }
 
 // New returns a handler of turns.
 func New(cfg Config, deps Deps) *Handler {
 	return &Handler{
-		cfg: cfg, deps: deps, Retries: RetryBudget{shares: map[string]retries{}}, rescues: make(chan struct{}, mostRescues),
+		cfg: cfg, deps: deps, Retries: RetryBudget{shares: map[string]retries{}},
 		hopeless: hopeless{seed: maphash.MakeSeed(), known: account.NewMap[uint64, time.Time](mostHopeless)},
 	}
 }

@@ -81,7 +81,7 @@ func (a *attempt) send(ctx context.Context, plan upstream.Plan, p *prefillLeg) {
 		p.answer, p.err = upstream.PrefillAnswer{}, a.h.foreign(prefill) // its ids belong to another prompt
 	default:
 		if p.handover, p.unusable = plan.Handover(p.answer); p.unusable != nil && plan.Together != nil {
-			p.err, p.unusable = prefill.LegError(upstream.KVLoad, p.unusable), nil // decode has got its hand-over already
+			p.err = prefill.LegError(upstream.KVLoad, p.unusable) // decode has got its hand-over already
 		}
 	}
 }
@@ -94,14 +94,16 @@ func (a *attempt) conclude(plan upstream.Plan, p *prefillLeg) (handed, error) {
 	p.sent.Answered(p.took, p.err)
 	ids.Rendered(answer.PromptIDs)
 	lost := handed{Handover: upstream.Handover{Bound: true, Rescue: plan.Lost, Left: true}} // unless more is known
-	if leg := legOf(p.err); p.err != nil {
-		if !leg.Sent || leg.Kind == upstream.Status {
-			lost = handed{} // the engine has not begun to send KV
-		}
-		if a.prefillFailed(engine, p, leg); p.unusable == nil {
-			return lost, p.err
+	if leg := legOf(p.err); leg != nil {
+		a.prefillFailed(engine, p.began, leg)
+		switch {
+		case !leg.Sent, leg.Kind == upstream.Status: // the engine has not begun to send KV
+			return handed{}, leg
+		case leg.Kind != upstream.Garbage, a.PrefillError:
+			return lost, leg
 		}
 		ids.Lost()
+		p.unusable = leg
 	} else {
 		engine.Ended(nil, false)
 		a.h.deps.Ratios.Learn(a.Request, answer.PromptTokens)
@@ -126,37 +128,32 @@ func (a *attempt) conclude(plan upstream.Plan, p *prefillLeg) (handed, error) {
 		return lost, nil
 	}
 	h := a.handed(p.handover)
-	reused := a.reuses(reuse.Tell(&a.proof, p.handover, answer.PromptTokens))
+	reused := a.reuses(reuse.Tell(a.proof, p.handover, answer.PromptTokens))
 	if reused.Kept != facts.Unknown {
 		prefill.PrefixCache.HandedBackFound(reused.Kept == facts.Yes)
 	}
 	h.caches = reused.Caches
 	// The number of computed tokens is certain only if prefill reports how many it took from caches. Ejecting a slow engine needs that
 	// certainty; for picks an estimate is enough.
-	tokens, cached, ticket := cmp.Or(answer.PromptTokens, a.Request.Length.Whole.Tokens(request.UsualRatio)), h.Cached, a.claim.Ticket != nil
-	certain := !ticket && cached >= 0 && answer.PromptTokens > 0
-	if cached < 0 && ticket {
+	cached := h.Cached
+	if cached < 0 {
 		cached = a.claim.Offer.Tokens
 	}
-	engine.LearnPrefill(tokens-max(0, cached), p.took, certain)
+	tokens := cmp.Or(answer.PromptTokens, a.Request.Length.Whole.Tokens(request.UsualRatio))
+	engine.LearnPrefill(tokens-cached, p.took, a.claim.Ticket == nil && h.Cached >= 0 && answer.PromptTokens > 0)
 	return h, nil
 }
 
-// prefillFailed notes what a failure says about the ticket and the engine. An answer that can't be read becomes unusable, unless the operator wants
-// errors.
-func (a *attempt) prefillFailed(engine *fleet.Engine, p *prefillLeg, leg *upstream.LegError) {
-	if leg.Kind == upstream.Garbage && !a.PrefillError {
-		p.unusable = leg
-	} else {
-		a.doubts.carried(leg, a.claim.Doubted(leg))
-	}
+// prefillFailed notes what the failure of a leg says about the ticket and the engine.
+func (a *attempt) prefillFailed(engine *fleet.Engine, began time.Time, leg *upstream.LegError) {
+	a.doubts.carried(leg, a.claim.Doubted(leg))
 	a.doubts.failed(engine, leg)
 	engine.Ended(leg, a.failed.caused(leg))
 	if errors.Is(leg, upstream.ErrPrefillTimeout) {
 		// If a leg reached its time limit, and the engine has answered no other leg since the leg began, it leaves the rotation at once. Its
 		// health check does not matter: an LMCache sender whose receiver does not listen answers no leg any more, and its /health stays 200
 		// (measured, 0.5.6).
-		engine.Health.Unanswered(p.began)
+		engine.Health.Unanswered(began)
 	}
 }
 

@@ -127,10 +127,9 @@ func (h *Handler) pick(ctx context.Context, t *turn) (pair *pick.Pair, err error
 func (h *Handler) find(ctx context.Context, t *turn, pair *pick.Pair) *attempt {
 	t.proof = t.admitted.Prove(ctx, pair.Prefill, pair.Decode, pair.Quarantined, t.record.ID())
 	a := &attempt{
-		h: h, Attempt: t.asked, record: &t.record, legID: t.legID, releases: h.cfg.Release && t.without.Why == "", pair: pair, proof: t.proof, doubts: &t.doubts,
+		h: h, Attempt: t.asked, record: &t.record, legID: t.legID, releases: h.cfg.Release && t.without.Why == "", pair: pair, proof: &t.proof, found: &t.found, doubts: &t.doubts,
 	}
-	a.claim, a.found = h.deps.Tickets.Find(ctx, &t.proof, t.found, t.without)
-	t.found = a.found
+	a.claim, t.found = h.deps.Tickets.Find(ctx, &t.proof, t.found, t.without)
 	a.reuses(reuse.Told{Cached: -1})
 	return a
 }
