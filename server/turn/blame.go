@@ -2,7 +2,6 @@ package turn
 
 import (
 	"errors"
-	"slices"
 
 	"carryover/sse"
 	"carryover/upstream"
@@ -27,14 +26,8 @@ func (h *Handler) foreign(to *fleet.Incarnation) *upstream.LegError {
 // client chooses the request. What failures show about engines goes through [fleet.Engine.Ended], and there a request of our own decides. With nil doubts a
 // failure counts at once.
 type doubts struct {
-	legs  []*upstream.LegError // answered with 500, the oldest first: the engine or the request is at fault
-	added []doubt              // of legs that were answered with 5xx and carried more than the request
-}
-
-// doubt is open until it is known whether what a failed leg carried was at fault. spared means that nobody will know.
-type doubt struct {
-	role upstream.Role
-	tell func(spared bool)
+	legs  []*upstream.LegError                         // answered with 500, the oldest first: the engine or the request is at fault
+	added [upstream.RoleDecode + 1][]func(spared bool) // by role: tell of what legs carried besides the request that were answered with 5xx
 }
 
 // failed notes a leg that failed. Once the same request has gone well, picks prefer other engines for a while.
@@ -57,27 +50,25 @@ func (d *doubts) carried(leg *upstream.LegError, tell func(spared bool)) {
 	if d == nil || leg.Kind != upstream.Status {
 		tell(false)
 	} else {
-		d.added = append(d.added, doubt{leg.Role, tell})
+		d.added[leg.Role] = append(d.added[leg.Role], tell)
 	}
 }
 
-// without notes that a leg to the role went well without what earlier legs to it carried. So that was at fault.
-func (d *doubts) without(role upstream.Role) {
-	d.added = slices.DeleteFunc(d.added, func(of doubt) bool {
-		if of.role == role {
-			of.tell(false)
-		}
-		return of.role == role
-	})
+// settle ends the open doubts about legs to a role. If the last leg went well without what the earlier ones carried, that was at fault; spared says
+// that nobody will know.
+func (d *doubts) settle(role upstream.Role, spared bool) {
+	all := d.added[role]
+	d.added[role] = nil // before the calls: if one panics, the deferred end must not repeat it
+	for _, tell := range all {
+		tell(spared)
+	}
 }
 
-// settle ends the open doubts: nothing has shown what was at fault.
-func (d *doubts) settle() {
-	all := d.added
-	*d = doubts{} // before the calls: if one panics, the deferred settle must not repeat it
-	for _, doubt := range all {
-		doubt.tell(true)
-	}
+// end ends all open doubts: nothing has shown what was at fault.
+func (d *doubts) end() {
+	d.legs = nil
+	d.settle(upstream.RolePrefill, true)
+	d.settle(upstream.RoleDecode, true)
 }
 
 // loadFailed looks at the failure of a decode leg that got a hand-over, and has shown nothing of an answer. failed says that decode may have been

@@ -81,7 +81,7 @@ func (a *attempt) decodeOn(ctx context.Context, incarnation *fleet.Incarnation, 
 	}
 	r.sent = a.record.Sent(&leg, incarnation.ID())
 	owed := limits.FirstByte
-	if !stream || h.together || h.Leg == nil && a.pair.Uncached > oneStep || r.unread && (r.origin.State == nil || !r.origin.State.Loaded()) {
+	if !stream || h.together || h.Leg == nil && a.pair.Uncached > oneStep || r.unread && !r.origin.State.Loaded() {
 		owed = 0 // a pair that has never exchanged KV may not be able to, which says nothing about decode
 	}
 	r.origin.Began = time.Now()

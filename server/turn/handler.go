@@ -4,10 +4,8 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"hash/maphash"
 	"net/http"
 	"runtime/debug"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -35,8 +33,8 @@ type Handler struct {
 // New returns a handler of turns.
 func New(cfg Config, deps Deps) *Handler {
 	return &Handler{
-		cfg: cfg, deps: deps, Retries: RetryBudget{shares: map[string]retries{}},
-		hopeless: hopeless{seed: maphash.MakeSeed(), known: account.NewMap[uint64, time.Time](mostHopeless)},
+		cfg: cfg, deps: deps, Retries: RetryBudget{taken: map[string]float64{}},
+		hopeless: hopeless{known: account.NewMap[string, time.Time](mostHopeless)},
 	}
 }
 
@@ -98,8 +96,7 @@ func (h *Handler) take(r *http.Request, t *turn) error {
 	}
 	t.Request, t.body, err = requests.Understand(r, t.API, tenant, raw, &t.share)
 	if err != nil {
-		var wrong *request.Error
-		if errors.As(err, &wrong) && wrong.Cause != nil {
+		if wrong, ok := errors.AsType[*request.Error](err); ok && wrong.Cause != nil {
 			h.log(&t.record).Warn("request names a prefill instance that is not permitted", "error", wrong.Cause)
 		}
 		return err
@@ -111,9 +108,6 @@ func (h *Handler) take(r *http.Request, t *turn) error {
 	t.asked.Threshold, t.asked.PrefillError = t.routing.DisaggThreshold, t.routing.PrefillFailure == PrefillError
 	return nil
 }
-
-// maxFinish bounds a finish_reason, which is text from an engine. In vLLM it has at most fourteen bytes.
-const maxFinish = 64
 
 // end sends the error of a turn that failed before it was committed, and passes the record of every turn to the observers.
 func (h *Handler) end(t *turn, err error) {
@@ -134,9 +128,6 @@ func (h *Handler) end(t *turn, err error) {
 		h.deps.Ratios.Learn(&t.Request, r.Answer.PromptTokens) // on the other ways prefill's answer has given the number
 	}
 	r.Unserved = r.Model != "" && !h.deps.Fleet.Catalogue.Serves(r.Model)
-	finish := r.Answer.Finish
-	finish = strings.ToValidUTF8(finish[:min(len(finish), maxFinish)], "")
-	r.Answer.Finish = strings.Clone(finish) // it is a part of the whole answer, which observers would keep in memory
 	for _, observe := range h.deps.Observers {
 		observe(r)
 	}

@@ -108,7 +108,7 @@ func (a *attempt) conclude(plan upstream.Plan, p *prefillLeg) (handed, error) {
 		engine.Ended(nil, false)
 		a.h.deps.Ratios.Learn(a.Request, answer.PromptTokens)
 		a.claim.Conclude(pairs.Answered)
-		a.doubts.without(upstream.RolePrefill)
+		a.doubts.settle(upstream.RolePrefill, false)
 		if ids.CheckEcho(answer.PromptIDs) != nil { // the incarnation does not compute the ids that it is sent
 			a.h.deps.Epoch.Caught(prefill, a.epoch, a.record.ID())
 			return lost, prefill.LegError(upstream.IDEcho, proof.ErrIDs)

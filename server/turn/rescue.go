@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"time"
 
-	"carryover/sse/rawjson"
 	"carryover/upstream"
 	"carryover/upstream/body"
 	"carryover/upstream/fleet"
@@ -53,13 +52,12 @@ func closePlan(plan upstream.Plan) {
 // The fleet hears of a failure as of a leg of our own. A good end says nothing about the engine: one token is easier for it than the client's leg,
 // which failed.
 func (a *attempt) sendRescue(plan upstream.Plan, h handed) {
-	to, pair, model, id := a.h, a.pair, a.Request.Model, a.record.ID() // the work keeps nothing else of the attempt
-	edit := body.LegEdit{Members: h.Rescue(), CacheSalt: upstream.Salted(upstream.NewID()+"~", a.proof.Salt)}
-	if ids := a.proof.IDs.Prompt(); ids != nil {
-		edit.PromptIDs = rawjson.AppendIDs(nil, ids)
-	}
-	leg := upstream.Leg{RequestID: a.legID + "-rescue", Authorization: a.Request.Authorization}
-	leg.API, leg.Body = a.Body.RescueBody(edit)
+	to, from, decode, model, id := a.h, a.pair.Prefill, a.rescuer(h), a.Request.Model, a.record.ID() // the work keeps nothing else of the attempt
+	api, text := a.Body.RescueBody(body.LegEdit{
+		Members: h.Rescue(), CacheSalt: upstream.Salted(upstream.NewID()+"~", a.proof.Salt), PromptIDs: a.proof.IDs.ForDecode(a.pair.Decode),
+	})
+	leg := a.leg(decode, upstream.LegPlan{API: api}, text)
+	leg.RequestID += "-rescue"
 	a.record.Joins(&leg)
 	to.deps.Background.Run("turn", id, func() {
 		defer to.rescues.Add(-1)
@@ -75,17 +73,15 @@ func (a *attempt) sendRescue(plan upstream.Plan, h handed) {
 			}
 			h.arrived = true
 		}
-		decode := to.rescuer(pair.Decode, h.Bound, model)
 		engine, began := decode.Engine(), time.Now()
-		leg.Instance = engine.Instance()
 		ctx, cancel := context.WithTimeoutCause(context.Background(), detachedLimit, upstream.ErrFirstByteTimeout)
 		defer cancel()
 		answer, err := to.deps.Legs.Prefill(ctx, leg) // the answer is read whole, like prefill's
-		if err == nil && leg.API != body.Responses && engine.AnswerIDs.Foreign(leg.RequestID, answer.ID) {
+		if err == nil && api != body.Responses && engine.AnswerIDs.Foreign(leg.RequestID, answer.ID) {
 			err = to.foreign(decode)
 		}
 		if err == nil {
-			pair.Prefill.PairWith(decode).ExchangedKV()
+			from.PairWith(decode).ExchangedKV()
 			to.deps.Pins.UnuseParams(answer.Params, decode, model, began)
 			return
 		}
@@ -95,14 +91,15 @@ func (a *attempt) sendRescue(plan upstream.Plan, h handed) {
 	})
 }
 
-// rescuer returns the decode instance for the leg: another one than the hand-over was for, if it is not bound and there is one. That has not taken it.
-func (h *Handler) rescuer(own *fleet.Incarnation, bound bool, model string) *fleet.Incarnation {
-	for _, e := range h.deps.Fleet.Engines(upstream.RoleDecode) {
-		if !bound && e != own.Engine() && e.Reachable() && !e.Health.Pauses() && e.MayServe(model) {
+// rescuer returns the decode instance that gets the leg: another one than the hand-over was for, which has not taken it, if there is one. A hand-over
+// that is bound goes to no other instance.
+func (a *attempt) rescuer(h handed) *fleet.Incarnation {
+	for _, e := range a.h.deps.Fleet.Engines(upstream.RoleDecode) {
+		if !h.Bound && e != a.pair.Decode.Engine() && e.Reachable() && !e.Health.Pauses() && e.MayServe(a.Request.Model) {
 			return e.Last()
 		}
 	}
-	return own
+	return a.pair.Decode
 }
 
 // frees reports whether an engine that failed the leg has told prefill that it does not read the KV. The leg has only a prompt and a hand-over.

@@ -1,7 +1,6 @@
 package turn
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -22,6 +21,9 @@ import (
 
 // maxAnswer is how many bytes of a whole answer are read at most.
 const maxAnswer = 64 << 20
+
+// passedAtOnce is how many bytes of an unread answer are held at most.
+const passedAtOnce = 32 << 10
 
 // reading is decode's answer, from the leg until the client has all of it. It lives as long as the stream, so it holds nothing of the prompt.
 type reading struct {
@@ -171,16 +173,11 @@ func (r *reading) relayWhole(ctx context.Context) error {
 		rest = rawjson.Pieces{whole}
 	}
 	r.out.announce(rest.Len())
-	for _, piece := range rest {
-		if _, err := r.out.Write(piece); err != nil {
-			return record.ErrClientGone
-		}
-	}
-	return nil
+	return r.send(rest)
 }
 
 // passUnread passes on a whole answer as it comes, beginning with the part that was read. kv_transfer_params becomes null.
-func (r *reading) passUnread(ctx context.Context, part []byte) error {
+func (r *reading) passUnread(ctx context.Context, part []byte) (err error) {
 	r.UnreadWhole(part)
 	if r.Foreign {
 		return r.h.foreign(r.origin.Decode)
@@ -188,40 +185,38 @@ func (r *reading) passUnread(ctx context.Context, part []byte) error {
 	r.taken()
 	r.record.Answered(r.Record(sse.Stats{}))
 	r.out.announce(-1)
-	to := &unread{reading: r, blanks: rawjson.Blanks{Names: r.Blank()}}
-	_, err := io.Copy(to, io.MultiReader(bytes.NewReader(part), r.Stream))
-	switch r.keep(ctx, false, to.blanks.First); {
-	case to.gone != nil:
+	blanks := rawjson.Blanks{Names: r.Blank()}
+	var gone error
+	for memory := make([]byte, passedAtOnce); ; {
+		if text := blanks.Nulled(part); gone == nil { // else the engine's blocks are all that matters
+			gone = r.send(text)
+		}
+		if err != nil {
+			break
+		}
+		r.held.GiveBack()
+		n := 0
+		n, err = r.Read(memory)
+		part = memory[:n]
+	}
+	switch r.keep(ctx, false, blanks.First); {
+	case gone != nil:
+		return gone
+	case errors.Is(err, io.EOF):
+		return nil
+	}
+	return r.broken(ctx, err)
+}
+
+// send sends a part of a whole answer.
+func (r *reading) send(text rawjson.Pieces) error {
+	for _, piece := range text {
+		_, _ = r.out.Write(piece) // the flush fails too
+	}
+	if r.out.Flush() != nil {
 		return record.ErrClientGone
-	case err != nil:
-		return r.broken(ctx, err)
 	}
 	return nil
-}
-
-// unread sends the parts of an answer that nobody reads, without blanks. It takes them even if the client has gone, because then the engine's blocks
-// are all that matters.
-type unread struct {
-	*reading
-	blanks rawjson.Blanks
-	gone   error
-}
-
-// Write implements io.Writer.
-func (u *unread) Write(part []byte) (int, error) {
-	blanks, done := u.blanks.Next(part), 0
-	if u.gone == nil {
-		for _, blank := range blanks {
-			_, _ = u.out.Write(part[done:blank.From]) // the flush fails too
-			if done = blank.To; blank.Begins {
-				_, _ = u.out.Write([]byte("null"))
-			}
-		}
-		_, _ = u.out.Write(part[done:])
-		u.gone = u.out.Flush()
-	}
-	u.held.GiveBack()
-	return len(part), nil
 }
 
 // start makes the relay of a stream. The reader sees each event before the client does. Decode's first chunk waits for the next event, at most for

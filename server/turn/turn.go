@@ -63,14 +63,10 @@ func (t *turn) dropBody() {
 // answer broke off.
 func (h *Handler) run(ctx context.Context, t *turn) error {
 	h.Retries.Earn(t.Account, budgetPerTurn)
-	defer t.doubts.settle()
+	defer t.doubts.end()
 	for {
 		err := h.try(ctx, t)
-		switch {
-		case err == nil, t.out.committed, h.isHopeless(t, err, false):
-			return err
-		case !h.mayTryAgain(ctx, t, err):
-			h.isHopeless(t, err, true)
+		if err == nil || t.out.committed || h.isHopeless(t, err) || !h.mayTryAgain(ctx, t, err) {
 			return err
 		}
 		t.legID = upstream.NewID()
@@ -97,8 +93,8 @@ func (h *Handler) try(ctx context.Context, t *turn) error {
 	if t.failed = a.failed; err != nil {
 		return err
 	}
-	t.doubts.without(upstream.RoleDecode)
-	t.doubts.settle() // an engine has served what others failed
+	t.doubts.settle(upstream.RoleDecode, false)
+	t.doubts.end() // an engine has served what others failed
 	h.accepted(t, pair.Decode)
 	return h.respond(ctx, t, answer)
 }
@@ -110,12 +106,8 @@ func (h *Handler) pick(ctx context.Context, t *turn) (pair *pick.Pair, err error
 	if t.retried == 0 { // else the record keeps what the last attempt has reused, until this one decides
 		t.record.Reuses(t.admitted.Nothing(&t.found))
 	}
-	chain := t.asked.Chain
-	if chain == nil {
-		chain = h.deps.Picker.PromptChain(t.body)
-	}
 	t.asked.Hint, t.asked.Owned = t.found.Hint(&t.admitted)
-	t.asked.Chain = chain
+	t.asked.Chain = h.deps.Picker.PromptChain(t.body)
 	pair, t.asked.Earlier, err = h.deps.Picker.Pick(ctx, t.asked)
 	if t.record.Waited(t.asked.Queued); err == nil {
 		t.record.Takes(pair.Alone, pair.Uncached)

@@ -66,6 +66,18 @@ const (
 	maxName = 32 // longer names are not found
 )
 
+// Nulled returns the next piece with null in place of the values.
+func (b *Blanks) Nulled(piece []byte) (text Pieces) {
+	done := 0
+	for _, blank := range b.Next(piece) {
+		text = append(text, piece[done:blank.From])
+		if done = blank.To; blank.Begins {
+			text = append(text, []byte("null"))
+		}
+	}
+	return append(text, piece[done:])
+}
+
 // Next returns the values in the next piece, ascending.
 func (b *Blanks) Next(piece []byte) (found []Blank) {
 	from := 0
