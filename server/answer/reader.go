@@ -27,6 +27,7 @@ package answer
 
 import (
 	"bytes"
+	"errors"
 	"net/http"
 	"strings"
 	"time"
@@ -64,6 +65,24 @@ type Asks struct {
 
 	UsageDue bool // the answer must have a usage: the client or we have asked for it, or all answers of the API have one
 	Stops    bool // the client has given stop strings
+}
+
+// Ask returns what to ask of decode for a request. ids says that its ids are compared, plugIn that decode adds those of its answers unasked. In
+// Messages no request can ask, and only the plug-in adds ids. The plug-in does not know Responses.
+func Ask(req *body.Request, ids bool, plugIn facts.Finding) Asks {
+	usage, asks := req.WantsUsage(), ids && (req.API == body.Responses || req.API != body.Messages && plugIn != facts.Yes)
+	return Asks{
+		IDs: asks, Hidden: asks && !req.WantsTokenIDs(),
+		Usage: ids && req.Stream && !usage, UsageDue: ids || usage || !req.Stream, Stops: req.Member("stop") != nil,
+	}
+}
+
+// LegID returns the id that answers to a leg must have, "" if engines take it from X-Request-Id.
+func LegID(api body.API, leg string) string {
+	if api != body.Responses {
+		return ""
+	}
+	return ResponseID(leg)
 }
 
 // ResponseID returns the id of the response to a leg, in the form that clients know.
@@ -107,8 +126,8 @@ type progress struct {
 	Why     string // the beginning of the message in that error
 	Foreign bool   // the answer belongs to another request
 
-	totalled   bool // a usage of the prompt and all of the answer has been seen
-	Unwritable bool // the connector has made an event that can't be sent
+	totalled   bool  // a usage of the prompt and all of the answer has been seen
+	Unwritable error // why what the connector has made of the answer can't be sent, nil if it can
 }
 
 // Reset prepares the reader for a leg whose answer has not begun.
@@ -171,6 +190,8 @@ func (a *Reader) ends() {
 	}
 }
 
+var errUnwritable = errors.New("the connector has made an event of several lines")
+
 // Observe looks at one event before it is forwarded.
 func (a *Reader) Observe(ev sse.Event) sse.Verdict {
 	if !ev.Split {
@@ -182,7 +203,7 @@ func (a *Reader) Observe(ev sse.Event) sse.Verdict {
 		case out == nil:
 			verdict = sse.Drop
 		case !ev.Supplant(out):
-			a.Unwritable = true
+			a.Unwritable = errUnwritable
 			return sse.Stop
 		case !a.Failed && rawjson.Begins(out, `{"error":`): // the connector can't read the event
 			a.fails(rawjson.Get(out, "error"))

@@ -1,6 +1,7 @@
 package turn
 
 import (
+	"errors"
 	"io"
 	"testing"
 
@@ -26,7 +27,7 @@ func TestBlame_NotForAnswersThatAreTooLong(t *testing.T) {
 
 // An event that is too large ends the answer, but says nothing about decode. Other garbage opens its circuit.
 func TestReading_BlamesNobodyForLargeEvents(t *testing.T) {
-	for err, closed := range map[error]bool{sse.ErrOversize: true, errNotJSON: false} {
+	for err, closed := range map[error]bool{sse.ErrOversize: true, errors.New("not JSON"): false} {
 		prefill, decode := newPair(t)
 		r := &reading{origin: reuse.Origin{Prefill: prefill, Decode: decode}}
 		for range health.FailuresToOpen {

@@ -7,14 +7,12 @@ import (
 	"sync"
 	"time"
 
-	"carryover/server/answer"
 	"carryover/server/pick"
 	"carryover/server/proof"
 	"carryover/server/record"
 	"carryover/server/reuse"
 	"carryover/sse/rawjson"
 	"carryover/upstream"
-	"carryover/upstream/body"
 	"carryover/upstream/fleet"
 	"carryover/upstream/fleet/facts"
 )
@@ -25,7 +23,6 @@ type attempt struct {
 	pick.Attempt // what its engines were picked for
 	record       *record.Builder
 	legID        string // X-Request-Id of the legs
-	releases     bool   // the prefill leg may carry a release
 	pair         *pick.Pair
 	proof        *reuse.Proof
 	found        *reuse.Found
@@ -79,7 +76,11 @@ func (a *attempt) run(ctx context.Context) (r *reading, err error) {
 		r, h, err = a.together(ctx, plan)
 		return r, err
 	default:
-		if h, err = a.prefill(ctx, plan); err != nil {
+		leg := a.prefillLeg(plan)
+		a.proof.IDs.Learn(ctx)
+		a.send(ctx, leg)
+		a.pair.Prefilled()
+		if h, err = a.conclude(leg); err != nil {
 			return nil, err
 		}
 		a.settle(ctx) // decode may take minutes
@@ -96,8 +97,7 @@ func (a *attempt) run(ctx context.Context) (r *reading, err error) {
 // without an answer.
 func (a *attempt) together(ctx context.Context, plan upstream.Plan) (r *reading, h handed, err error) {
 	leg := a.prefillLeg(plan)
-	h = a.handed(plan.Together)
-	h.together = true
+	h = handed{Handover: *plan.Together, until: time.Now().Add(a.h.cfg.HandoverBudget), together: true}
 	both, fail := context.WithCancelCause(ctx)
 	own, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer end(nil)
@@ -105,7 +105,7 @@ func (a *attempt) together(ctx context.Context, plan upstream.Plan) (r *reading,
 	var prefills sync.WaitGroup
 	prefills.Go(func() {
 		defer a.pair.Prefilled()
-		if a.send(own, plan, leg); leg.err != nil && own.Err() == nil {
+		if a.send(own, leg); leg.err != nil && own.Err() == nil {
 			fail(leg.err)
 		}
 	})
@@ -113,7 +113,7 @@ func (a *attempt) together(ctx context.Context, plan upstream.Plan) (r *reading,
 		end(err)
 	}
 	prefills.Wait() // from here on, both errors are known
-	h, failed := a.conclude(plan, leg)
+	h, failed := a.conclude(leg)
 	if leg.err == nil {
 		a.reuses(reuse.Told{Cached: leg.answer.Cached})
 	}
@@ -162,7 +162,7 @@ func (a *attempt) plan(ctx context.Context) (upstream.Plan, error) {
 		transfer.Offer = a.claim.TicketOffer(a.proof)
 	case ticket != nil: // the epoch has ended since the ticket was taken
 		a.abandon(record.ReasonQuarantined)
-	case a.releases:
+	case a.h.cfg.Release && a.Failed == nil:
 		a.claim.Claim = a.h.deps.Pins.Piggyback(a.pair.Prefill)
 		transfer.Offer = a.claim.Release
 	}
@@ -204,14 +204,6 @@ func (a *attempt) leg(to *fleet.Incarnation, plan upstream.LegPlan, body rawjson
 		Instance: to.Engine().Instance(), API: plan.API, Body: body, RequestID: a.legID, Rank: plan.Rank,
 		Authorization: a.Request.Authorization,
 	}
-}
-
-// answerID returns the id that answers to the legs must have; "" if engines take it from X-Request-Id.
-func (a *attempt) answerID() string {
-	if a.Request.API != body.Responses {
-		return ""
-	}
-	return answer.ResponseID(a.legID)
 }
 
 // cacheSalt returns the cache_salt of the legs if decode makes the answer; "" keeps the request's own. One that engines would refuse is kept.

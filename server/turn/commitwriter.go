@@ -134,4 +134,11 @@ func (c *commitWriter) bound() error {
 // WriteLimit returns how far ahead the deadlines of writes are set.
 func WriteLimit(limit time.Duration) time.Duration { return limit + limit/slack }
 
+// end sends an error event that says what broke the stream. No [DONE] follows, and the connection is aborted, so that no client takes the answer for
+// a complete one.
+func (c *commitWriter) end(event []byte) {
+	_, _ = c.Write(event)
+	_ = c.Flush() // if one fails, the client has gone
+}
+
 func (c *commitWriter) Flush() error { return http.NewResponseController(c.w).Flush() }

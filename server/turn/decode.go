@@ -13,7 +13,6 @@ import (
 	"carryover/upstream"
 	"carryover/upstream/body"
 	"carryover/upstream/fleet"
-	"carryover/upstream/fleet/facts"
 )
 
 // oneStep is how many tokens of a prompt decode computes in one step: vLLM's least max_num_batched_tokens. The answer to a prompt of this length
@@ -54,15 +53,11 @@ func (a *attempt) decodeOn(ctx context.Context, incarnation *fleet.Incarnation, 
 	if h.Leg != nil && a.inDoubt() {
 		return nil, a.pair.Prefill.LegError(upstream.IDEcho, proof.ErrIDs)
 	}
-	prompt, usage, plan := ids.ForDecode(incarnation), a.Body.WantsUsage(), upstream.LegPlan{API: api}
-	wanted := ids.Wanted()
-	asked := wanted && asksIDs(api, incarnation.PlugIn.Found())
+	prompt, plan := ids.ForDecode(incarnation), upstream.LegPlan{API: api}
+	asks := answer.Ask(a.Body, ids.Wanted(), incarnation.PlugIn.Found())
 	r := &reading{
 		h: a.h, record: a.record, whole: !stream,
-		leg: answer.Leg{API: api, AnswerIDs: &engine.AnswerIDs, Choices: a.Body.Choices(), Asks: answer.Asks{
-			IDs: asked, Hidden: asked && !a.Body.WantsTokenIDs(),
-			Usage: wanted && stream && !usage, UsageDue: wanted || usage || !stream, Stops: a.Body.Member("stop") != nil,
-		}},
+		leg:    answer.Leg{API: api, AnswerIDs: &engine.AnswerIDs, Choices: a.Body.Choices(), Asks: asks},
 		origin: reuse.Origin{Proof: a.proof, Decode: incarnation, BlockSize: incarnation.BlockSize(), Epoch: a.epoch, Caches: h.caches},
 	}
 	if h.Leg != nil {
@@ -72,7 +67,7 @@ func (a *attempt) decodeOn(ctx context.Context, incarnation *fleet.Incarnation, 
 		r.head, r.leg.Cached = h.Head, answer.CachedTokens{Told: h.Cached >= 0, Tokens: h.Cached}
 	}
 	leg := a.leg(incarnation, plan, a.Body.DecodeBody(body.LegEdit{
-		CacheSalt: a.cacheSalt(incarnation), PromptIDs: prompt, Members: plan.Members, AnswerID: a.answerID(), ReturnTokenIDs: asked, Usage: r.leg.Asks.Usage,
+		CacheSalt: a.cacheSalt(incarnation), PromptIDs: prompt, Members: plan.Members, AnswerID: answer.LegID(api, a.legID), ReturnTokenIDs: asks.IDs, Usage: asks.Usage,
 	}))
 	r.leg.RequestID, r.leg.Size = leg.RequestID, leg.Body.Len()
 	limits := upstream.Limits{FirstByte: a.h.cfg.begins(stream), Idle: a.h.cfg.IdleTimeout, Gone: gone}
@@ -100,12 +95,6 @@ func (a *attempt) decodeOn(ctx context.Context, incarnation *fleet.Incarnation, 
 	engine.Health.Answered() // told now, because the stream may last for minutes
 	r.Stream, r.leg.Arrived = answered, answered.FreshAsOf()
 	return r, nil
-}
-
-// asksIDs reports whether the leg asks decode for the ids of its answer. It asks if no plug-in adds them. In Messages no request can ask, and only
-// the plug-in adds ids. The plug-in does not know Responses.
-func asksIDs(api body.API, plugIn facts.Finding) bool {
-	return api == body.Responses || api != body.Messages && plugIn != facts.Yes
 }
 
 // gone returns how long decode may take to begin its answer after the turn has ended with this cause.

@@ -2,7 +2,6 @@ package turn
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"net/http"
 	"runtime/debug"
@@ -96,9 +95,6 @@ func (h *Handler) take(r *http.Request, t *turn) error {
 	}
 	t.Request, t.body, err = requests.Understand(r, t.API, tenant, raw, &t.share)
 	if err != nil {
-		if wrong, ok := errors.AsType[*request.Error](err); ok && wrong.Cause != nil {
-			h.log(&t.record).Warn("request names a prefill instance that is not permitted", "error", wrong.Cause)
-		}
 		return err
 	}
 	t.admitted = h.deps.Tickets.Admit(&t.Request, t.body, t.began)
@@ -115,7 +111,7 @@ func (h *Handler) end(t *turn, err error) {
 		problem := h.deps.Errors.Map(err)
 		if began := t.out.committed; began || t.out.stop() {
 			if !began {
-				h.lastWords(t, err, 0)
+				t.out.end(problem.Event(t.API, 0))
 			}
 			t.record.Broke(&record.AbortError{Err: err}, problem.Code)
 		} else if t.record.Refused(t.out.w.Header(), err, problem.Status, problem.Code); problem.Status != record.StatusClientGone {
@@ -135,13 +131,5 @@ func (h *Handler) end(t *turn, err error) {
 		// A plain return would end the chunked body cleanly, and the client would take a truncated answer for a complete one. A client
 		// that has only closed its sending side would get an empty 200.
 		panic(http.ErrAbortHandler)
-	}
-}
-
-// lastWords sends the client of a stream an error event that says what broke the stream. events is the number of events before it. No [DONE]
-// follows, and the connection is aborted, so that no client takes the answer for a complete one.
-func (h *Handler) lastWords(t *turn, err error, events int64) {
-	if _, err := t.out.Write(h.deps.Errors.Map(err).Event(t.API, events)); err == nil {
-		_ = t.out.Flush()
 	}
 }

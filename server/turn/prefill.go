@@ -6,6 +6,7 @@ import (
 	"errors"
 	"time"
 
+	"carryover/server/answer"
 	"carryover/server/pins"
 	"carryover/server/proof"
 	"carryover/server/record"
@@ -28,13 +29,9 @@ type handed struct {
 	caches            reuse.Caches
 }
 
-// handed makes a hand-over of prefill. Its budget begins now.
-func (a *attempt) handed(h *upstream.Handover) handed {
-	return handed{Handover: *h, until: time.Now().Add(a.h.cfg.HandoverBudget)}
-}
-
 type prefillLeg struct {
 	upstream.Leg
+	plan     upstream.Plan
 	sent     record.SentLeg
 	began    time.Time
 	took     time.Duration
@@ -47,8 +44,8 @@ type prefillLeg struct {
 // prefillLeg makes the attempt's prefill leg, just before it is sent.
 func (a *attempt) prefillLeg(plan upstream.Plan) *prefillLeg {
 	ids := a.proof.IDs
-	p := &prefillLeg{Leg: a.leg(a.pair.Prefill, plan.Prefill, a.Body.PrefillBody(body.LegEdit{
-		Members: plan.Prefill.Members, CacheSalt: a.cacheSalt(a.pair.Decode), ReturnTokenIDs: ids.Wanted(), PromptIDs: ids.ForPrefill(), AnswerID: a.answerID(),
+	p := &prefillLeg{plan: plan, Leg: a.leg(a.pair.Prefill, plan.Prefill, a.Body.PrefillBody(body.LegEdit{
+		Members: plan.Prefill.Members, CacheSalt: a.cacheSalt(a.pair.Decode), ReturnTokenIDs: ids.Wanted(), PromptIDs: ids.ForPrefill(), AnswerID: answer.LegID(a.Request.API, a.legID),
 	}))}
 	a.failed.added = a.claim.Carries()
 	a.claim.Sent()
@@ -56,18 +53,8 @@ func (a *attempt) prefillLeg(plan upstream.Plan) *prefillLeg {
 	return p
 }
 
-// prefill runs the prefill leg. If prefill's answer has no usable hand-over, decode gets no kv_transfer_params at all and prefills by itself: an
-// incomplete object would make it act as a prefill instance (vLLM nixl/base_scheduler.py).
-func (a *attempt) prefill(ctx context.Context, plan upstream.Plan) (handed, error) {
-	defer a.pair.Prefilled()
-	leg := a.prefillLeg(plan)
-	a.proof.IDs.Learn(ctx)
-	a.send(ctx, plan, leg)
-	return a.conclude(plan, leg)
-}
-
 // send sends the leg and waits for its answer. It changes nothing of the attempt, because it may run beside decode's leg.
-func (a *attempt) send(ctx context.Context, plan upstream.Plan, p *prefillLeg) {
+func (a *attempt) send(ctx context.Context, p *prefillLeg) {
 	limit, cause := a.prefillLimit()
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, cause)
 	defer cancel()
@@ -80,20 +67,21 @@ func (a *attempt) send(ctx context.Context, plan upstream.Plan, p *prefillLeg) {
 	case prefill.Engine().AnswerIDs.Foreign(leg.RequestID, p.answer.ID):
 		p.answer, p.err = upstream.PrefillAnswer{}, a.h.foreign(prefill) // its ids belong to another prompt
 	default:
-		if p.handover, p.unusable = plan.Handover(p.answer); p.unusable != nil && plan.Together != nil {
+		if p.handover, p.unusable = p.plan.Handover(p.answer); p.unusable != nil && p.plan.Together != nil {
 			p.err = prefill.LegError(upstream.KVLoad, p.unusable) // decode has got its hand-over already
 		}
 	}
 }
 
 // conclude notes how the prefill leg has ended, and returns what it hands over. If the status is good but the answer can't be used, the turn goes
-// on with decode alone, unless the operator wants errors.
-func (a *attempt) conclude(plan upstream.Plan, p *prefillLeg) (handed, error) {
+// on with decode alone, unless the operator wants errors. Decode then gets no kv_transfer_params at all: an incomplete object would make it act as a
+// prefill instance (vLLM nixl/base_scheduler.py).
+func (a *attempt) conclude(p *prefillLeg) (handed, error) {
 	prefill, ids, answer := a.pair.Prefill, a.proof.IDs, p.answer
 	engine := prefill.Engine()
 	p.sent.Answered(p.took, p.err)
 	ids.Rendered(answer.PromptIDs)
-	lost := handed{Handover: upstream.Handover{Bound: true, Rescue: plan.Lost, Left: true}} // unless more is known
+	lost := handed{Handover: upstream.Handover{Bound: true, Rescue: p.plan.Lost, Left: true}} // unless more is known
 	if leg := legOf(p.err); leg != nil {
 		a.prefillFailed(engine, p.began, leg)
 		switch {
@@ -127,21 +115,19 @@ func (a *attempt) conclude(plan upstream.Plan, p *prefillLeg) (handed, error) {
 		a.record.Takes(record.WhyFailed, a.pair.Uncached)
 		return lost, nil
 	}
-	h := a.handed(p.handover)
 	reused := a.reuses(reuse.Tell(a.proof, p.handover, answer.PromptTokens))
 	if reused.Kept != facts.Unknown {
 		prefill.PrefixCache.HandedBackFound(reused.Kept == facts.Yes)
 	}
-	h.caches = reused.Caches
 	// The number of computed tokens is certain only if prefill reports how many it took from caches. Ejecting a slow engine needs that
 	// certainty; for picks an estimate is enough.
-	cached := h.Cached
+	cached := p.handover.Cached
 	if cached < 0 {
 		cached = a.claim.Offer.Tokens
 	}
 	tokens := cmp.Or(answer.PromptTokens, a.Request.Length.Whole.Tokens(request.UsualRatio))
-	engine.LearnPrefill(tokens-cached, p.took, a.claim.Ticket == nil && h.Cached >= 0 && answer.PromptTokens > 0)
-	return h, nil
+	engine.LearnPrefill(tokens-cached, p.took, a.claim.Ticket == nil && p.handover.Cached >= 0 && answer.PromptTokens > 0)
+	return handed{Handover: *p.handover, until: time.Now().Add(a.h.cfg.HandoverBudget), caches: reused.Caches}, nil
 }
 
 // prefillFailed notes what the failure of a leg says about the ticket and the engine.

@@ -70,7 +70,7 @@ func (h *Handler) respond(ctx context.Context, t *turn, r *reading) (err error) 
 		r.start(ctx)
 		err = r.ended(ctx, r.relay.Run(r.Stream))
 	case t.Stream && t.out.stop(): // headers of a stream have been sent
-		err = r.garbage(errNotStream)
+		err = r.garbage(errors.New("the answer is no stream"))
 	default:
 		err = r.relayWhole(ctx)
 	}
@@ -146,10 +146,9 @@ func (r *reading) room(n int64) bool {
 // relayWhole relays a JSON answer as it is, without kv_transfer_params.
 func (r *reading) relayWhole(ctx context.Context) error {
 	r.Spare()
-	rewrite := r.leg.Rewrite
 	body, err := upstream.ReadWithin(r.Stream, maxAnswer, nil, r.room)
 	switch {
-	case errors.Is(err, upstream.ErrAnswerTooLarge) && rewrite == nil:
+	case errors.Is(err, upstream.ErrAnswerTooLarge) && r.leg.Rewrite == nil:
 		return r.passUnread(ctx, body)
 	case err != nil:
 		return r.broken(ctx, err)
@@ -162,15 +161,10 @@ func (r *reading) relayWhole(ctx context.Context) error {
 	case r.Foreign:
 		return r.h.foreign(r.origin.Decode)
 	case r.Result(false).Ineligible == answer.Unparsable:
-		return r.garbage(errNotJSON)
+		return r.garbage(errors.New("the answer is not JSON"))
 	}
-	r.taken()
-	if rewrite != nil {
-		whole, err := rewrite.Body(rest.Bytes())
-		if err != nil {
-			return r.garbage(errors.Join(errNotJSON, err))
-		}
-		rest = rawjson.Pieces{whole}
+	if r.taken(); r.Unwritable != nil {
+		return r.garbage(r.Unwritable)
 	}
 	r.out.announce(rest.Len())
 	return r.send(rest)
@@ -252,14 +246,14 @@ func (r *reading) ended(ctx context.Context, err error) error {
 	case err == nil:
 		r.out.commit() // an empty stream
 		return nil
-	case stopped && r.Unwritable:
-		err = r.garbage(errUnwritable)
+	case stopped && r.Unwritable != nil:
+		err = r.garbage(r.Unwritable)
 	case stopped && r.Foreign:
 		err = r.h.foreign(r.origin.Decode)
 	case stopped && r.Fault == http.StatusServiceUnavailable: // an engine refuses a whole answer by its status, and a stream in the first event
 		err = r.told()
 	case stopped:
-		err = r.origin.Decode.LegError(upstream.KVLoad, errKVLoad)
+		err = r.origin.Decode.LegError(upstream.KVLoad, errors.New("decode's first event is an error"))
 	case r.Over() && !unwritten:
 		return nil // some clients close behind [DONE], such as the OpenAI SDKs
 	case unwritten, ctx.Err() != nil && !errors.Is(context.Cause(ctx), background.ErrShuttingDown):
@@ -268,7 +262,7 @@ func (r *reading) ended(ctx context.Context, err error) error {
 		err = r.broken(ctx, err)
 	}
 	if r.out.committed && !stats.MidEvent {
-		r.h.lastWords(r.turn, err, stats.Events)
+		r.out.end(r.h.deps.Errors.Map(err).Event(r.leg.API, stats.Events))
 	}
 	return err
 }
@@ -279,15 +273,6 @@ func (r *reading) told() error {
 	failed.Status, failed.Message = r.Fault, r.Why
 	return failed
 }
-
-var (
-	errKVLoad  = errors.New("decode's first event is an error")
-	errNotJSON = errors.New("the answer is not JSON")
-	// errNotStream is about an answer to a client that has had heartbeats.
-	errNotStream = errors.New("the answer is no stream")
-	// errUnwritable says that the connector has rewritten an event into something that can't be sent.
-	errUnwritable = errors.New("an event can't be written")
-)
 
 // broken returns the error of an answer that could not be read to its end.
 func (r *reading) broken(ctx context.Context, err error) error {

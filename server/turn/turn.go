@@ -31,7 +31,7 @@ type turn struct {
 	failed  failure         // how the last one has failed
 	retried int             // how many have failed and were tried again
 	tried   []upstream.Role // roles whose leg was sent, failed, and was tried again
-	without reuse.Choice    // its Why says why it must use no ticket and carry no release, "" if it may
+	without reuse.Choice    // its Why says why it must use no ticket, "" if it may
 	doubts  doubts          // failures that the request may be at fault for
 
 	share  request.Reservation // the turn's part of the bytes in flight
@@ -119,7 +119,7 @@ func (h *Handler) pick(ctx context.Context, t *turn) (pair *pick.Pair, err error
 func (h *Handler) find(ctx context.Context, t *turn, pair *pick.Pair) *attempt {
 	t.proof = t.admitted.Prove(ctx, pair.Prefill, pair.Decode, pair.Quarantined, t.record.ID())
 	a := &attempt{
-		h: h, Attempt: t.asked, record: &t.record, legID: t.legID, releases: h.cfg.Release && t.without.Why == "", pair: pair, proof: &t.proof, found: &t.found, doubts: &t.doubts,
+		h: h, Attempt: t.asked, record: &t.record, legID: t.legID, pair: pair, proof: &t.proof, found: &t.found, doubts: &t.doubts,
 	}
 	a.claim, t.found = h.deps.Tickets.Find(ctx, &t.proof, t.found, t.without)
 	a.reuses(reuse.Told{Cached: -1})
