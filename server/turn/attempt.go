@@ -35,7 +35,6 @@ type attempt struct {
 // reuses records what the attempt reuses, as far as prefill has told.
 func (a *attempt) reuses(told reuse.Told) reuse.Outcome {
 	o := reuse.OutcomeOf(a.proof, a.found, &a.claim.Choice, told)
-	a.failed.reused = o.Reuse
 	a.record.Reuses(o.Reuse)
 	return o
 }

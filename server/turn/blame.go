@@ -100,11 +100,9 @@ func (r *reading) blame(err error, doubts *doubts, prefillError bool) (unread *f
 				doubts = nil // no leg without a hand-over follows; or this attempt is the pair's trial, which ends with it
 			}
 			doubts.carried(leg, func(spared bool) {
-				outcome := pairs.Failed
-				if spared {
-					outcome = pairs.Inconclusive
+				if !spared {
+					r.loads(pairs.Failed, leg)
 				}
-				r.loads(outcome, leg)
 			})
 		}
 	}

@@ -15,7 +15,6 @@ import (
 	"carryover/upstream"
 	"carryover/upstream/body"
 	"carryover/upstream/fleet"
-	"carryover/upstream/fleet/facts"
 	"carryover/upstream/fleet/pairs"
 	"carryover/upstream/fleet/prefixindex"
 )
@@ -116,9 +115,7 @@ func (a *attempt) conclude(p *prefillLeg) (handed, error) {
 		return lost, nil
 	}
 	reused := a.reuses(reuse.Tell(a.proof, p.handover, answer.PromptTokens))
-	if reused.Kept != facts.Unknown {
-		prefill.PrefixCache.HandedBackFound(reused.Kept == facts.Yes)
-	}
+	prefill.PrefixCache.HandedBackFound(reused.Kept)
 	// The number of computed tokens is certain only if prefill reports how many it took from caches. Ejecting a slow engine needs that
 	// certainty; for picks an estimate is enough.
 	cached := p.handover.Cached
@@ -169,9 +166,6 @@ func (a *attempt) prefillLimit() (limit time.Duration, cause error) {
 // indexPrompt tells the fleet the ids of the prompt that prefill computes. The next prompt with the same beginning then goes to the instance that
 // holds its KV.
 func (a *attempt) indexPrompt(ids []uint32) {
-	if len(ids) == 0 {
-		return
-	}
 	a.h.deps.Fleet.Prefixes.IndexPrompt(prefixindex.ComputedPrompt{
 		Chain: a.Chain, Bytes: a.Body.Prompt().Bytes(), IDs: ids, BlockSize: a.pair.Prefill.BlockSize(), Model: a.Request.Model,
 		Salt: cmp.Or(a.cacheSalt(a.pair.Decode), a.proof.Salt),

@@ -22,9 +22,6 @@ import (
 // maxAnswer is how many bytes of a whole answer are read at most.
 const maxAnswer = 64 << 20
 
-// passedAtOnce is how many bytes of an unread answer are held at most.
-const passedAtOnce = 32 << 10
-
 // reading is decode's answer, from the leg until the client has all of it. It lives as long as the stream, so it holds nothing of the prompt.
 type reading struct {
 	answer.Reader
@@ -33,6 +30,7 @@ type reading struct {
 	h       *Handler
 	record  *record.Builder
 	leg     answer.Leg
+	began   time.Time // when the leg was sent
 	sent    record.SentLeg
 	origin  reuse.Origin // of the answer's KV
 	head    []byte       // what the client gets before decode's first event, nil for nothing
@@ -89,7 +87,7 @@ func (h *Handler) respond(ctx context.Context, t *turn, r *reading) (err error) 
 func (r *reading) Begun() {
 	r.wait.Heard()
 	if r.sent.Began(); r.origin.Prefill != nil {
-		r.origin.Decode.Engine().Health.Took(1, time.Since(r.origin.Began))
+		r.origin.Decode.Engine().Health.Took(1, time.Since(r.began))
 	}
 }
 
@@ -167,11 +165,16 @@ func (r *reading) relayWhole(ctx context.Context) error {
 		return r.garbage(r.Unwritable)
 	}
 	r.out.announce(rest.Len())
-	return r.send(rest)
+	for _, piece := range rest {
+		if _, err := r.out.Write(piece); err != nil {
+			return record.ErrClientGone
+		}
+	}
+	return nil
 }
 
 // passUnread passes on a whole answer as it comes, beginning with the part that was read. kv_transfer_params becomes null.
-func (r *reading) passUnread(ctx context.Context, part []byte) (err error) {
+func (r *reading) passUnread(ctx context.Context, part []byte) error {
 	r.UnreadWhole(part)
 	if r.Foreign {
 		return r.h.foreign(r.origin.Decode)
@@ -179,36 +182,15 @@ func (r *reading) passUnread(ctx context.Context, part []byte) (err error) {
 	r.taken()
 	r.record.Answered(r.Record(sse.Stats{}))
 	r.out.announce(-1)
-	blanks := rawjson.Blanks{Names: r.Blank()}
-	var gone error
-	for memory := make([]byte, passedAtOnce); ; {
-		if text := blanks.Nulled(part); gone == nil { // else the engine's blocks are all that matters
-			gone = r.send(text)
-		}
-		if err != nil {
-			break
-		}
-		r.held.GiveBack()
-		n := 0
-		n, err = r.Read(memory)
-		part = memory[:n]
-	}
-	switch r.keep(ctx, false, blanks.First); {
-	case gone != nil:
-		return gone
-	case errors.Is(err, io.EOF):
-		return nil
-	}
-	return r.broken(ctx, err)
-}
-
-// send sends a part of a whole answer.
-func (r *reading) send(text rawjson.Pieces) error {
-	for _, piece := range text {
-		_, _ = r.out.Write(piece) // the flush fails too
-	}
-	if r.out.Flush() != nil {
+	to := rawjson.Nuller{Blanks: rawjson.Blanks{Names: r.Blank()}, To: r.out}
+	_, _ = to.Write(part)
+	r.held.GiveBack()
+	_, err := io.Copy(&to, r.Stream) // even if the client has gone, because then the engine's blocks are all that matters
+	switch r.keep(ctx, false, to.First); {
+	case to.Err != nil:
 		return record.ErrClientGone
+	case err != nil:
+		return r.broken(ctx, err)
 	}
 	return nil
 }

@@ -23,7 +23,7 @@ type failure struct {
 	bound  bool               // the hand-over was bound to its decode engine, so no other engine was tried
 	tied   bool               // the path was chosen because of the KV that the decode engine held, so it must be chosen anew
 	unread *fleet.Incarnation // the prefill whose KV decode failed to load, nil for none
-	reused record.Reuse
+	choice reuse.Choice       // what the attempt was to reuse, or why nothing
 }
 
 // caused reports whether a prefill leg failed because of what was added to the client's request: a ticket, a release, or ids that prefill did not
@@ -120,7 +120,7 @@ func (h *Handler) mayTryAgain(ctx context.Context, t *turn, err error) bool {
 	if elsewhere {
 		t.exclude(engine)
 	}
-	if t.restart(); f.reused.Hit && errors.Is(leg.Err, upstream.ErrReuseTimeout) {
+	if t.restart(); f.choice.Why == "" && errors.Is(leg.Err, upstream.ErrReuseTimeout) {
 		t.without.Why = record.ReasonNotBidirectional
 	}
 	return true
@@ -134,11 +134,11 @@ func (h *Handler) mayRestart(t *turn, role upstream.Role) bool {
 	return !slices.Contains(t.tried, role) && !h.late(t)
 }
 
-// restart makes another attempt follow. From now on, attempts use no ticket and carry no release.
+// restart makes another attempt follow. From now on, attempts use no ticket.
 func (t *turn) restart() bool {
 	t.without = reuse.Choice{Why: record.ReasonRetried}
-	if last := &t.failed.reused; !last.Hit && last.Reason != "" { // the failed attempt had no ticket either, for this reason
-		t.without = reuse.Choice{Why: last.Reason, Differs: last.Differs}
+	if last := t.failed.choice; last.Why != "" { // the failed attempt had no ticket either
+		t.without = last
 	}
 	return true
 }

@@ -90,7 +90,8 @@ func (h *Handler) try(ctx context.Context, t *turn) error {
 	a := h.find(ctx, t, pair)
 	t.record.Looked(time.Since(began) - (t.asked.Queued - queued))
 	answer, err := a.run(ctx)
-	if t.failed = a.failed; err != nil {
+	t.failed, t.failed.choice = a.failed, a.claim.Choice
+	if err != nil {
 		return err
 	}
 	t.doubts.settle(upstream.RoleDecode, false)

@@ -1,6 +1,9 @@
 package rawjson
 
-import "slices"
+import (
+	"io"
+	"slices"
+)
 
 // Span is a range of bytes, From inclusive, To exclusive.
 type Span struct{ From, To int }
@@ -66,16 +69,31 @@ const (
 	maxName = 32 // longer names are not found
 )
 
-// Nulled returns the next piece with null in place of the values.
-func (b *Blanks) Nulled(piece []byte) (text Pieces) {
+// Nuller writes a JSON text that comes in pieces, with null in place of the values that its Blanks find. It takes the text to the end even if it can't
+// be written.
+type Nuller struct {
+	Blanks
+	To  io.Writer
+	Err error // of the first write that failed
+}
+
+// Write implements io.Writer.
+func (n *Nuller) Write(piece []byte) (int, error) {
 	done := 0
-	for _, blank := range b.Next(piece) {
-		text = append(text, piece[done:blank.From])
+	for _, blank := range n.Next(piece) {
+		n.write(piece[done:blank.From])
 		if done = blank.To; blank.Begins {
-			text = append(text, []byte("null"))
+			n.write([]byte("null"))
 		}
 	}
-	return append(text, piece[done:])
+	n.write(piece[done:])
+	return len(piece), nil
+}
+
+func (n *Nuller) write(text []byte) {
+	if n.Err == nil {
+		_, n.Err = n.To.Write(text)
+	}
 }
 
 // Next returns the values in the next piece, ascending.
