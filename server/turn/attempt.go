@@ -193,7 +193,7 @@ func (a *attempt) ready(ctx context.Context, plan upstream.Plan, h *handed) erro
 	if h.arrived = err == nil; h.arrived || ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	failed := a.pair.Prefill.LegError(kindOf(err), err)
+	failed := a.pair.Prefill.LegError(upstream.KindOf(err), err)
 	a.pair.Prefill.Engine().Ended(failed, false)
 	return failed
 }

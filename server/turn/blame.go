@@ -3,7 +3,6 @@ package turn
 import (
 	"errors"
 
-	"carryover/sse"
 	"carryover/upstream"
 	"carryover/upstream/body"
 	"carryover/upstream/fleet"
@@ -85,17 +84,14 @@ func loadFailed(leg *upstream.LegError, api body.API, begun bool) (failed, only 
 // blame tells the fleet how the decode leg has ended. It is called once per leg. It returns the prefill whose KV decode may have failed to load,
 // nil for none. doubts is nil if no leg follows that could show more.
 //
-// A failed load counts against the pair: nobody can tell which engine is at fault, and decode may serve well alone. A whole answer that took too
-// long, or an event that is too large, counts against nobody: the client chooses the length, and a healthy engine sends nothing of a whole answer
-// before its end.
+// A failed load counts against the pair: nobody can tell which engine is at fault, and decode may serve well alone.
 func (r *reading) blame(err error, doubts *doubts, prefillError bool) (unread *fleet.Incarnation) {
-	decode, from, leg := r.origin.Decode.Engine(), r.origin.Prefill, legOf(err)
-	spared := r.whole && errors.Is(err, upstream.ErrFirstByteTimeout) || errors.Is(err, sse.ErrOversize)
-	if leg != nil && !spared {
+	decode, from, leg, own := r.origin.Decode.Engine(), r.origin.Prefill, legOf(err), false
+	if leg != nil {
 		doubts.failed(decode, leg)
 		failed, only := loadFailed(leg, r.leg.API, r.Stream != nil)
 		if failed && r.unread {
-			spared, unread = only, from
+			own, unread = only, from
 			if prefillError || from.ApartFrom(r.origin.Decode) {
 				doubts = nil // no leg without a hand-over follows; or this attempt is the pair's trial, which ends with it
 			}
@@ -106,7 +102,7 @@ func (r *reading) blame(err error, doubts *doubts, prefillError bool) (unread *f
 			})
 		}
 	}
-	decode.Ended(err, spared)
+	decode.Ended(err, own)
 	return unread
 }
 

@@ -56,7 +56,7 @@ func (a *attempt) decodeOn(ctx context.Context, incarnation *fleet.Incarnation, 
 	prompt, plan := ids.ForDecode(incarnation), upstream.LegPlan{API: api}
 	asks := answer.Ask(a.Body, ids.Wanted(), incarnation.PlugIn.Found())
 	r := &reading{
-		h: a.h, record: a.record, whole: !stream,
+		h: a.h, record: a.record,
 		leg:    answer.Leg{API: api, AnswerIDs: &engine.AnswerIDs, Choices: a.Body.Choices(), Asks: asks},
 		origin: reuse.Origin{Proof: a.proof, Decode: incarnation, BlockSize: incarnation.BlockSize(), Epoch: a.epoch, Caches: h.caches},
 	}
@@ -70,7 +70,7 @@ func (a *attempt) decodeOn(ctx context.Context, incarnation *fleet.Incarnation, 
 		CacheSalt: a.cacheSalt(incarnation), PromptIDs: prompt, Members: plan.Members, AnswerID: answer.LegID(api, a.legID), ReturnTokenIDs: asks.IDs, Usage: asks.Usage,
 	}))
 	r.leg.RequestID, r.leg.Size = leg.RequestID, leg.Body.Len()
-	limits := upstream.Limits{FirstByte: a.h.cfg.begins(stream), Idle: a.h.cfg.IdleTimeout, Gone: gone}
+	limits := upstream.Limits{FirstByte: a.h.cfg.begins(stream), Whole: !stream, Idle: a.h.cfg.IdleTimeout, Gone: gone}
 	if h.together {
 		limits.Gone = nil // end at once: prefill's leg may fail, and decode would wait for KV that never comes
 	}

@@ -34,7 +34,6 @@ type reading struct {
 	sent    record.SentLeg
 	origin  reuse.Origin // of the answer's KV
 	head    []byte       // what the client gets before decode's first event, nil for nothing
-	whole   bool         // the client wants no stream
 	untaken func()       // rescues the hand-over; nil once decode has taken it
 	unread  bool         // decode has got a hand-over, and not shown yet that it has loaded the KV
 	wait    health.Wait  // for the beginning of the answer
@@ -240,6 +239,8 @@ func (r *reading) ended(ctx context.Context, err error) error {
 		return nil // some clients close behind [DONE], such as the OpenAI SDKs
 	case unwritten, ctx.Err() != nil && !errors.Is(context.Cause(ctx), background.ErrShuttingDown):
 		return record.ErrClientGone
+	case errors.Is(err, sse.ErrOversize): // how long an event is, the client decides
+		err = r.garbage(upstream.ErrAnswerTooLarge)
 	default:
 		err = r.broken(ctx, err)
 	}
@@ -261,18 +262,7 @@ func (r *reading) broken(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	return r.origin.Decode.LegError(kindOf(err), err)
+	return r.origin.Decode.LegError(upstream.KindOf(err), err)
 }
 
 func (r *reading) garbage(err error) error { return r.origin.Decode.LegError(upstream.Garbage, err) }
-
-// kindOf returns how a leg has failed that this error ended behind its headers.
-func kindOf(err error) upstream.Kind {
-	switch {
-	case upstream.IsTimeout(err):
-		return upstream.Timeout
-	case errors.Is(err, upstream.ErrAnswerTooLarge), errors.Is(err, sse.ErrOversize):
-		return upstream.Garbage
-	}
-	return upstream.Broken
-}
