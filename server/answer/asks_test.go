@@ -15,7 +15,7 @@ func TestDialect_WhoIsAskedForIDs(t *testing.T) {
 	} {
 		for plugIn, asks := range want {
 			req := &body.Request{API: body.API(api)}
-			if got := Ask(req, true, plugIn).IDs; got != asks {
+			if got := NewLeg(req, true, plugIn).Asks.IDs; got != asks {
 				t.Errorf("%s, plug-in %v: got %t, want %t", body.API(api).Path(), plugIn, got, asks)
 			}
 		}

@@ -67,26 +67,15 @@ type Asks struct {
 	Stops    bool // the client has given stop strings
 }
 
-// Ask returns what to ask of decode for a request. ids says that its ids are compared, plugIn that decode adds those of its answers unasked. In
-// Messages no request can ask, and only the plug-in adds ids. The plug-in does not know Responses.
-func Ask(req *body.Request, ids bool, plugIn facts.Finding) Asks {
+// NewLeg returns the leg of a request, with what to ask of decode. ids says that the request's ids are compared, plugIn that decode adds those of its
+// answers unasked. In Messages no request can ask, and only the plug-in adds ids. The plug-in does not know Responses.
+func NewLeg(req *body.Request, ids bool, plugIn facts.Finding) Leg {
 	usage, asks := req.WantsUsage(), ids && (req.API == body.Responses || req.API != body.Messages && plugIn != facts.Yes)
-	return Asks{
+	return Leg{API: req.API, Choices: req.Choices(), Asks: Asks{
 		IDs: asks, Hidden: asks && !req.WantsTokenIDs(),
 		Usage: ids && req.Stream && !usage, UsageDue: ids || usage || !req.Stream, Stops: req.Member("stop") != nil,
-	}
+	}}
 }
-
-// LegID returns the id that answers to a leg must have, "" if engines take it from X-Request-Id.
-func LegID(api body.API, leg string) string {
-	if api != body.Responses {
-		return ""
-	}
-	return ResponseID(leg)
-}
-
-// ResponseID returns the id of the response to a leg, in the form that clients know.
-func ResponseID(leg string) string { return "resp_" + leg }
 
 // Turn is the turn of the answer, as the Reader uses it. It gets no call for each event.
 type Turn interface {
@@ -219,7 +208,7 @@ func (a *Reader) Observe(ev sse.Event) sse.Verdict {
 }
 
 func (a *Reader) belongs(id string) {
-	if rest, own := strings.CutSuffix(id, a.leg.RequestID); own && (strings.HasSuffix(rest, "-") || id == ResponseID(a.leg.RequestID)) {
+	if rest, own := strings.CutSuffix(id, a.leg.RequestID); own && (strings.HasSuffix(rest, "-") || id == body.ResponseID(a.leg.RequestID)) {
 		a.id = append(a.id[:0], id...)
 	} else {
 		a.ineligible = "response_id"

@@ -108,7 +108,7 @@ func (a *attempt) together(ctx context.Context, plan upstream.Plan) (r *reading,
 			fail(leg.err)
 		}
 	})
-	if r, err = a.decode(both, h); err != nil && (ctx.Err() == nil || !legOf(err).Sent) {
+	if r, err = a.decode(both, h); err != nil && ctx.Err() == nil {
 		end(err)
 	}
 	prefills.Wait() // from here on, both errors are known

@@ -49,15 +49,13 @@ func (a *attempt) decode(ctx context.Context, h handed) (*reading, error) {
 // render another prompt, and need not tokenise again. It fails if the hand-over's epoch has ended. If the client leaves, the leg does not end at
 // once: a leg that got the hand-over must reach its first event (upstream.Client.Decode).
 func (a *attempt) decodeOn(ctx context.Context, incarnation *fleet.Incarnation, h handed) (*reading, error) {
-	api, stream, ids, engine := a.Request.API, a.Request.Stream, a.proof.IDs, incarnation.Engine()
+	stream, ids, engine := a.Request.Stream, a.proof.IDs, incarnation.Engine()
 	if h.Leg != nil && a.inDoubt() {
 		return nil, a.pair.Prefill.LegError(upstream.IDEcho, proof.ErrIDs)
 	}
-	prompt, plan := ids.ForDecode(incarnation), upstream.LegPlan{API: api}
-	asks := answer.Ask(a.Body, ids.Wanted(), incarnation.PlugIn.Found())
+	prompt, plan := ids.ForDecode(incarnation), upstream.LegPlan{API: a.Request.API}
 	r := &reading{
-		h: a.h, record: a.record,
-		leg:    answer.Leg{API: api, AnswerIDs: &engine.AnswerIDs, Choices: a.Body.Choices(), Asks: asks},
+		h: a.h, record: a.record, leg: answer.NewLeg(a.Body, ids.Wanted(), incarnation.PlugIn.Found()),
 		origin: reuse.Origin{Proof: a.proof, Decode: incarnation, BlockSize: incarnation.BlockSize(), Epoch: a.epoch, Caches: h.caches},
 	}
 	if h.Leg != nil {
@@ -67,9 +65,9 @@ func (a *attempt) decodeOn(ctx context.Context, incarnation *fleet.Incarnation, 
 		r.head, r.leg.Cached = h.Head, answer.CachedTokens{Told: h.Cached >= 0, Tokens: h.Cached}
 	}
 	leg := a.leg(incarnation, plan, a.Body.DecodeBody(body.LegEdit{
-		CacheSalt: a.cacheSalt(incarnation), PromptIDs: prompt, Members: plan.Members, AnswerID: answer.LegID(api, a.legID), ReturnTokenIDs: asks.IDs, Usage: asks.Usage,
+		CacheSalt: a.cacheSalt(incarnation), PromptIDs: prompt, Members: plan.Members, RequestID: a.legID, ReturnTokenIDs: r.leg.Asks.IDs, Usage: r.leg.Asks.Usage,
 	}))
-	r.leg.RequestID, r.leg.Size = leg.RequestID, leg.Body.Len()
+	r.leg.RequestID, r.leg.AnswerIDs, r.leg.Size = leg.RequestID, &engine.AnswerIDs, leg.Body.Len()
 	limits := upstream.Limits{FirstByte: a.h.cfg.begins(stream), Whole: !stream, Idle: a.h.cfg.IdleTimeout, Gone: gone}
 	if h.together {
 		limits.Gone = nil // end at once: prefill's leg may fail, and decode would wait for KV that never comes

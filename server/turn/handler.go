@@ -59,8 +59,8 @@ func (h *Handler) begin(w http.ResponseWriter, r *http.Request, api body.API) *t
 func (h *Handler) guarded(r *http.Request, t *turn) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			h.log(&t.record).Error("panic in a turn", "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 			err = fmt.Errorf("panic: %v", p)
+			h.log(&t.record).Error("panic in a turn", "panic", err, "stack", string(debug.Stack()))
 		}
 	}()
 	defer t.lease.GiveBack()

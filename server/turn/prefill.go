@@ -6,7 +6,6 @@ import (
 	"errors"
 	"time"
 
-	"carryover/server/answer"
 	"carryover/server/pins"
 	"carryover/server/proof"
 	"carryover/server/record"
@@ -44,7 +43,7 @@ type prefillLeg struct {
 func (a *attempt) prefillLeg(plan upstream.Plan) *prefillLeg {
 	ids := a.proof.IDs
 	p := &prefillLeg{plan: plan, Leg: a.leg(a.pair.Prefill, plan.Prefill, a.Body.PrefillBody(body.LegEdit{
-		Members: plan.Prefill.Members, CacheSalt: a.cacheSalt(a.pair.Decode), ReturnTokenIDs: ids.Wanted(), PromptIDs: ids.ForPrefill(), AnswerID: answer.LegID(a.Request.API, a.legID),
+		Members: plan.Prefill.Members, CacheSalt: a.cacheSalt(a.pair.Decode), ReturnTokenIDs: ids.Wanted(), PromptIDs: ids.ForPrefill(), RequestID: a.legID,
 	}))}
 	a.failed.added = a.claim.Carries()
 	a.claim.Sent()
@@ -79,7 +78,6 @@ func (a *attempt) conclude(p *prefillLeg) (handed, error) {
 	prefill, ids, answer := a.pair.Prefill, a.proof.IDs, p.answer
 	engine := prefill.Engine()
 	p.sent.Answered(p.took, p.err)
-	ids.Rendered(answer.PromptIDs)
 	lost := handed{Handover: upstream.Handover{Bound: true, Rescue: p.plan.Lost, Left: true}} // unless more is known
 	if leg := legOf(p.err); leg != nil {
 		a.prefillFailed(engine, p.began, leg)

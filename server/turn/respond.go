@@ -62,15 +62,18 @@ func (h *Handler) respond(ctx context.Context, t *turn, r *reading) (err error) 
 	r.leg.IDs = h.deps.Tickets.Listen(&r.origin)
 	defer r.held.GiveBack()
 	r.Reset(&r.leg, r)
+	var relayed sse.Stats
 	switch {
 	case r.MediaType() == "text/event-stream":
 		r.start(ctx)
 		err = r.ended(ctx, r.relay.Run(r.Stream))
+		relayed = r.relay.Stats()
 	case t.Stream && t.out.stop(): // headers of a stream have been sent
 		err = r.garbage(errors.New("the answer is no stream"))
 	default:
 		err = r.relayWhole(ctx)
 	}
+	t.record.Answered(r.Record(relayed))
 	told := err
 	if err == nil && r.Failed { // the engine has told an error within its answer
 		told = r.told()
@@ -152,7 +155,6 @@ func (r *reading) relayWhole(ctx context.Context) error {
 	}
 	r.wait.Heard()
 	rest := r.Whole(body)
-	r.record.Answered(r.Record(sse.Stats{}))
 	r.keep(ctx, false, nil)
 	switch {
 	case r.Foreign:
@@ -179,9 +181,8 @@ func (r *reading) passUnread(ctx context.Context, part []byte) error {
 		return r.h.foreign(r.origin.Decode)
 	}
 	r.taken()
-	r.record.Answered(r.Record(sse.Stats{}))
 	r.out.announce(-1)
-	to := rawjson.Nuller{Blanks: rawjson.Blanks{Names: r.Blank()}, To: r.out}
+	to := rawjson.Nuller{Blanks: rawjson.Blanks{Names: r.Blank()}, To: r.out, Flush: r.out.Flush}
 	_, _ = to.Write(part)
 	r.held.GiveBack()
 	_, err := io.Copy(&to, r.Stream) // even if the client has gone, because then the engine's blocks are all that matters
@@ -215,8 +216,6 @@ func (r *reading) start(ctx context.Context) {
 
 // ended returns the turn's error after the relay has ended, nil for a complete answer.
 func (r *reading) ended(ctx context.Context, err error) error {
-	stats := r.relay.Stats()
-	r.record.Answered(r.Record(stats))
 	_, unwritten := errors.AsType[*sse.WriteError](err)
 	left := err != nil && (unwritten || ctx.Err() != nil) // decode may have had more to send
 	if left && r.Seen && !r.Failed {                      // the event that waits shows that decode takes the hand-over, but not that it could load it
@@ -244,7 +243,7 @@ func (r *reading) ended(ctx context.Context, err error) error {
 	default:
 		err = r.broken(ctx, err)
 	}
-	if r.out.committed && !stats.MidEvent {
+	if stats := r.relay.Stats(); r.out.committed && !stats.MidEvent {
 		r.out.end(r.h.deps.Errors.Map(err).Event(r.leg.API, stats.Events))
 	}
 	return err

@@ -1,6 +1,7 @@
 package turn
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -81,9 +82,8 @@ func (h *Handler) mayTryAgain(ctx context.Context, t *turn, err error) bool {
 		return false
 	case own && (next.PrefillError || leg.Sent && h.late(t) && !overdue):
 		return false
-	case leg.Retryable(), caused:
-	case own && (leg.Kind == upstream.Garbage || leg.Kind == upstream.Timeout):
-		// Prefill's time is over. Or prefill has answered and decode can't go on: the KV has not arrived, or the answer to a leg that was sent
+	case leg.Retryable(), caused, own && (leg.Kind == upstream.Garbage || leg.Kind == upstream.Timeout):
+		// The last is prefill whose time is over. Or prefill has answered and decode can't go on: the KV has not arrived, or the answer to a leg that was sent
 		// together with decode's can't be read.
 	default:
 		return false
@@ -136,10 +136,8 @@ func (h *Handler) mayRestart(t *turn, role upstream.Role) bool {
 
 // restart makes another attempt follow. From now on, attempts use no ticket.
 func (t *turn) restart() bool {
-	t.without = reuse.Choice{Why: record.ReasonRetried}
-	if last := t.failed.choice; last.Why != "" { // the failed attempt had no ticket either
-		t.without = last
-	}
+	t.without = t.failed.choice
+	t.without.Why = cmp.Or(t.without.Why, record.ReasonRetried) // the failed attempt may have had no ticket either
 	return true
 }
 

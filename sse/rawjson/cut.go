@@ -73,8 +73,9 @@ const (
 // be written.
 type Nuller struct {
 	Blanks
-	To  io.Writer
-	Err error // of the first write that failed
+	To    io.Writer
+	Flush func() error // called behind each piece
+	Err   error        // of the first write or flush that failed
 }
 
 // Write implements io.Writer.
@@ -86,7 +87,9 @@ func (n *Nuller) Write(piece []byte) (int, error) {
 			n.write([]byte("null"))
 		}
 	}
-	n.write(piece[done:])
+	if n.write(piece[done:]); n.Err == nil {
+		n.Err = n.Flush()
+	}
 	return len(piece), nil
 }
 
