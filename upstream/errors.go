@@ -89,6 +89,12 @@ func (e *LegError) Error() string {
 
 func (e *LegError) Unwrap() error { return e.Err }
 
+// LegOf returns the failure of a leg that is in an error, nil if there is none.
+func LegOf(err error) *LegError {
+	leg, _ := errors.AsType[*LegError](err)
+	return leg
+}
+
 // Retryable reports whether a new leg, with a new request id and without earlier KV, may succeed: the connection broke, the engine was
 // overloaded or restarting, or it could not load KV. vLLM answers 500 both to a stale ticket and to a failed KV load
 // (kv_load_failure_policy "fail").
@@ -204,8 +210,7 @@ func (e *LegError) AtFault() bool {
 	case e.Role == RoleDecode && isOneOf(e.Err, ErrAnswerTooLarge, ErrAnswerTimeout):
 		return false
 	case e.Kind == Timeout:
-		_, other := errors.AsType[*LegError](e.Err)
-		return !other
+		return LegOf(e.Err) == nil // else the other leg's failure has ended this one
 	case e.Kind == Status:
 		return e.Status >= http.StatusInternalServerError && e.Status != http.StatusNotImplemented
 	}

@@ -64,7 +64,7 @@ func (a *attempt) run(ctx context.Context) (r *reading, err error) {
 			a.rescue(plan, h)
 			return
 		}
-		closePlan(plan)
+		plan.Done()
 		r.untaken = func() { a.rescue(upstream.Plan{}, h) } // its events show whether decode takes the hand-over
 	}()
 	switch {
@@ -116,7 +116,7 @@ func (a *attempt) together(ctx context.Context, plan upstream.Plan) (r *reading,
 	if leg.err == nil {
 		a.reuses(reuse.Told{Cached: leg.answer.Cached})
 	}
-	if prefill := legOf(context.Cause(both)); prefill != nil {
+	if prefill := upstream.LegOf(context.Cause(both)); prefill != nil {
 		err = prefill // decode's leg ended because prefill's failed
 	} else if err == nil {
 		err = failed
@@ -148,7 +148,7 @@ func (a *attempt) plan(ctx context.Context) (upstream.Plan, error) {
 		transfer.PromptIDs, transfer.ContextLength = prompt.IDs, prompt.ContextLength
 		a.indexPrompt(prompt.IDs)
 	}
-	if prompt := len(a.proof.IDs.Prompt()); !pick.Fits(a.Body, prompt, prefill) || !pick.Fits(a.Body, prompt, decode) {
+	if !pick.Fits(a.Body, len(a.proof.IDs.Prompt()), prefill, decode) {
 		return upstream.Plan{Alone: record.WhyLimits}, nil
 	}
 	if !a.pair.Quarantined && prefill.Quarantined() { // since it was picked

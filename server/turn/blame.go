@@ -1,19 +1,11 @@
 package turn
 
 import (
-	"errors"
-
 	"carryover/upstream"
 	"carryover/upstream/body"
 	"carryover/upstream/fleet"
 	"carryover/upstream/fleet/pairs"
 )
-
-// legOf returns the failure of a leg that is in an error, nil if there is none.
-func legOf(err error) *upstream.LegError {
-	leg, _ := errors.AsType[*upstream.LegError](err)
-	return leg
-}
 
 // foreign makes the failure of a leg whose answer belongs to another request. Some connection is out of step then, so all idle ones are closed.
 func (h *Handler) foreign(to *fleet.Incarnation) *upstream.LegError {
@@ -86,7 +78,7 @@ func loadFailed(leg *upstream.LegError, api body.API, begun bool) (failed, only 
 //
 // A failed load counts against the pair: nobody can tell which engine is at fault, and decode may serve well alone.
 func (r *reading) blame(err error, doubts *doubts, prefillError bool) (unread *fleet.Incarnation) {
-	decode, from, leg, own := r.origin.Decode.Engine(), r.origin.Prefill, legOf(err), false
+	decode, from, leg, own := r.origin.Decode.Engine(), r.origin.Prefill, upstream.LegOf(err), false
 	if leg != nil {
 		doubts.failed(decode, leg)
 		failed, only := loadFailed(leg, r.leg.API, r.Stream != nil)
@@ -97,27 +89,11 @@ func (r *reading) blame(err error, doubts *doubts, prefillError bool) (unread *f
 			}
 			doubts.carried(leg, func(spared bool) {
 				if !spared {
-					r.loads(pairs.Failed, leg)
+					from.EndLoad(r.origin.Decode, pairs.Failed, "turn", r.record.ID(), "error", leg)
 				}
 			})
 		}
 	}
 	decode.Ended(err, own)
 	return unread
-}
-
-// loads tells the pair's state how a hand-over has ended, and operators of a pair that is left alone or used again.
-func (r *reading) loads(outcome pairs.Outcome, err error) {
-	prefill, decode := r.origin.Prefill, r.origin.Decode
-	pause, all, resumed := prefill.EndLoad(decode, outcome)
-	why := "decode fails to load prefill's KV"
-	switch {
-	case resumed:
-		why = "decode loads prefill's KV again"
-	case all:
-		why = "several decode instances fail to load prefill's KV"
-	}
-	if resumed || pause > 0 {
-		prefill.LeftAlone(decode, "are left alone", pause, why, "turn", r.record.ID(), "error", err)
-	}
 }

@@ -52,7 +52,8 @@ func (c *commitWriter) beat(api body.API, interval time.Duration) {
 		if c.bound() != nil {
 			return
 		}
-		if _, err := c.w.Write([]byte(beat)); err == nil && c.Flush() == nil {
+		_, _ = c.w.Write([]byte(beat))
+		if c.Flush() == nil { // else the write has failed, too
 			c.timer.Reset(interval)
 		}
 	})

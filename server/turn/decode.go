@@ -27,7 +27,7 @@ func (a *attempt) decode(ctx context.Context, h handed) (*reading, error) {
 	var refused []*fleet.Engine
 	for {
 		r, err := a.decodeOn(ctx, incarnation, h)
-		if leg := legOf(err); leg == nil || leg.Kind != upstream.Dial { // else nothing was sent
+		if leg := upstream.LegOf(err); leg == nil || leg.Kind != upstream.Dial { // else nothing was sent
 			return r, err
 		}
 		refused = append(refused, incarnation.Engine())
@@ -35,10 +35,9 @@ func (a *attempt) decode(ctx context.Context, h handed) (*reading, error) {
 		if len(refused) == pick.MaxDials || f.bound || f.tied || h.Leg != nil && time.Now().After(h.until) {
 			return nil, err
 		}
-		next, noneErr := a.h.deps.Picker.AnotherDecode(a.Attempt, a.pair, refused)
-		if noneErr != nil {
-			// Prefill's blocks can't wait until an instance has a free slot. A new attempt can.
-			f.bound = errors.Is(noneErr, upstream.ErrBusy)
+		next, anew := a.h.deps.Picker.AnotherDecode(a.Attempt, a.pair, refused)
+		if next == nil {
+			f.bound = anew // prefill's blocks can't wait until an instance has a free slot
 			return nil, err
 		}
 		incarnation = next.Fresh() // the engine is not asked, because the lease of prefill's blocks runs

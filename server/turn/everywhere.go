@@ -65,7 +65,7 @@ func (h *hopeless) fails(account string, req *body.Request, everywhere bool) boo
 // turn's answer. Equal words of another engine count only behind the last leg of decode, because until then the request may still be served: after
 // prefill's failure the first one is the last.
 func (h *Handler) isHopeless(t *turn, err error) bool {
-	leg, all := legOf(err), t.doubts.legs
+	leg, all := upstream.LegOf(err), t.doubts.legs
 	if !slices.Contains(all, leg) {
 		return false
 	}

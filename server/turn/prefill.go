@@ -79,7 +79,7 @@ func (a *attempt) conclude(p *prefillLeg) (handed, error) {
 	engine := prefill.Engine()
 	p.sent.Answered(p.took, p.err)
 	lost := handed{Handover: upstream.Handover{Bound: true, Rescue: p.plan.Lost, Left: true}} // unless more is known
-	if leg := legOf(p.err); leg != nil {
+	if leg := upstream.LegOf(p.err); leg != nil {
 		a.prefillFailed(engine, p.began, leg)
 		switch {
 		case !leg.Sent, leg.Kind == upstream.Status: // the engine has not begun to send KV

@@ -37,13 +37,7 @@ func (a *attempt) rescue(plan upstream.Plan, h handed) {
 		a.sendRescue(plan, h)
 		return
 	}
-	closePlan(plan)
-}
-
-func closePlan(plan upstream.Plan) {
-	if plan.Close != nil {
-		plan.Close()
-	}
+	plan.Done()
 }
 
 // sendRescue sends the leg in the background, and then closes the plan. The time is bounded, because prefill's blocks have a lease. The blocks of
@@ -61,7 +55,7 @@ func (a *attempt) sendRescue(plan upstream.Plan, h handed) {
 	a.record.Joins(&leg)
 	to.deps.Background.Run("turn", id, func() {
 		defer to.rescues.Add(-1)
-		defer closePlan(plan)
+		defer plan.Done()
 		if plan.Ready != nil && !h.arrived { // decode must not look for KV that is on its way
 			bounded, cancel := context.WithTimeoutCause(to.deps.Background.Context(), max(0, time.Until(h.until))+detachedLimit, upstream.ErrNotReady)
 			defer cancel()
@@ -95,7 +89,7 @@ func (a *attempt) sendRescue(plan upstream.Plan, h handed) {
 // that is bound goes to no other instance.
 func (a *attempt) rescuer(h handed) *fleet.Incarnation {
 	for _, e := range a.h.deps.Fleet.Engines(upstream.RoleDecode) {
-		if !h.Bound && e != a.pair.Decode.Engine() && e.Reachable() && !e.Health.Pauses() && e.MayServe(a.Request.Model) {
+		if !h.Bound && e != a.pair.Decode.Engine() && e.Takes(a.Request.Model) {
 			return e.Last()
 		}
 	}
@@ -106,8 +100,8 @@ func (a *attempt) rescuer(h handed) *fleet.Incarnation {
 // vLLM tells prefill if its serving layer refuses the leg because of the prompt's length or the model (#41269), and if it is paused (0.33,
 // core.py).
 func frees(err error) bool {
-	leg := legOf(err)
-	return leg != nil && (leg.Status == http.StatusBadRequest || leg.Status == http.StatusNotFound || leg.Paused())
+	leg := upstream.LegOf(err)
+	return leg.Status == http.StatusBadRequest || leg.Status == http.StatusNotFound || leg.Paused()
 }
 
 // strand counts a hand-over that nobody takes.

@@ -109,7 +109,7 @@ func (r *reading) taken() {
 	}
 	if r.untaken = nil; r.unread {
 		r.unread = false
-		r.loads(pairs.Answered, nil)
+		r.origin.Prefill.EndLoad(r.origin.Decode, pairs.Answered, "turn", r.record.ID())
 	}
 	r.turn.dropBody()
 }
@@ -182,10 +182,10 @@ func (r *reading) passUnread(ctx context.Context, part []byte) error {
 	}
 	r.taken()
 	r.out.announce(-1)
-	to := rawjson.Nuller{Blanks: rawjson.Blanks{Names: r.Blank()}, To: r.out, Flush: r.out.Flush}
+	to := rawjson.NewNuller(r.out, r.out.Flush, r.Blank())
 	_, _ = to.Write(part)
 	r.held.GiveBack()
-	_, err := io.Copy(&to, r.Stream) // even if the client has gone, because then the engine's blocks are all that matters
+	_, err := io.Copy(to, r.Stream) // even if the client has gone, because then the engine's blocks are all that matters
 	switch r.keep(ctx, false, to.First); {
 	case to.Err != nil:
 		return record.ErrClientGone

@@ -65,7 +65,7 @@ func (f *failure) caused(leg *upstream.LegError) bool {
 // Comments and blank lines reach the client at once. They tell it, and the proxies before it, that the connection lives. So they commit the turn,
 // even before decode's first event (package sse). vLLM itself writes none.
 func (h *Handler) mayTryAgain(ctx context.Context, t *turn, err error) bool {
-	leg, f, next := legOf(err), &t.failed, &t.asked
+	leg, f, next := upstream.LegOf(err), &t.failed, &t.asked
 	if ctx.Err() != nil || leg == nil {
 		return false
 	}
@@ -156,11 +156,10 @@ func (t *turn) tooLong(leg *upstream.LegError, prefill *fleet.Engine) bool {
 func (h *Handler) withoutModel(t *turn, role upstream.Role, asked *fleet.Engine) bool {
 	models := h.deps.Fleet.Catalogue
 	models.Refused(t.Account, role, t.Model)
-	serves := func(e *fleet.Engine) bool { return e.MayServe(t.Model) }
 	switch {
-	case role == upstream.RoleDecode, asked == nil, serves(asked):
+	case role == upstream.RoleDecode, asked == nil, asked.MayServe(t.Model):
 		return false
-	case t.asked.PrefillError, !slices.ContainsFunc(h.deps.Fleet.Engines(upstream.RoleDecode), serves):
+	case t.asked.PrefillError, !h.deps.Fleet.MayServe(upstream.RoleDecode, t.Model):
 		models.Refused(t.Account, upstream.RoleDecode, t.Model) // which prefill has answered for
 		return false
 	}
@@ -177,8 +176,7 @@ func (t *turn) exclude(engine *fleet.Engine) {
 // elsewhere reports whether another engine of a role may take the turn.
 func (h *Handler) elsewhere(t *turn, role upstream.Role, but *fleet.Engine) bool {
 	return slices.ContainsFunc(h.deps.Fleet.Engines(role), func(e *fleet.Engine) bool {
-		return e != but && (role == upstream.RoleDecode || t.MayPrefill(e.Name)) && !slices.Contains(t.asked.Excluded, e) &&
-			!e.Quarantined() && e.Reachable() && !e.Health.Unreached() && !e.Health.Pauses() && e.MayServe(t.Model)
+		return e != but && (role == upstream.RoleDecode || t.MayPrefill(e.Name)) && !slices.Contains(t.asked.Excluded, e) && e.Takes(t.Model)
 	})
 }
 

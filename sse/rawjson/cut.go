@@ -73,9 +73,14 @@ const (
 // be written.
 type Nuller struct {
 	Blanks
-	To    io.Writer
-	Flush func() error // called behind each piece
-	Err   error        // of the first write or flush that failed
+	Err   error // of the first write or flush that failed
+	to    io.Writer
+	flush func() error
+}
+
+// NewNuller returns a Nuller of the values of these members. It calls flush behind each piece.
+func NewNuller(to io.Writer, flush func() error, names []string) *Nuller {
+	return &Nuller{Blanks: Blanks{Names: names}, to: to, flush: flush}
 }
 
 // Write implements io.Writer.
@@ -88,14 +93,14 @@ func (n *Nuller) Write(piece []byte) (int, error) {
 		}
 	}
 	if n.write(piece[done:]); n.Err == nil {
-		n.Err = n.Flush()
+		n.Err = n.flush()
 	}
 	return len(piece), nil
 }
 
 func (n *Nuller) write(text []byte) {
 	if n.Err == nil {
-		_, n.Err = n.To.Write(text)
+		_, n.Err = n.to.Write(text)
 	}
 }
 

@@ -8,7 +8,7 @@ import (
 // blanked is a text that comes in pieces of n bytes, with null in place of what Blanks finds.
 func blanked(text string, n int) (out string, last string) {
 	var written strings.Builder
-	to := Nuller{Blanks: Blanks{Names: []string{"params", "ids"}}, To: &written, Flush: func() error { return nil }}
+	to := NewNuller(&written, func() error { return nil }, []string{"params", "ids"})
 	for len(text) > 0 {
 		piece := text[:min(n, len(text))]
 		text = text[len(piece):]
