@@ -113,7 +113,7 @@ func (q *questions) fetchModels(ctx context.Context, authorization string) ([]by
 				return body, nil
 			}
 			last = err
-			if leg, ok := errors.AsType[*upstream.LegError](err); q.judged && ok && leg.Refused() {
+			if leg := upstream.LegOf(err); q.judged && leg != nil && leg.Refused() {
 				return nil, err // the other engines would refuse the client's credential too
 			}
 		}

@@ -25,6 +25,7 @@ var ErrBusy = errors.New("every instance is busy")
 var (
 	ErrPrefillTimeout   = errors.New("prefill time limit")
 	ErrFirstByteTimeout = errors.New("no first byte within the time limit")
+	ErrAnswerTimeout    = errors.New("no whole answer within the time limit")
 	ErrIdleTimeout      = errors.New("stream idle for longer than the time limit")
 	ErrReuseTimeout     = errors.New("no answer to a ticket within the time limit")
 	ErrTicketEnded      = errors.New("no answer to a ticket before decode may free its blocks")
@@ -88,6 +89,12 @@ func (e *LegError) Error() string {
 
 func (e *LegError) Unwrap() error { return e.Err }
 
+// LegOf returns the failure of a leg that is in an error, nil if there is none.
+func LegOf(err error) *LegError {
+	leg, _ := errors.AsType[*LegError](err)
+	return leg
+}
+
 // Retryable reports whether a new leg, with a new request id and without earlier KV, may succeed: the connection broke, the engine was
 // overloaded or restarting, or it could not load KV. vLLM answers 500 both to a stale ticket and to a failed KV load
 // (kv_load_failure_policy "fail").
@@ -110,7 +117,18 @@ func (e *LegError) Refused() bool {
 
 // IsTimeout reports whether err is one of this package's time limits.
 func IsTimeout(err error) bool {
-	return isOneOf(err, ErrPrefillTimeout, ErrFirstByteTimeout, ErrIdleTimeout, ErrReuseTimeout, ErrTicketEnded, ErrNotReady)
+	return isOneOf(err, ErrPrefillTimeout, ErrFirstByteTimeout, ErrAnswerTimeout, ErrIdleTimeout, ErrReuseTimeout, ErrTicketEnded, ErrNotReady)
+}
+
+// KindOf returns how a leg has failed whose answer could not be read to its end.
+func KindOf(err error) Kind {
+	switch {
+	case IsTimeout(err):
+		return Timeout
+	case errors.Is(err, ErrAnswerTooLarge):
+		return Garbage
+	}
+	return Broken
 }
 
 func isOneOf(err error, all ...error) bool {
@@ -189,11 +207,10 @@ func (e *LegError) AtFault() bool {
 	switch {
 	case e.Paused(), errors.Is(e.Err, ErrStreamTooLong): // an operator has paused it
 		return false
-	case e.Role == RoleDecode && errors.Is(e.Err, ErrAnswerTooLarge):
+	case e.Role == RoleDecode && isOneOf(e.Err, ErrAnswerTooLarge, ErrAnswerTimeout):
 		return false
 	case e.Kind == Timeout:
-		_, other := errors.AsType[*LegError](e.Err)
-		return !other
+		return LegOf(e.Err) == nil // else the other leg's failure has ended this one
 	case e.Kind == Status:
 		return e.Status >= http.StatusInternalServerError && e.Status != http.StatusNotImplemented
 	}

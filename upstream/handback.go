@@ -36,7 +36,7 @@ func (c *Client) HandBack(ctx context.Context, leg Leg) (PrefillAnswer, error) {
 		return PrefillAnswer{}, leg.failed(Garbage, errNoStream)
 	}
 	answer, err := leg.firstChoice(resp)
-	if _, told := errors.AsType[*LegError](err); err != nil && !told {
+	if err != nil && LegOf(err) == nil {
 		err = leg.failure(ctx, Broken, wireError(Broken, err))
 	}
 	return answer, err

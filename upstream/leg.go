@@ -162,6 +162,7 @@ func (l Leg) failed(kind Kind, err error) *LegError {
 // legLimits ends a decode leg that waits too long, or whose client has gone. One timer serves all reads.
 type legLimits struct {
 	cancel    context.CancelCauseFunc
+	whole     bool // the answer comes in one piece
 	answered  atomic.Bool
 	abandoned atomic.Pointer[error] // ends the leg after the first read
 	spared    atomic.Bool           // the answer is read to its end although the client has gone
@@ -209,7 +210,11 @@ func (l *legLimits) due() {
 		}
 		l.cancel(*cause)
 	case !l.answered.Load():
-		l.cancel(ErrFirstByteTimeout)
+		if l.whole {
+			l.cancel(ErrAnswerTimeout)
+		} else {
+			l.cancel(ErrFirstByteTimeout)
+		}
 	default:
 		left := l.idle
 		if since := l.waiting.Load(); since > 0 {

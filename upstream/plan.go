@@ -80,8 +80,15 @@ type Plan struct {
 	// Ready returns when the KV has arrived at decode, or the cause of ctx; an error says that the KV will not arrive. nil if decode waits for
 	// the KV by itself.
 	Ready func(ctx context.Context) error
-	// Close returns what the plan has reserved. It is called once, after all other functions of the plan; nil if there is nothing to return.
+	// Close returns what the plan has reserved, see Done; nil if there is nothing to return.
 	Close func()
+}
+
+// Done returns what the plan has reserved. It is called once, after all functions of the plan.
+func (p *Plan) Done() {
+	if p.Close != nil {
+		p.Close()
+	}
 }
 
 // LegPlan is one leg as a connector wants it. Its body is the client's with the changes of every prefill or decode leg (one token, the proven

@@ -31,14 +31,7 @@ func (c *Client) Prefill(ctx context.Context, leg Leg) (PrefillAnswer, error) {
 	}
 	body, err := readInTime(resp, answerLimit)
 	if err != nil {
-		kind := Broken
-		switch {
-		case errors.Is(err, ErrAnswerTooLarge):
-			kind = Garbage
-		case errors.Is(err, ErrPrefillTimeout):
-			kind = Timeout
-		}
-		return PrefillAnswer{}, leg.failed(kind, err)
+		return PrefillAnswer{}, leg.failed(KindOf(err), err)
 	}
 	return leg.readAnswer(body)
 }

@@ -14,6 +14,8 @@ import (
 type Limits struct {
 	// FirstByte bounds the wait for the first byte of the answer's body, from the start of the leg.
 	FirstByte time.Duration
+	// Whole says that the answer comes in one piece, when the engine has finished it.
+	Whole bool
 	// Idle bounds each later read, while it waits for the engine.
 	Idle time.Duration
 	// Gone returns how long decode may still take to begin its answer after the leg's context has ended with that cause. It is called at
@@ -47,7 +49,7 @@ func (c *Client) Decode(ctx context.Context, leg Leg, limits Limits) (*Stream, e
 func guard(client context.Context, limits Limits) (context.Context, *Stream) {
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(client))
 	began := time.Now()
-	s := &Stream{limits: legLimits{cancel: cancel, idle: limits.Idle, began: began}, freshAsOf: began}
+	s := &Stream{limits: legLimits{cancel: cancel, whole: limits.Whole, idle: limits.Idle, began: began}, freshAsOf: began}
 	s.cause = func() error { return context.Cause(ctx) }
 	s.limits.start(limits.FirstByte)
 	// The function must not refer to the leg, whose body would then live as long as the stream.

@@ -30,7 +30,7 @@ func midway(tb testing.TB, answerIDs *facts.AnswerIDs, api body.API, asks Asks, 
 // stateOf is what an answer has learnt.
 func stateOf(a *Reader) map[string]any {
 	return map[string]any{
-		"odd": a.ineligible, "foreign": a.Foreign, "failed": a.failed, "ending": a.ending, "done": a.Done, "fault": a.fault,
+		"odd": a.ineligible, "foreign": a.Foreign, "failed": a.Failed, "ending": a.ending, "done": a.Done, "fault": a.Fault,
 		"counted": a.heldFinish, "params": string(a.params), "ends": !a.freshAsOf.IsZero(),
 	}
 }

@@ -165,8 +165,19 @@ func (a *Reader) read(found *answerMembers) (choice choiceMembers, some bool) {
 	return choice, true
 }
 
-// Whole reads a whole answer, and returns it as a stock engine would have sent it, or unchanged if the client may see the additions.
+// Whole reads a whole answer, and returns it as a stock engine would have sent it, or unchanged if the client may see the additions. A connector
+// that rewrites answers gets it then.
 func (a *Reader) Whole(answer []byte) rawjson.Pieces {
+	shown := a.whole(answer)
+	if a.leg.Rewrite == nil || a.ineligible == Unparsable {
+		return shown
+	}
+	rewritten, err := a.leg.Rewrite.Body(shown.Bytes())
+	a.Unwritable = err
+	return rawjson.Pieces{rewritten}
+}
+
+func (a *Reader) whole(answer []byte) rawjson.Pieces {
 	a.finishes()
 	switch a.leg.API {
 	case body.Messages:

@@ -128,7 +128,7 @@ func TestDialect_RelaysRecordingsAsAStockEngineWouldSendThem(t *testing.T) {
 				if tc.leg == "" {
 					got.usage = tc.usage // another run of the recording is not the point
 				}
-				if got.finish != tc.finish || got.usage != tc.usage || (got.params != nil) != tc.params || got.failed || got.completeness(false) != Complete {
+				if got.finish != tc.finish || got.usage != tc.usage || (got.params != nil) != tc.params || got.Failed || got.completeness(false) != Complete {
 					t.Errorf("%s, %s: learnt %+v %+v, params %.40q; want %q, %+v", tc.name, split, got.ending, got.progress, got.params, tc.finish, tc.usage)
 				}
 				if tc.leg != "" && !hidden && got.ineligible != "" {
@@ -162,8 +162,8 @@ func TestDialect_FailedLoadsReachNobody(t *testing.T) {
 		for split, from := range agentSplits(tc.text) {
 			got, err := relayAgents(answerIDs, tc.api, "", Asks{}, true, from)
 			_, broken := errors.AsType[*sse.ReadError](err)
-			if got.out.Len() > 0 || errors.Is(err, sse.ErrStopped) != tc.stop || broken == tc.stop || got.failed != tc.stop || got.completeness(false) != Incomplete {
-				t.Errorf("%s, %s: got %v, failed %t, relayed %q", name, split, err, got.failed, got.out.String())
+			if got.out.Len() > 0 || errors.Is(err, sse.ErrStopped) != tc.stop || broken == tc.stop || got.Failed != tc.stop || got.completeness(false) != Incomplete {
+				t.Errorf("%s, %s: got %v, failed %t, relayed %q", name, split, err, got.Failed, got.out.String())
 			}
 		}
 		if !tc.stop {
@@ -171,8 +171,8 @@ func TestDialect_FailedLoadsReachNobody(t *testing.T) {
 		}
 		for split, from := range agentSplits(tc.text) {
 			got, err := relayAgents(answerIDs, tc.api, "", Asks{}, false, from)
-			if err != nil || got.out.String() != tc.text || !got.failed || got.completeness(false) != Incomplete {
-				t.Errorf("%s, %s, which can't be tried again: got %v, failed %t, relayed %q", name, split, err, got.failed, got.out.String())
+			if err != nil || got.out.String() != tc.text || !got.Failed || got.completeness(false) != Incomplete {
+				t.Errorf("%s, %s, which can't be tried again: got %v, failed %t, relayed %q", name, split, err, got.Failed, got.out.String())
 			}
 		}
 	}
@@ -389,7 +389,7 @@ func sameSplit(t *testing.T, api body.API, text string, restart bool) {
 		if first == nil {
 			first, failed = got, err
 		}
-		if got.out.String() != first.out.String() || got.ending != first.ending || got.ineligible != first.ineligible || got.failed != first.failed || (err == nil) != (failed == nil) {
+		if got.out.String() != first.out.String() || got.ending != first.ending || got.ineligible != first.ineligible || got.Failed != first.Failed || (err == nil) != (failed == nil) {
 			t.Errorf("%s: %v, %+v, odd %q, relayed %q\nelsewhere %v, %+v, odd %q, relayed %q", split, err, got.ending, got.ineligible, got.out.String(), failed, first.ending, first.ineligible, first.out.String())
 		}
 	}

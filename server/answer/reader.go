@@ -27,6 +27,7 @@ package answer
 
 import (
 	"bytes"
+	"errors"
 	"net/http"
 	"strings"
 	"time"
@@ -66,8 +67,15 @@ type Asks struct {
 	Stops    bool // the client has given stop strings
 }
 
-// ResponseID returns the id of the response to a leg, in the form that clients know.
-func ResponseID(leg string) string { return "resp_" + leg }
+// NewLeg returns the leg of a request, with what to ask of decode. ids says that the request's ids are compared, plugIn that decode adds those of its
+// answers unasked. In Messages no request can ask, and only the plug-in adds ids. The plug-in does not know Responses.
+func NewLeg(req *body.Request, ids bool, plugIn facts.Finding) Leg {
+	usage, asks := req.WantsUsage(), ids && (req.API == body.Responses || req.API != body.Messages && plugIn != facts.Yes)
+	return Leg{API: req.API, Choices: req.Choices(), Asks: Asks{
+		IDs: asks, Hidden: asks && !req.WantsTokenIDs(),
+		Usage: ids && req.Stream && !usage, UsageDue: ids || usage || !req.Stream, Stops: req.Member("stop") != nil,
+	}}
+}
 
 // Turn is the turn of the answer, as the Reader uses it. It gets no call for each event.
 type Turn interface {
@@ -102,17 +110,14 @@ type progress struct {
 	passed  bool   // an event that shows that decode works on the answer has been forwarded
 	Done    bool   // decode has ended the answer: [DONE], the event that a dialect has for it, or a whole answer
 	over    bool   // nothing that matters is missing: each choice has its finish, or the last event of an API, or an error, has been seen
-	failed  bool   // the engine reported an error
-	fault   int    // the status in that error
-	why     string // the message in that error
+	Failed  bool   // the engine reported an error
+	Fault   int    // the status in that error
+	Why     string // the beginning of the message in that error
 	Foreign bool   // the answer belongs to another request
 
-	totalled   bool // a usage of the prompt and all of the answer has been seen
-	Unwritable bool // the connector has made an event that can't be sent
+	totalled   bool  // a usage of the prompt and all of the answer has been seen
+	Unwritable error // why what the connector has made of the answer can't be sent, nil if it can
 }
-
-// Fault returns the status and the beginning of the message of the engine's error, 0 for none.
-func (p *progress) Fault() (status int, message string) { return p.fault, p.why }
 
 // Reset prepares the reader for a leg whose answer has not begun.
 func (a *Reader) Reset(leg *Leg, turn Turn) {
@@ -174,6 +179,8 @@ func (a *Reader) ends() {
 	}
 }
 
+var errUnwritable = errors.New("the connector has made an event of several lines")
+
 // Observe looks at one event before it is forwarded.
 func (a *Reader) Observe(ev sse.Event) sse.Verdict {
 	if !ev.Split {
@@ -185,9 +192,9 @@ func (a *Reader) Observe(ev sse.Event) sse.Verdict {
 		case out == nil:
 			verdict = sse.Drop
 		case !ev.Supplant(out):
-			a.Unwritable = true
+			a.Unwritable = errUnwritable
 			return sse.Stop
-		case !a.failed && rawjson.Begins(out, `{"error":`): // the connector can't read the event
+		case !a.Failed && rawjson.Begins(out, `{"error":`): // the connector can't read the event
 			a.fails(rawjson.Get(out, "error"))
 		}
 	}
@@ -201,7 +208,7 @@ func (a *Reader) Observe(ev sse.Event) sse.Verdict {
 }
 
 func (a *Reader) belongs(id string) {
-	if rest, own := strings.CutSuffix(id, a.leg.RequestID); own && (strings.HasSuffix(rest, "-") || id == ResponseID(a.leg.RequestID)) {
+	if rest, own := strings.CutSuffix(id, a.leg.RequestID); own && (strings.HasSuffix(rest, "-") || id == body.ResponseID(a.leg.RequestID)) {
 		a.id = append(a.id[:0], id...)
 	} else {
 		a.ineligible = "response_id"
@@ -223,8 +230,8 @@ const maxWhy = 256
 
 func (a *Reader) fails(failure []byte) {
 	why := rawjson.GetText(failure, "message")
-	a.failed, a.over, a.fault, a.why = true, true, http.StatusInternalServerError, why[:min(len(why), maxWhy)]
-	tell(&a.fault, failure, "code")
+	a.Failed, a.over, a.Fault, a.Why = true, true, http.StatusInternalServerError, why[:min(len(why), maxWhy)]
+	tell(&a.Fault, failure, "code")
 }
 
 // Unread notes that an event passes which is too long to be read, and whether it is the last: the engine names it first.

@@ -1,6 +1,7 @@
 package answer
 
 import (
+	"strings"
 	"time"
 
 	"carryover/server/record"
@@ -32,10 +33,16 @@ func (a *Reader) Result(left bool) Result {
 	}
 }
 
+// maxFinish bounds a finish_reason in the record. In vLLM it has at most fourteen bytes.
+const maxFinish = 64
+
 // Record returns the answer's part of the turn's record. It is called when the answer has ended.
 func (a *Reader) Record(relayed sse.Stats) record.Answer {
+	finish := strings.ToValidUTF8(a.finish[:min(len(a.finish), maxFinish)], "")
 	return record.Answer{
-		Events: relayed.Events, Bytes: relayed.Bytes, Finish: a.finish, PromptTokens: a.usage.Prompt, CompletionTokens: a.usage.Completion,
+		Events: relayed.Events, Bytes: relayed.Bytes,
+		Finish:       strings.Clone(finish), // it is a part of the whole answer, which observers would keep in memory
+		PromptTokens: a.usage.Prompt, CompletionTokens: a.usage.Completion,
 		CachedTokens: a.usage.Cached,
 	}
 }
@@ -110,7 +117,7 @@ func (a *Reader) completeness(left bool) Completeness {
 	// After the finish with the params vLLM sends nothing that matters except the usage.
 	end := a.Done || left && a.finish != "" && a.params != nil
 	switch {
-	case a.failed || !end:
+	case a.Failed || !end:
 		return Incomplete
 	case a.leg.Asks.UsageDue && !a.totalled:
 		return Uncounted

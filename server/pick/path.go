@@ -76,14 +76,18 @@ func (p *picking) alone(decode *fleet.Engine, ratio float64) string {
 	return ""
 }
 
-// Fits reports whether an engine takes a prompt of this many tokens and the answer that the request asks for, as far as its max_model_len is known.
-func Fits(r *body.Request, prompt int, engine *fleet.Engine) bool {
+// Fits reports whether engines take a prompt of this many tokens and the answer that the request asks for, as far as their max_model_len is known.
+func Fits(r *body.Request, prompt int, engines ...*fleet.Engine) bool {
 	most, _, ok := r.Budget()
-	if engine.Role == upstream.RolePrefill {
-		most = 1
+	for _, engine := range engines {
+		answer := 1
+		if engine.Role == upstream.RoleDecode {
+			answer = max(most, 1)
+		}
+		length := facts.ContextLength(engine.Models(), r.Model)
+		ok = ok && (length == 0 || prompt+answer <= length)
 	}
-	length := facts.ContextLength(engine.Models(), r.Model)
-	return ok && (length == 0 || prompt+max(most, 1) <= length)
+	return ok
 }
 
 // cachedOn returns how many tokens of the conversation the decode instance has, if its incarnation is known without asking. Its prefix cache has the
@@ -107,7 +111,7 @@ func (p *picking) prefill(ctx context.Context, decode *fleet.Engine, quarantined
 	if p.NoPrefill || p.gaveUp(upstream.RolePrefill) >= MaxDials {
 		return nil, nil
 	}
-	if p.unlisted && !p.PrefillError && slices.ContainsFunc(p.deps.Fleet.Engines(upstream.RolePrefill), func(e *fleet.Engine) bool { return e.MayServe(p.Request.Model) }) {
+	if p.unlisted && !p.PrefillError && p.deps.Fleet.MayServe(upstream.RolePrefill, p.Request.Model) {
 		p.PrefillFailed = true // it would compute the prompt for a decode instance that may refuse the model, and keep its blocks
 		return nil, nil
 	}

@@ -96,8 +96,8 @@ func (p *Picker) Pick(ctx context.Context, attempt Attempt) (pair *Pair, _ Earli
 }
 
 // AnotherDecode replaces a pair's decode instance, which has refused a connection, by one that is not in refused. It waits for no slot, and asks no
-// engine. With an error the pair stays as it was.
-func (p *Picker) AnotherDecode(attempt Attempt, pair *Pair, refused []*fleet.Engine) (*fleet.Engine, error) {
+// engine. next is nil if there is none now, and the pair stays as it was; anew says that a new attempt may find one.
+func (p *Picker) AnotherDecode(attempt Attempt, pair *Pair, refused []*fleet.Engine) (next *fleet.Engine, anew bool) {
 	attempt.Tokens = pair.Uncached
 	apart := false
 	next, leave, err := p.deps.Fleet.Pick(upstream.RoleDecode, attempt.Hint, func(e *fleet.Engine) bool {
@@ -108,14 +108,12 @@ func (p *Picker) AnotherDecode(attempt Attempt, pair *Pair, refused []*fleet.Eng
 		apart = apart || unread
 		return unread
 	})
-	switch {
-	case err == nil:
-		pair.decodeSlot.leave() // at once, because the instance may serve again long before the turn's stream ends
-		pair.decodeSlot.take(nil, queue.Claim{}, leave)
-	case apart && errors.Is(err, upstream.ErrNoInstance):
-		err = upstream.ErrBusy // a new attempt can go there, with other KV
+	if err != nil {
+		return nil, errors.Is(err, upstream.ErrBusy) || apart && errors.Is(err, upstream.ErrNoInstance) // an instance that is apart can get other KV
 	}
-	return next, err
+	pair.decodeSlot.leave() // at once, because the instance may serve again long before the turn's stream ends
+	pair.decodeSlot.take(nil, queue.Claim{}, leave)
+	return next, false
 }
 
 type picking struct {

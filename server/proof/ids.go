@@ -152,6 +152,7 @@ func (k *IDs) Prompt() []uint32 {
 // CheckEcho checks the list of ids that prefill says it computed. If ids were sent, ours or the client's prompt, the list must repeat them, else the
 // error is ErrIDs. If none were sent, the list shows what prefill rendered, and decode is sent these ids.
 func (k *IDs) CheckEcho(computed []byte) error {
+	k.rendered(computed)
 	switch {
 	case !k.Wanted():
 		return nil

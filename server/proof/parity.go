@@ -9,7 +9,7 @@ import (
 )
 
 // Learn tokenises the prompt while prefill computes it, if nothing is known about its shape. The result is compared beside the turn with what prefill
-// renders ([IDs.Rendered]); the turn waits for neither.
+// renders ([IDs.CheckEcho]); the turn waits for neither.
 func (k *IDs) Learn(ctx context.Context) {
 	if !k.Wanted() || k.sent {
 		return
@@ -27,8 +27,8 @@ func (k *IDs) Learn(ctx context.Context) {
 	})
 }
 
-// Rendered passes the ids that prefill rendered, nil if unknown, to the comparison with /tokenize.
-func (k *IDs) Rendered(computed []byte) {
+// rendered passes the ids that prefill rendered, nil if unknown, to the comparison with /tokenize.
+func (k *IDs) rendered(computed []byte) {
 	if k == nil || k.tokenised == nil || computed == nil {
 		return
 	}

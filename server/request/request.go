@@ -146,7 +146,12 @@ type Error struct {
 	Cause   error  // for the log; the client does not learn it. nil if Message says everything
 }
 
-func (e *Error) Error() string { return e.Message }
+func (e *Error) Error() string {
+	if e.Cause != nil {
+		return e.Message + " " + e.Cause.Error()
+	}
+	return e.Message
+}
 
 func badRequest(param, code, message string) *Error {
 	return &Error{Status: http.StatusBadRequest, Param: param, Code: code, Message: message}

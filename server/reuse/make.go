@@ -2,7 +2,6 @@ package reuse
 
 import (
 	"errors"
-	"time"
 
 	"carryover/convcache"
 	"carryover/server/answer"
@@ -18,7 +17,6 @@ type Origin struct {
 	*Proof                             // of the attempt
 	Prefill, Decode *fleet.Incarnation // Prefill gave the hand-over, nil if there was none
 	State           *pairs.State       // of the two, nil if one of them is unknown
-	Began           time.Time          // when the leg to decode was sent
 	Epoch           int64              // of the legs
 	Caches
 }

@@ -135,7 +135,7 @@ func (s *spans) leg(under context.Context, leg *record.Leg, shared []attribute.K
 	if leg.Err != nil {
 		status = 0
 		span.SetAttributes(attrErrorType.String(failureOfLeg(leg.Err)))
-		if failed, ok := errors.AsType[*upstream.LegError](leg.Err); ok {
+		if failed := upstream.LegOf(leg.Err); failed != nil {
 			if status = failed.Status; failed.Kind != upstream.Gone {
 				span.SetStatus(codes.Error, "")
 			}

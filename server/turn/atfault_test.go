@@ -1,18 +1,18 @@
 package turn
 
 import (
+	"errors"
 	"io"
 	"testing"
 
 	"carryover/server/reuse"
-	"carryover/sse"
 	"carryover/upstream"
 	"carryover/upstream/fleet/health"
 )
 
 // How long an answer of decode is, its client says: with prompt_logprobs it is longer than may be. That of prefill is ours.
 func TestBlame_NotForAnswersThatAreTooLong(t *testing.T) {
-	for err, want := range map[error]bool{upstream.ErrStreamTooLong: false, upstream.ErrAnswerTooLarge: false, io.ErrUnexpectedEOF: true} {
+	for err, want := range map[error]bool{upstream.ErrStreamTooLong: false, upstream.ErrAnswerTooLarge: false, upstream.ErrAnswerTimeout: false, io.ErrUnexpectedEOF: true} {
 		for _, kind := range []upstream.Kind{upstream.Broken, upstream.Garbage} {
 			if leg := decodeLeg(kind, 0, err); leg.AtFault() != want {
 				t.Errorf("%v: got %t, want %t", leg, !want, want)
@@ -26,7 +26,7 @@ func TestBlame_NotForAnswersThatAreTooLong(t *testing.T) {
 
 // An event that is too large ends the answer, but says nothing about decode. Other garbage opens its circuit.
 func TestReading_BlamesNobodyForLargeEvents(t *testing.T) {
-	for err, closed := range map[error]bool{sse.ErrOversize: true, errNotJSON: false} {
+	for err, closed := range map[error]bool{upstream.ErrAnswerTooLarge: true, errors.New("not JSON"): false} {
 		prefill, decode := newPair(t)
 		r := &reading{origin: reuse.Origin{Prefill: prefill, Decode: decode}}
 		for range health.FailuresToOpen {

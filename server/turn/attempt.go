@@ -1,19 +1,18 @@
 package turn
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
 	"time"
 
-	"carryover/server/answer"
 	"carryover/server/pick"
 	"carryover/server/proof"
 	"carryover/server/record"
 	"carryover/server/reuse"
 	"carryover/sse/rawjson"
 	"carryover/upstream"
-	"carryover/upstream/body"
 	"carryover/upstream/fleet"
 	"carryover/upstream/fleet/facts"
 )
@@ -24,27 +23,25 @@ type attempt struct {
 	pick.Attempt // what its engines were picked for
 	record       *record.Builder
 	legID        string // X-Request-Id of the legs
-	releases     bool   // the prefill leg may carry a release
 	pair         *pick.Pair
-	proof        reuse.Proof
-	found        reuse.Found
+	proof        *reuse.Proof
+	found        *reuse.Found
 	claim        reuse.Claim
-	epoch        int64 // the fleet's, just before the first leg was sent
+	epoch        int64 // the fleet's, before the legs are planned
 	doubts       *doubts
 	failed       failure
 }
 
 // reuses records what the attempt reuses, as far as prefill has told.
 func (a *attempt) reuses(told reuse.Told) reuse.Outcome {
-	o := reuse.OutcomeOf(&a.proof, &a.found, &a.claim.Choice, told)
-	a.failed.reused = o.Reuse
+	o := reuse.OutcomeOf(a.proof, a.found, &a.claim.Choice, told)
 	a.record.Reuses(o.Reuse)
 	return o
 }
 
 // settle ends the claim. If the ticket goes back into the store, the attempt has reused nothing.
 func (a *attempt) settle(ctx context.Context) {
-	if a.h.deps.Tickets.Settle(ctx, &a.proof, &a.claim) {
+	if a.h.deps.Tickets.Settle(ctx, a.proof, &a.claim) {
 		a.reuses(reuse.Told{Cached: -1})
 	}
 }
@@ -53,14 +50,24 @@ func (a *attempt) settle(ctx context.Context) {
 // that decode has not taken.
 func (a *attempt) run(ctx context.Context) (r *reading, err error) {
 	defer a.settle(ctx)
+	a.epoch = a.h.deps.Epoch.Now()
+	if a.pair.Prefill == nil {
+		return a.decode(ctx, handed{})
+	}
 	plan, err := a.plan(ctx)
 	if err != nil {
 		return nil, err
 	}
 	var h handed
-	defer func() { a.rescue(plan, h, r) }()
+	defer func() {
+		if r == nil || h.Left {
+			a.rescue(plan, h)
+			return
+		}
+		plan.Done()
+		r.untaken = func() { a.rescue(upstream.Plan{}, h) } // its events show whether decode takes the hand-over
+	}()
 	switch {
-	case a.pair.Prefill == nil:
 	case plan.Alone != "":
 		a.pair.Prefilled()
 		a.record.Takes(plan.Alone, a.pair.Uncached)
@@ -68,7 +75,11 @@ func (a *attempt) run(ctx context.Context) (r *reading, err error) {
 		r, h, err = a.together(ctx, plan)
 		return r, err
 	default:
-		if h, err = a.prefill(ctx, plan); err != nil {
+		leg := a.prefillLeg(plan)
+		a.proof.IDs.Learn(ctx)
+		a.send(ctx, leg)
+		a.pair.Prefilled()
+		if h, err = a.conclude(leg); err != nil {
 			return nil, err
 		}
 		a.settle(ctx) // decode may take minutes
@@ -85,8 +96,7 @@ func (a *attempt) run(ctx context.Context) (r *reading, err error) {
 // without an answer.
 func (a *attempt) together(ctx context.Context, plan upstream.Plan) (r *reading, h handed, err error) {
 	leg := a.prefillLeg(plan)
-	h = a.handed(plan.Together)
-	h.together = true
+	h = handed{Handover: *plan.Together, until: time.Now().Add(a.h.cfg.HandoverBudget), together: true}
 	both, fail := context.WithCancelCause(ctx)
 	own, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer end(nil)
@@ -94,19 +104,19 @@ func (a *attempt) together(ctx context.Context, plan upstream.Plan) (r *reading,
 	var prefills sync.WaitGroup
 	prefills.Go(func() {
 		defer a.pair.Prefilled()
-		if a.send(own, plan, leg); leg.err != nil && own.Err() == nil {
+		if a.send(own, leg); leg.err != nil && own.Err() == nil {
 			fail(leg.err)
 		}
 	})
-	if r, err = a.decode(both, h); err != nil && (ctx.Err() == nil || !legOf(err).Sent) {
+	if r, err = a.decode(both, h); err != nil && ctx.Err() == nil {
 		end(err)
 	}
 	prefills.Wait() // from here on, both errors are known
-	h, failed := a.conclude(plan, leg)
+	h, failed := a.conclude(leg)
 	if leg.err == nil {
 		a.reuses(reuse.Told{Cached: leg.answer.Cached})
 	}
-	if prefill := legOf(context.Cause(both)); prefill != nil {
+	if prefill := upstream.LegOf(context.Cause(both)); prefill != nil {
 		err = prefill // decode's leg ended because prefill's failed
 	} else if err == nil {
 		err = failed
@@ -121,10 +131,6 @@ func (a *attempt) together(ctx context.Context, plan upstream.Plan) (r *reading,
 // plan asks the connector how the legs run. It passes the prompt's ids if the connector wants them, and offers the proven part of the claimed
 // ticket. Without a claimed ticket it may add an unused one: the leg then releases that ticket's blocks.
 func (a *attempt) plan(ctx context.Context) (upstream.Plan, error) {
-	a.epoch = a.h.deps.Epoch.Now()
-	if a.pair.Prefill == nil {
-		return upstream.Plan{}, nil
-	}
 	connector, prefill, decode := a.h.deps.Connector, a.pair.Prefill.Engine(), a.pair.Decode.Engine()
 	transfer := upstream.Transfer{
 		Request: a.Body, RequestID: a.legID, Prefill: prefill.Instance(), Decode: decode.Instance(),
@@ -142,7 +148,7 @@ func (a *attempt) plan(ctx context.Context) (upstream.Plan, error) {
 		transfer.PromptIDs, transfer.ContextLength = prompt.IDs, prompt.ContextLength
 		a.indexPrompt(prompt.IDs)
 	}
-	if prompt := len(a.proof.IDs.Prompt()); !pick.Fits(a.Body, prompt, prefill) || !pick.Fits(a.Body, prompt, decode) {
+	if !pick.Fits(a.Body, len(a.proof.IDs.Prompt()), prefill, decode) {
 		return upstream.Plan{Alone: record.WhyLimits}, nil
 	}
 	if !a.pair.Quarantined && prefill.Quarantined() { // since it was picked
@@ -150,66 +156,44 @@ func (a *attempt) plan(ctx context.Context) (upstream.Plan, error) {
 		failed.Sent = false
 		return upstream.Plan{}, failed
 	}
-	a.epoch = a.h.deps.Epoch.Now()
-	offering := func(offer upstream.TicketOffer) (upstream.Plan, error) {
-		transfer.Offer = offer
-		return connector.Plan(ctx, transfer)
-	}
 	switch ticket := a.claim.Ticket; {
-	case ticket == nil:
-	case ticket.Epoch != a.epoch: // it has ended since the ticket was taken
+	case ticket != nil && ticket.Epoch == a.epoch:
+		transfer.Offer = a.claim.TicketOffer(a.proof)
+	case ticket != nil: // the epoch has ended since the ticket was taken
 		a.abandon(record.ReasonQuarantined)
-	default:
-		plan, err := offering(a.claim.TicketOffer(&a.proof))
-		if err == nil {
-			return plan, nil
-		}
-		// An older or a foreign version has made the ticket.
-		a.h.log(a.record).Error("ticket can't be used", "error", err)
-		a.abandon(record.ReasonRewritten)
-	}
-	if a.releases {
+	case a.h.cfg.Release && a.Failed == nil:
 		a.claim.Claim = a.h.deps.Pins.Piggyback(a.pair.Prefill)
+		transfer.Offer = a.claim.Release
 	}
-	if a.claim.Carries() {
-		if plan, err := offering(a.claim.Release); err == nil {
-			return plan, nil
-		}
-		a.claim.GiveUp()
+	plan, err := connector.Plan(ctx, transfer)
+	if err != nil && a.claim.Carries() {
+		a.h.log(a.record).Error("ticket can't be used", "error", err) // an older or a foreign version has made it
+		a.abandon(cmp.Or(a.claim.Why, record.ReasonRewritten))        // a miss that carries a release keeps its reason
+		transfer.Offer = upstream.TicketOffer{}
+		plan, err = connector.Plan(ctx, transfer)
 	}
-	return offering(upstream.TicketOffer{})
+	return plan, err
 }
 
-// abandon gives up a claimed ticket that can't be used. The attempt goes on without it.
+// abandon gives up what the claim carries. The attempt goes on without it.
 func (a *attempt) abandon(why record.Reason) {
-	a.claim.Abandon(&a.proof, why)
+	a.claim.Abandon(a.proof, why)
 	a.reuses(reuse.Told{Cached: -1})
 }
 
 // ready waits until the KV has arrived at decode, or the hand-over budget has ended. It waits only if decode can't wait by itself. KV that does not
 // arrive is a failure of prefill's leg.
 func (a *attempt) ready(ctx context.Context, plan upstream.Plan, h *handed) error {
-	if cause := context.Cause(ctx); cause != nil || h.Leg == nil {
-		return cause
-	}
-	var err error
-	if plan.Ready != nil {
-		bounded, cancel := context.WithDeadlineCause(ctx, h.until, upstream.ErrNotReady)
-		defer cancel()
-		err = plan.Ready(bounded)
-		h.arrived = err == nil
-	}
-	switch {
-	case err == nil:
-		return nil
-	case ctx.Err() != nil:
+	if plan.Ready == nil || h.Leg == nil {
 		return context.Cause(ctx)
 	}
-	kind := upstream.Broken
-	if errors.Is(err, upstream.ErrNotReady) {
-		kind = upstream.Timeout
+	bounded, cancel := context.WithDeadlineCause(ctx, h.until, upstream.ErrNotReady)
+	defer cancel()
+	err := plan.Ready(bounded)
+	if h.arrived = err == nil; h.arrived || ctx.Err() != nil {
+		return context.Cause(ctx)
 	}
-	failed := a.pair.Prefill.LegError(kind, err)
+	failed := a.pair.Prefill.LegError(upstream.KindOf(err), err)
 	a.pair.Prefill.Engine().Ended(failed, false)
 	return failed
 }
@@ -219,14 +203,6 @@ func (a *attempt) leg(to *fleet.Incarnation, plan upstream.LegPlan, body rawjson
 		Instance: to.Engine().Instance(), API: plan.API, Body: body, RequestID: a.legID, Rank: plan.Rank,
 		Authorization: a.Request.Authorization,
 	}
-}
-
-// answerID returns the id that answers to the legs must have; "" if engines take it from X-Request-Id.
-func (a *attempt) answerID() string {
-	if a.Request.API != body.Responses {
-		return ""
-	}
-	return answer.ResponseID(a.legID)
 }
 
 // cacheSalt returns the cache_salt of the legs if decode makes the answer; "" keeps the request's own. One that engines would refuse is kept.

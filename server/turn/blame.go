@@ -1,21 +1,11 @@
 package turn
 
 import (
-	"errors"
-	"slices"
-
-	"carryover/sse"
 	"carryover/upstream"
 	"carryover/upstream/body"
 	"carryover/upstream/fleet"
 	"carryover/upstream/fleet/pairs"
 )
-
-// legOf returns the failure of a leg that is in an error, nil if there is none.
-func legOf(err error) *upstream.LegError {
-	leg, _ := errors.AsType[*upstream.LegError](err)
-	return leg
-}
 
 // foreign makes the failure of a leg whose answer belongs to another request. Some connection is out of step then, so all idle ones are closed.
 func (h *Handler) foreign(to *fleet.Incarnation) *upstream.LegError {
@@ -27,14 +17,8 @@ func (h *Handler) foreign(to *fleet.Incarnation) *upstream.LegError {
 // client chooses the request. What failures show about engines goes through [fleet.Engine.Ended], and there a request of our own decides. With nil doubts a
 // failure counts at once.
 type doubts struct {
-	legs  []*upstream.LegError // answered with 500, the oldest first: the engine or the request is at fault
-	added []doubt              // of legs that were answered with 5xx and carried more than the request
-}
-
-// doubt is open until it is known whether what a failed leg carried was at fault. spared means that nobody will know.
-type doubt struct {
-	role upstream.Role
-	tell func(spared bool)
+	legs  []*upstream.LegError                         // answered with 500, the oldest first: the engine or the request is at fault
+	added [upstream.RoleDecode + 1][]func(spared bool) // by role: tell of what legs carried besides the request that were answered with 5xx
 }
 
 // failed notes a leg that failed. Once the same request has gone well, picks prefer other engines for a while.
@@ -57,27 +41,25 @@ func (d *doubts) carried(leg *upstream.LegError, tell func(spared bool)) {
 	if d == nil || leg.Kind != upstream.Status {
 		tell(false)
 	} else {
-		d.added = append(d.added, doubt{leg.Role, tell})
+		d.added[leg.Role] = append(d.added[leg.Role], tell)
 	}
 }
 
-// without notes that a leg to the role went well without what earlier legs to it carried. So that was at fault.
-func (d *doubts) without(role upstream.Role) {
-	d.added = slices.DeleteFunc(d.added, func(of doubt) bool {
-		if of.role == role {
-			of.tell(false)
-		}
-		return of.role == role
-	})
+// settle ends the open doubts about legs to a role. If the last leg went well without what the earlier ones carried, that was at fault; spared says
+// that nobody will know.
+func (d *doubts) settle(role upstream.Role, spared bool) {
+	all := d.added[role]
+	d.added[role] = nil // before the calls: if one panics, the deferred end must not repeat it
+	for _, tell := range all {
+		tell(spared)
+	}
 }
 
-// settle ends the open doubts: nothing has shown what was at fault.
-func (d *doubts) settle() {
-	all := d.added
-	*d = doubts{} // before the calls: if one panics, the deferred settle must not repeat it
-	for _, doubt := range all {
-		doubt.tell(true)
-	}
+// end ends all open doubts: nothing has shown what was at fault.
+func (d *doubts) end() {
+	d.legs = nil
+	d.settle(upstream.RolePrefill, true)
+	d.settle(upstream.RoleDecode, true)
 }
 
 // loadFailed looks at the failure of a decode leg that got a hand-over, and has shown nothing of an answer. failed says that decode may have been
@@ -94,45 +76,24 @@ func loadFailed(leg *upstream.LegError, api body.API, begun bool) (failed, only 
 // blame tells the fleet how the decode leg has ended. It is called once per leg. It returns the prefill whose KV decode may have failed to load,
 // nil for none. doubts is nil if no leg follows that could show more.
 //
-// A failed load counts against the pair: nobody can tell which engine is at fault, and decode may serve well alone. A whole answer that took too
-// long, or an event that is too large, counts against nobody: the client chooses the length, and a healthy engine sends nothing of a whole answer
-// before its end.
+// A failed load counts against the pair: nobody can tell which engine is at fault, and decode may serve well alone.
 func (r *reading) blame(err error, doubts *doubts, prefillError bool) (unread *fleet.Incarnation) {
-	decode, from, leg := r.origin.Decode.Engine(), r.origin.Prefill, legOf(err)
-	spared := r.whole && errors.Is(err, upstream.ErrFirstByteTimeout) || errors.Is(err, sse.ErrOversize)
-	if leg != nil && !spared {
+	decode, from, leg, own := r.origin.Decode.Engine(), r.origin.Prefill, upstream.LegOf(err), false
+	if leg != nil {
 		doubts.failed(decode, leg)
 		failed, only := loadFailed(leg, r.leg.API, r.Stream != nil)
 		if failed && r.unread {
-			spared, unread = only, from
+			own, unread = only, from
 			if prefillError || from.ApartFrom(r.origin.Decode) {
 				doubts = nil // no leg without a hand-over follows; or this attempt is the pair's trial, which ends with it
 			}
 			doubts.carried(leg, func(spared bool) {
-				outcome := pairs.Failed
-				if spared {
-					outcome = pairs.Inconclusive
+				if !spared {
+					from.EndLoad(r.origin.Decode, pairs.Failed, "turn", r.record.ID(), "error", leg)
 				}
-				r.loads(outcome, leg)
 			})
 		}
 	}
-	decode.Ended(err, spared)
+	decode.Ended(err, own)
 	return unread
-}
-
-// loads tells the pair's state how a hand-over has ended, and operators of a pair that is left alone or used again.
-func (r *reading) loads(outcome pairs.Outcome, err error) {
-	prefill, decode := r.origin.Prefill, r.origin.Decode
-	pause, all, resumed := prefill.EndLoad(decode, outcome)
-	why := "decode fails to load prefill's KV"
-	switch {
-	case resumed:
-		why = "decode loads prefill's KV again"
-	case all:
-		why = "several decode instances fail to load prefill's KV"
-	}
-	if resumed || pause > 0 {
-		prefill.LeftAlone(decode, "are left alone", pause, why, "turn", r.record.ID(), "error", err)
-	}
 }

@@ -52,7 +52,8 @@ func (c *commitWriter) beat(api body.API, interval time.Duration) {
 		if c.bound() != nil {
 			return
 		}
-		if _, err := c.w.Write([]byte(beat)); err == nil && c.Flush() == nil {
+		_, _ = c.w.Write([]byte(beat))
+		if c.Flush() == nil { // else the write has failed, too
 			c.timer.Reset(interval)
 		}
 	})
@@ -94,8 +95,11 @@ func (c *commitWriter) streamHeaders(contentType string) {
 	header.Set("X-Accel-Buffering", "no")
 }
 
-// commit sends status and headers. From now on the turn can't be tried again.
+// commit sends status and headers, once. From now on the turn can't be tried again.
 func (c *commitWriter) commit() {
+	if c.committed {
+		return
+	}
 	c.committed = true
 	beaten := c.stop()
 	c.record.Committed(c.w.Header(), c.whole)
@@ -107,9 +111,7 @@ func (c *commitWriter) commit() {
 // Write implements io.Writer. Each write has a time limit, because a client that does not read must not hold an engine. The whole stream has no
 // limit: it may last for hours.
 func (c *commitWriter) Write(p []byte) (int, error) {
-	if !c.committed {
-		c.commit()
-	}
+	c.commit()
 	if err := c.bound(); err != nil {
 		return 0, err
 	}
@@ -132,5 +134,12 @@ func (c *commitWriter) bound() error {
 
 // WriteLimit returns how far ahead the deadlines of writes are set.
 func WriteLimit(limit time.Duration) time.Duration { return limit + limit/slack }
+
+// end sends an error event that says what broke the stream. No [DONE] follows, and the connection is aborted, so that no client takes the answer for
+// a complete one.
+func (c *commitWriter) end(event []byte) {
+	_, _ = c.Write(event)
+	_ = c.Flush() // if one fails, the client has gone
+}
 
 func (c *commitWriter) Flush() error { return http.NewResponseController(c.w).Flush() }

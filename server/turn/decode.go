@@ -13,7 +13,6 @@ import (
 	"carryover/upstream"
 	"carryover/upstream/body"
 	"carryover/upstream/fleet"
-	"carryover/upstream/fleet/facts"
 )
 
 // oneStep is how many tokens of a prompt decode computes in one step: vLLM's least max_num_batched_tokens. The answer to a prompt of this length
@@ -28,7 +27,7 @@ func (a *attempt) decode(ctx context.Context, h handed) (*reading, error) {
 	var refused []*fleet.Engine
 	for {
 		r, err := a.decodeOn(ctx, incarnation, h)
-		if leg := legOf(err); leg == nil || leg.Kind != upstream.Dial { // else nothing was sent
+		if leg := upstream.LegOf(err); leg == nil || leg.Kind != upstream.Dial { // else nothing was sent
 			return r, err
 		}
 		refused = append(refused, incarnation.Engine())
@@ -36,10 +35,9 @@ func (a *attempt) decode(ctx context.Context, h handed) (*reading, error) {
 		if len(refused) == pick.MaxDials || f.bound || f.tied || h.Leg != nil && time.Now().After(h.until) {
 			return nil, err
 		}
-		next, noneErr := a.h.deps.Picker.AnotherDecode(a.Attempt, a.pair, refused)
-		if noneErr != nil {
-			// Prefill's blocks can't wait until an instance has a free slot. A new attempt can.
-			f.bound = errors.Is(noneErr, upstream.ErrBusy)
+		next, anew := a.h.deps.Picker.AnotherDecode(a.Attempt, a.pair, refused)
+		if next == nil {
+			f.bound = anew // prefill's blocks can't wait until an instance has a free slot
 			return nil, err
 		}
 		incarnation = next.Fresh() // the engine is not asked, because the lease of prefill's blocks runs
@@ -50,20 +48,14 @@ func (a *attempt) decode(ctx context.Context, h handed) (*reading, error) {
 // render another prompt, and need not tokenise again. It fails if the hand-over's epoch has ended. If the client leaves, the leg does not end at
 // once: a leg that got the hand-over must reach its first event (upstream.Client.Decode).
 func (a *attempt) decodeOn(ctx context.Context, incarnation *fleet.Incarnation, h handed) (*reading, error) {
-	api, stream, ids, engine := a.Request.API, a.Request.Stream, a.proof.IDs, incarnation.Engine()
+	stream, ids, engine := a.Request.Stream, a.proof.IDs, incarnation.Engine()
 	if h.Leg != nil && a.inDoubt() {
 		return nil, a.pair.Prefill.LegError(upstream.IDEcho, proof.ErrIDs)
 	}
-	prompt, usage, plan := ids.ForDecode(incarnation), a.Body.WantsUsage(), upstream.LegPlan{API: api}
-	wanted := ids.Wanted()
-	asked := wanted && asksIDs(api, incarnation.PlugIn.Found())
+	prompt, plan := ids.ForDecode(incarnation), upstream.LegPlan{API: a.Request.API}
 	r := &reading{
-		h: a.h, record: a.record, whole: !stream,
-		leg: answer.Leg{API: api, AnswerIDs: &engine.AnswerIDs, Choices: a.Body.Choices(), Asks: answer.Asks{
-			IDs: asked, Hidden: asked && !a.Body.WantsTokenIDs(),
-			Usage: wanted && stream && !usage, UsageDue: wanted || usage || !stream, Stops: a.Body.Member("stop") != nil,
-		}},
-		origin: reuse.Origin{Decode: incarnation, Epoch: a.epoch, Caches: h.caches},
+		h: a.h, record: a.record, leg: answer.NewLeg(a.Body, ids.Wanted(), incarnation.PlugIn.Found()),
+		origin: reuse.Origin{Proof: a.proof, Decode: incarnation, Epoch: a.epoch, Caches: h.caches},
 	}
 	if h.Leg != nil {
 		plan = h.Leg(prompt)
@@ -72,19 +64,19 @@ func (a *attempt) decodeOn(ctx context.Context, incarnation *fleet.Incarnation, 
 		r.head, r.leg.Cached = h.Head, answer.CachedTokens{Told: h.Cached >= 0, Tokens: h.Cached}
 	}
 	leg := a.leg(incarnation, plan, a.Body.DecodeBody(body.LegEdit{
-		CacheSalt: a.cacheSalt(incarnation), PromptIDs: prompt, Members: plan.Members, AnswerID: a.answerID(), ReturnTokenIDs: asked, Usage: r.leg.Asks.Usage,
+		CacheSalt: a.cacheSalt(incarnation), PromptIDs: prompt, Members: plan.Members, RequestID: a.legID, ReturnTokenIDs: r.leg.Asks.IDs, Usage: r.leg.Asks.Usage,
 	}))
-	r.leg.RequestID, r.leg.Size = leg.RequestID, leg.Body.Len()
-	limits := upstream.Limits{FirstByte: a.h.cfg.begins(stream), Idle: a.h.cfg.IdleTimeout, Gone: gone}
+	r.leg.RequestID, r.leg.AnswerIDs, r.leg.Size = leg.RequestID, &engine.AnswerIDs, leg.Body.Len()
+	limits := upstream.Limits{FirstByte: a.h.cfg.begins(stream), Whole: !stream, Idle: a.h.cfg.IdleTimeout, Gone: gone}
 	if h.together {
 		limits.Gone = nil // end at once: prefill's leg may fail, and decode would wait for KV that never comes
 	}
 	r.sent = a.record.Sent(&leg, incarnation.ID())
 	owed := limits.FirstByte
-	if !stream || h.together || h.Leg == nil && a.pair.Uncached > oneStep || r.unread && (r.origin.State == nil || !r.origin.State.Loaded()) {
+	if !stream || h.together || h.Leg == nil && a.pair.Uncached > oneStep || r.unread && !r.origin.State.Loaded() {
 		owed = 0 // a pair that has never exchanged KV may not be able to, which says nothing about decode
 	}
-	r.origin.Began = time.Now()
+	r.began = time.Now()
 	r.wait = engine.Health.Wait(owed)
 	defer func() {
 		if r.Stream == nil {
@@ -92,7 +84,7 @@ func (a *attempt) decodeOn(ctx context.Context, incarnation *fleet.Incarnation, 
 		}
 	}()
 	answered, err := a.h.deps.Legs.Decode(ctx, leg, limits)
-	r.sent.Answered(time.Since(r.origin.Began), err)
+	r.sent.Answered(time.Since(r.began), err)
 	if err != nil {
 		a.failed.unread = r.blame(err, a.doubts, a.PrefillError)
 		return nil, err
@@ -100,12 +92,6 @@ func (a *attempt) decodeOn(ctx context.Context, incarnation *fleet.Incarnation, 
 	engine.Health.Answered() // told now, because the stream may last for minutes
 	r.Stream, r.leg.Arrived = answered, answered.FreshAsOf()
 	return r, nil
-}
-
-// asksIDs reports whether the leg asks decode for the ids of its answer. It asks if no plug-in adds them. In Messages no request can ask, and only
-// the plug-in adds ids. The plug-in does not know Responses.
-func asksIDs(api body.API, plugIn facts.Finding) bool {
-	return api == body.Responses || api != body.Messages && plugIn != facts.Yes
 }
 
 // gone returns how long decode may take to begin its answer after the turn has ended with this cause.

@@ -1,8 +1,8 @@
 package turn
 
 import (
+	"crypto/sha256"
 	"fmt"
-	"hash/maphash"
 	"slices"
 	"strings"
 	"sync"
@@ -39,39 +39,38 @@ const (
 
 // hopeless knows which bodies have failed everywhere.
 type hopeless struct {
-	seed maphash.Seed
-
 	mu    sync.Mutex                      // guards known
-	known *account.Map[uint64, time.Time] // until when, by hashes of bodies
+	known *account.Map[string, time.Time] // when they did last, by hashes of bodies
 }
 
-// fails reports whether an account's body has failed everywhere within the last minute; everywhere says that it does so now. Without the seed,
-// nobody can make another body that is taken for it.
-func (h *hopeless) fails(account string, req *body.Request, everywhere bool, now time.Time) bool {
-	var hash maphash.Hash
-	hash.SetSeed(h.seed)
-	_, _ = fmt.Fprintf(&hash, "%q:%d", account, req.API) // a hash never fails
+// fails reports whether an account's body has failed everywhere within the last minute; everywhere says that it does so now. Nobody can make another
+// body that is taken for it.
+func (h *hopeless) fails(account string, req *body.Request, everywhere bool) bool {
+	hash := sha256.New()
+	_, _ = fmt.Fprintf(hash, "%q:%d", account, req.API) // a hash never fails
 	for name, value := range req.Members() {
-		_, _ = fmt.Fprintf(&hash, ",%s:%s", name, value)
+		_, _ = fmt.Fprintf(hash, ",%s:%s", name, value)
 	}
+	key := string(hash.Sum(nil))
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if everywhere {
-		h.known.Put(account, hash.Sum64(), now.Add(hopelessFor))
+		h.known.Put(account, key, time.Now())
 	}
-	until, _ := h.known.Get(hash.Sum64())
-	return now.Before(until)
+	failed, known := h.known.Get(key)
+	return known && time.Since(failed) < hopelessFor
 }
 
 // isHopeless reports whether the request is at fault: its body failed everywhere a while ago, or does so now. The attempt's failure is then the
-// turn's answer. last says that no attempt follows. After prefill's failure, a decode leg is the last one: only the request can have made it fail.
-func (h *Handler) isHopeless(t *turn, err error, last bool) bool {
-	leg, all := legOf(err), t.doubts.legs
+// turn's answer. Equal words of another engine count only behind the last leg of decode, because until then the request may still be served: after
+// prefill's failure the first one is the last.
+func (h *Handler) isHopeless(t *turn, err error) bool {
+	leg, all := upstream.LegOf(err), t.doubts.legs
 	if !slices.Contains(all, leg) {
 		return false
 	}
-	last = last || leg.Role == upstream.RoleDecode && t.asked.NoPrefill
-	if !h.hopeless.fails(t.Account, t.body, last && everywhere(all), time.Now()) {
+	last := leg.Role == upstream.RoleDecode && (t.asked.NoPrefill || !h.mayRestart(t, leg.Role))
+	if !h.hopeless.fails(t.Account, t.body, last && everywhere(all)) {
 		return false
 	}
 	h.log(&t.record).Info("a request fails everywhere, which opens no circuit", "error", err)

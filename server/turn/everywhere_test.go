@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"carryover/upstream"
@@ -54,7 +55,7 @@ func TestDoubts_AreToldOnce(t *testing.T) {
 		}
 		told = nil
 	}
-	like := &upstream.LegError{Kind: upstream.Status, Status: 500, Fault: upstream.Fault{Message: "a"}}
+	like := &upstream.LegError{Kind: upstream.Status, Status: 500, Role: upstream.RolePrefill, Fault: upstream.Fault{Message: "a"}}
 	other := &upstream.LegError{Kind: upstream.Status, Status: 503, Role: upstream.RoleDecode}
 	broken := &upstream.LegError{Kind: upstream.Broken}
 	engine := &fleet.Engine{}
@@ -68,11 +69,11 @@ func TestDoubts_AreToldOnce(t *testing.T) {
 	d.carried(like, tells("release"))
 	d.carried(other, tells("hand-over"))
 	wantTold("at once", "ticket false")
-	d.without(upstream.RoleDecode)
-	d.without(upstream.RoleDecode)
+	d.settle(upstream.RoleDecode, false)
+	d.settle(upstream.RoleDecode, false)
 	wantTold("a leg of decode went well without", "hand-over false")
-	d.settle()
-	d.settle()
+	d.end()
+	d.end()
 	wantTold("at the end", "release true")
 	(*doubts)(nil).carried(like, tells("ticket"))
 	wantTold("nobody doubts", "ticket false")
@@ -80,26 +81,31 @@ func TestDoubts_AreToldOnce(t *testing.T) {
 
 // A body is known for a minute, to its account alone. However many one account sends, those of others are kept.
 func TestHopeless_IsOfOneAccount(t *testing.T) {
-	h, now := &New(Config{}, Deps{}).hopeless, time.Now()
-	fails := func(account string, n int, everywhere bool, now time.Time) bool {
-		req, err := body.ParseRequest(body.Chat, fmt.Appendf(nil, `{"model":"m","messages":[],"seed":%d}`, n))
-		if err != nil {
-			t.Fatal(errors.Unwrap(err))
+	synctest.Test(t, func(t *testing.T) {
+		h := &New(Config{}, Deps{}).hopeless
+		fails := func(account string, n int, everywhere bool) bool {
+			req, err := body.ParseRequest(body.Chat, fmt.Appendf(nil, `{"model":"m","messages":[],"seed":%d}`, n))
+			if err != nil {
+				t.Fatal(errors.Unwrap(err))
+			}
+			return h.fails(account, req, everywhere)
 		}
-		return h.fails(account, req, everywhere, now)
-	}
-	if !fails("b", 99, true, now) || !fails("b", 99, false, now) || fails("b", 98, false, now) || fails("a", 99, false, now) {
-		t.Fatal("bodies are not told apart")
-	}
-	for n := range 2 * mostHopeless {
-		if fails("a", n, false, now) || !fails("a", n, true, now) {
-			t.Errorf("body %d is known before it fails everywhere, or not then", n)
+		if !fails("b", 99, true) || !fails("b", 99, false) || fails("b", 98, false) || fails("a", 99, false) {
+			t.Fatal("bodies are not told apart")
 		}
-		if !fails("a", n, false, now.Add(hopelessFor-1)) || fails("a", n, false, now.Add(hopelessFor)) {
-			t.Errorf("body %d is not known for a minute", n)
+		for n := range 2 * mostHopeless {
+			if fails("a", n, false) || !fails("a", n, true) {
+				t.Errorf("body %d is known before it fails everywhere, or not then", n)
+			}
 		}
-	}
-	if !fails("b", 99, false, now) {
-		t.Error("one account has taken another's place")
-	}
+		last := 2*mostHopeless - 1
+		<-time.After(hopelessFor - 1)
+		if !fails("a", last, false) || !fails("b", 99, false) {
+			t.Error("bodies are not known for a minute, or one account has taken another's place")
+		}
+		<-time.After(1)
+		if fails("a", last, false) {
+			t.Error("a body is known for longer than a minute")
+		}
+	})
 }

@@ -2,12 +2,9 @@ package turn
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
-	"hash/maphash"
 	"net/http"
 	"runtime/debug"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -28,15 +25,15 @@ type Handler struct {
 	Retries  RetryBudget
 	Stranded atomic.Uint64 // hand-overs that decode has not taken, and that no rescue has freed
 	hopeless hopeless
-	streamed sse.Memory    // the memory of relays
-	rescues  chan struct{} // has one element for each rescue that runs
+	streamed sse.Memory   // the memory of relays
+	rescues  atomic.Int64 // how many run
 }
 
 // New returns a handler of turns.
 func New(cfg Config, deps Deps) *Handler {
 	return &Handler{
-		cfg: cfg, deps: deps, Retries: RetryBudget{shares: map[string]retries{}}, rescues: make(chan struct{}, mostRescues),
-		hopeless: hopeless{seed: maphash.MakeSeed(), known: account.NewMap[uint64, time.Time](mostHopeless)},
+		cfg: cfg, deps: deps, Retries: RetryBudget{taken: map[string]float64{}},
+		hopeless: hopeless{known: account.NewMap[string, time.Time](mostHopeless)},
 	}
 }
 
@@ -62,8 +59,8 @@ func (h *Handler) begin(w http.ResponseWriter, r *http.Request, api body.API) *t
 func (h *Handler) guarded(r *http.Request, t *turn) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			h.log(&t.record).Error("panic in a turn", "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 			err = fmt.Errorf("panic: %v", p)
+			h.log(&t.record).Error("panic in a turn", "panic", err, "stack", string(debug.Stack()))
 		}
 	}()
 	defer t.lease.GiveBack()
@@ -98,10 +95,6 @@ func (h *Handler) take(r *http.Request, t *turn) error {
 	}
 	t.Request, t.body, err = requests.Understand(r, t.API, tenant, raw, &t.share)
 	if err != nil {
-		var wrong *request.Error
-		if errors.As(err, &wrong) && wrong.Cause != nil {
-			h.log(&t.record).Warn("request names a prefill instance that is not permitted", "error", wrong.Cause)
-		}
 		return err
 	}
 	t.admitted = h.deps.Tickets.Admit(&t.Request, t.body, t.began)
@@ -112,16 +105,13 @@ func (h *Handler) take(r *http.Request, t *turn) error {
 	return nil
 }
 
-// maxFinish bounds a finish_reason, which is text from an engine. In vLLM it has at most fourteen bytes.
-const maxFinish = 64
-
 // end sends the error of a turn that failed before it was committed, and passes the record of every turn to the observers.
 func (h *Handler) end(t *turn, err error) {
 	if err != nil {
 		problem := h.deps.Errors.Map(err)
 		if began := t.out.committed; began || t.out.stop() {
 			if !began {
-				h.lastWords(t, err, 0)
+				t.out.end(problem.Event(t.API, 0))
 			}
 			t.record.Broke(fmt.Errorf("%w: %w", record.ErrAborted, err), problem.Code)
 		} else if t.record.Refused(t.out.w.Header(), err, problem.Status, problem.Code); problem.Status != record.StatusClientGone {
@@ -134,9 +124,6 @@ func (h *Handler) end(t *turn, err error) {
 		h.deps.Ratios.Learn(&t.Request, r.Answer.PromptTokens) // on the other ways prefill's answer has given the number
 	}
 	r.Unserved = r.Model != "" && !h.deps.Fleet.Catalogue.Serves(r.Model)
-	finish := r.Answer.Finish
-	finish = strings.ToValidUTF8(finish[:min(len(finish), maxFinish)], "")
-	r.Answer.Finish = strings.Clone(finish) // it is a part of the whole answer, which observers would keep in memory
 	for _, observe := range h.deps.Observers {
 		observe(r)
 	}
@@ -144,13 +131,5 @@ func (h *Handler) end(t *turn, err error) {
 		// A plain return would end the chunked body cleanly, and the client would take a truncated answer for a complete one. A client
 		// that has only closed its sending side would get an empty 200.
 		panic(http.ErrAbortHandler)
-	}
-}
-
-// lastWords sends the client of a stream an error event that says what broke the stream. events is the number of events before it. No [DONE]
-// follows, and the connection is aborted, so that no client takes the answer for a complete one.
-func (h *Handler) lastWords(t *turn, err error, events int64) {
-	if _, err := t.out.Write(h.deps.Errors.Map(err).Event(t.API, events)); err == nil {
-		_ = t.out.Flush()
 	}
 }

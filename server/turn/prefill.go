@@ -14,7 +14,6 @@ import (
 	"carryover/upstream"
 	"carryover/upstream/body"
 	"carryover/upstream/fleet"
-	"carryover/upstream/fleet/facts"
 	"carryover/upstream/fleet/pairs"
 	"carryover/upstream/fleet/prefixindex"
 )
@@ -28,13 +27,9 @@ type handed struct {
 	caches            reuse.Caches
 }
 
-// handed makes a hand-over of prefill. Its budget begins now.
-func (a *attempt) handed(h *upstream.Handover) handed {
-	return handed{Handover: *h, until: time.Now().Add(a.h.cfg.HandoverBudget)}
-}
-
 type prefillLeg struct {
 	upstream.Leg
+	plan     upstream.Plan
 	sent     *record.Leg
 	began    time.Time
 	took     time.Duration
@@ -47,8 +42,8 @@ type prefillLeg struct {
 // prefillLeg makes the attempt's prefill leg, just before it is sent.
 func (a *attempt) prefillLeg(plan upstream.Plan) *prefillLeg {
 	ids := a.proof.IDs
-	p := &prefillLeg{Leg: a.leg(a.pair.Prefill, plan.Prefill, a.Body.PrefillBody(body.LegEdit{
-		Members: plan.Prefill.Members, CacheSalt: a.cacheSalt(a.pair.Decode), ReturnTokenIDs: ids.Wanted(), PromptIDs: ids.ForPrefill(), AnswerID: a.answerID(),
+	p := &prefillLeg{plan: plan, Leg: a.leg(a.pair.Prefill, plan.Prefill, a.Body.PrefillBody(body.LegEdit{
+		Members: plan.Prefill.Members, CacheSalt: a.cacheSalt(a.pair.Decode), ReturnTokenIDs: ids.Wanted(), PromptIDs: ids.ForPrefill(), RequestID: a.legID,
 	}))}
 	a.failed.added = a.claim.Carries()
 	a.claim.Sent()
@@ -56,18 +51,8 @@ func (a *attempt) prefillLeg(plan upstream.Plan) *prefillLeg {
 	return p
 }
 
-// prefill runs the prefill leg. If prefill's answer has no usable hand-over, decode gets no kv_transfer_params at all and prefills by itself: an
-// incomplete object would make it act as a prefill instance (vLLM nixl/base_scheduler.py).
-func (a *attempt) prefill(ctx context.Context, plan upstream.Plan) (handed, error) {
-	defer a.pair.Prefilled()
-	leg := a.prefillLeg(plan)
-	a.proof.IDs.Learn(ctx)
-	a.send(ctx, plan, leg)
-	return a.conclude(plan, leg)
-}
-
 // send sends the leg and waits for its answer. It changes nothing of the attempt, because it may run beside decode's leg.
-func (a *attempt) send(ctx context.Context, plan upstream.Plan, p *prefillLeg) {
+func (a *attempt) send(ctx context.Context, p *prefillLeg) {
 	limit, cause := a.prefillLimit()
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, cause)
 	defer cancel()
@@ -80,33 +65,35 @@ func (a *attempt) send(ctx context.Context, plan upstream.Plan, p *prefillLeg) {
 	case prefill.Engine().AnswerIDs.Foreign(leg.RequestID, p.answer.ID):
 		p.answer, p.err = upstream.PrefillAnswer{}, a.h.foreign(prefill) // its ids belong to another prompt
 	default:
-		if p.handover, p.unusable = plan.Handover(p.answer); p.unusable != nil && plan.Together != nil {
-			p.err, p.unusable = prefill.LegError(upstream.KVLoad, p.unusable), nil // decode has got its hand-over already
+		if p.handover, p.unusable = p.plan.Handover(p.answer); p.unusable != nil && p.plan.Together != nil {
+			p.err = prefill.LegError(upstream.KVLoad, p.unusable) // decode has got its hand-over already
 		}
 	}
 }
 
 // conclude notes how the prefill leg has ended, and returns what it hands over. If the status is good but the answer can't be used, the turn goes
-// on with decode alone, unless the operator wants errors.
-func (a *attempt) conclude(plan upstream.Plan, p *prefillLeg) (handed, error) {
+// on with decode alone, unless the operator wants errors. Decode then gets no kv_transfer_params at all: an incomplete object would make it act as a
+// prefill instance (vLLM nixl/base_scheduler.py).
+func (a *attempt) conclude(p *prefillLeg) (handed, error) {
 	prefill, ids, answer := a.pair.Prefill, a.proof.IDs, p.answer
 	engine := prefill.Engine()
 	p.sent.Answered(p.took, p.err)
-	ids.Rendered(answer.PromptIDs)
-	lost := handed{Handover: upstream.Handover{Bound: true, Rescue: plan.Lost, Left: true}} // unless more is known
-	if leg := legOf(p.err); p.err != nil {
-		if !leg.Sent || leg.Kind == upstream.Status {
-			lost = handed{} // the engine has not begun to send KV
-		}
-		if a.prefillFailed(engine, p, leg); p.unusable == nil {
-			return lost, p.err
+	lost := handed{Handover: upstream.Handover{Bound: true, Rescue: p.plan.Lost, Left: true}} // unless more is known
+	if leg := upstream.LegOf(p.err); leg != nil {
+		a.prefillFailed(engine, p.began, leg)
+		switch {
+		case !leg.Sent, leg.Kind == upstream.Status: // the engine has not begun to send KV
+			return handed{}, leg
+		case leg.Kind != upstream.Garbage, a.PrefillError:
+			return lost, leg
 		}
 		ids.Lost()
+		p.unusable = leg
 	} else {
 		engine.Ended(nil, false)
 		a.h.deps.Ratios.Learn(a.Request, answer.PromptTokens)
 		a.claim.Conclude(pairs.Answered)
-		a.doubts.without(upstream.RolePrefill)
+		a.doubts.settle(upstream.RolePrefill, false)
 		if ids.CheckEcho(answer.PromptIDs) != nil { // the incarnation does not compute the ids that it is sent
 			a.h.deps.Epoch.Caught(prefill, a.epoch, a.record.ID())
 			return lost, prefill.LegError(upstream.IDEcho, proof.ErrIDs)
@@ -125,38 +112,29 @@ func (a *attempt) conclude(plan upstream.Plan, p *prefillLeg) (handed, error) {
 		a.record.Takes(record.WhyFailed, a.pair.Uncached)
 		return lost, nil
 	}
-	h := a.handed(p.handover)
-	reused := a.reuses(reuse.Tell(&a.proof, p.handover, answer.PromptTokens))
-	if reused.Kept != facts.Unknown {
-		prefill.PrefixCache.HandedBackFound(reused.Kept == facts.Yes)
-	}
-	h.caches = reused.Caches
+	reused := a.reuses(reuse.Tell(a.proof, p.handover, answer.PromptTokens))
+	prefill.PrefixCache.HandedBackFound(reused.Kept)
 	// The number of computed tokens is certain only if prefill reports how many it took from caches. Ejecting a slow engine needs that
 	// certainty; for picks an estimate is enough.
-	tokens, cached, ticket := cmp.Or(answer.PromptTokens, a.Request.Length.Whole.Tokens(request.UsualRatio)), h.Cached, a.claim.Ticket != nil
-	certain := !ticket && cached >= 0 && answer.PromptTokens > 0
-	if cached < 0 && ticket {
+	cached := p.handover.Cached
+	if cached < 0 {
 		cached = a.claim.Offer.Tokens
 	}
-	engine.LearnPrefill(tokens-max(0, cached), p.took, certain)
-	return h, nil
+	tokens := cmp.Or(answer.PromptTokens, a.Request.Length.Whole.Tokens(request.UsualRatio))
+	engine.LearnPrefill(tokens-cached, p.took, a.claim.Ticket == nil && p.handover.Cached >= 0 && answer.PromptTokens > 0)
+	return handed{Handover: *p.handover, until: time.Now().Add(a.h.cfg.HandoverBudget), caches: reused.Caches}, nil
 }
 
-// prefillFailed notes what a failure says about the ticket and the engine. An answer that can't be read becomes unusable, unless the operator wants
-// errors.
-func (a *attempt) prefillFailed(engine *fleet.Engine, p *prefillLeg, leg *upstream.LegError) {
-	if leg.Kind == upstream.Garbage && !a.PrefillError {
-		p.unusable = leg
-	} else {
-		a.doubts.carried(leg, a.claim.Doubted(leg))
-	}
+// prefillFailed notes what the failure of a leg says about the ticket and the engine.
+func (a *attempt) prefillFailed(engine *fleet.Engine, began time.Time, leg *upstream.LegError) {
+	a.doubts.carried(leg, a.claim.Doubted(leg))
 	a.doubts.failed(engine, leg)
 	engine.Ended(leg, a.failed.caused(leg))
 	if errors.Is(leg, upstream.ErrPrefillTimeout) {
 		// If a leg reached its time limit, and the engine has answered no other leg since the leg began, it leaves the rotation at once. Its
 		// health check does not matter: an LMCache sender whose receiver does not listen answers no leg any more, and its /health stays 200
 		// (measured, 0.5.6).
-		engine.Health.Unanswered(p.began)
+		engine.Health.Unanswered(began)
 	}
 }
 
@@ -186,9 +164,6 @@ func (a *attempt) prefillLimit() (limit time.Duration, cause error) {
 // indexPrompt tells the fleet the ids of the prompt that prefill computes. The next prompt with the same beginning then goes to the instance that
 // holds its KV.
 func (a *attempt) indexPrompt(ids []uint32) {
-	if len(ids) == 0 {
-		return
-	}
 	a.h.deps.Fleet.Prefixes.IndexPrompt(prefixindex.ComputedPrompt{
 		Chain: a.Chain, Bytes: a.Body.Prompt().Bytes(), IDs: ids, BlockSize: a.pair.Prefill.BlockSize(), Model: a.Request.Model,
 		Salt: cmp.Or(a.cacheSalt(a.pair.Decode), a.proof.Salt),

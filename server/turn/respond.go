@@ -22,9 +22,6 @@ import (
 // maxAnswer is how many bytes of a whole answer are read at most.
 const maxAnswer = 64 << 20
 
-// passedAtOnce is how many bytes of an unread answer are held at most.
-const passedAtOnce = 32 << 10
-
 // reading is decode's answer, from the leg until the client has all of it. It lives as long as the stream, so it holds nothing of the prompt.
 type reading struct {
 	answer.Reader
@@ -33,28 +30,27 @@ type reading struct {
 	h       *Handler
 	record  *record.Builder
 	leg     answer.Leg
+	began   time.Time // when the leg was sent
 	sent    *record.Leg
 	origin  reuse.Origin // of the answer's KV
 	head    []byte       // what the client gets before decode's first event, nil for nothing
-	whole   bool         // the client wants no stream
-	untaken *untaken     // the hand-over that is rescued; nil once decode has taken it
+	untaken func()       // rescues the hand-over; nil once decode has taken it
 	unread  bool         // decode has got a hand-over, and not shown yet that it has loaded the KV
 	wait    health.Wait  // for the beginning of the answer
 
-	turn   *turn
-	out    *commitWriter
-	held   request.Reservation // for what is held of the answer; a usual stream holds nothing worth counting
-	relay  *sse.Relay          // nil for a whole answer
-	blanks rawjson.Blanks      // of a whole answer that passes unread
-	kept   bool                // the answer's ticket has been stored or given up
+	turn  *turn
+	out   *commitWriter
+	held  request.Reservation // for what is held of the answer; a usual stream holds nothing worth counting
+	relay *sse.Relay          // nil for a whole answer
+	kept  bool                // the answer's ticket has been stored or given up
 }
 
 // Close ends the leg, and rescues a hand-over that decode has not taken.
 func (r *reading) Close() {
 	r.Stream.Close()
 	r.wait.Over()
-	if of := r.untaken; of != nil {
-		of.by.rescue(upstream.Plan{}, of.handed, nil)
+	if r.untaken != nil {
+		r.untaken()
 	}
 }
 
@@ -62,23 +58,25 @@ func (r *reading) Close() {
 // error. After the first byte the answer has broken off, and the connection must be aborted.
 func (h *Handler) respond(ctx context.Context, t *turn, r *reading) (err error) {
 	defer r.Close()
-	r.turn, r.out, r.origin.Proof, r.held = t, &t.out, &t.proof, t.share.Beside()
+	r.turn, r.out, r.held = t, &t.out, t.share.Beside()
 	r.leg.IDs = h.deps.Tickets.Listen(&r.origin)
 	defer r.held.GiveBack()
 	r.Reset(&r.leg, r)
+	var relayed sse.Stats
 	switch {
 	case r.MediaType() == "text/event-stream":
 		r.start(ctx)
 		err = r.ended(ctx, r.relay.Run(r.Stream))
+		relayed = r.relay.Stats()
 	case t.Stream && t.out.stop(): // headers of a stream have been sent
-		err = r.broken(ctx, errNotStream)
+		err = r.garbage(errors.New("the answer is no stream"))
 	default:
 		err = r.relayWhole(ctx)
 	}
+	t.record.Answered(r.Record(relayed))
 	told := err
-	if fault, _ := r.Fault(); err == nil && fault != 0 { // the engine has told an error within its answer
-		failed := r.origin.Decode.LegError(upstream.Status, nil)
-		failed.Status, told = fault, failed
+	if err == nil && r.Failed { // the engine has told an error within its answer
+		told = r.told()
 		t.record.Broke(told, h.deps.Errors.Map(told).Code)
 	}
 	t.failed.unread = r.blame(told, nil, false)
@@ -91,7 +89,7 @@ func (h *Handler) respond(ctx context.Context, t *turn, r *reading) (err error) 
 func (r *reading) Begun() {
 	r.wait.Heard()
 	if r.sent.Begun(); r.origin.Prefill != nil {
-		r.origin.Decode.Engine().Health.Took(1, time.Since(r.origin.Began))
+		r.origin.Decode.Engine().Health.Took(1, time.Since(r.began))
 	}
 }
 
@@ -106,12 +104,12 @@ func (r *reading) Passed() {
 
 // taken notes that decode has taken the hand-over: it has begun the answer. An error is no sign of that, and a rescue may then need the request.
 func (r *reading) taken() {
-	if fault, _ := r.Fault(); fault != 0 {
+	if r.Failed {
 		return
 	}
 	if r.untaken = nil; r.unread {
 		r.unread = false
-		r.loads(pairs.Answered, nil)
+		r.origin.Prefill.EndLoad(r.origin.Decode, pairs.Answered, "turn", r.record.ID())
 	}
 	r.turn.dropBody()
 }
@@ -122,19 +120,15 @@ func (r *reading) MayRestart() bool {
 }
 
 // keep stores the ticket that the answer leaves, if it leaves one. Only the first call has an effect. left says that the client has left, or
-// that the server ends the turn.
-func (r *reading) keep(ctx context.Context, left bool) {
+// that the server ends the turn. unread are the params in what has passed unread, nil for none.
+func (r *reading) keep(ctx context.Context, left bool, unread []byte) {
 	result := r.Result(left)
 	if r.kept || result.Foreign { // the blocks of a foreign answer belong to another request
 		return
 	}
 	r.kept = true
-	params := r.blanks.First // of what has passed unread
-	if r.relay != nil {
-		params = r.relay.Blanked()
-	}
-	if rawjson.Kind(params) == '{' {
-		result.Params = params
+	if rawjson.Kind(unread) == '{' {
+		result.Params = unread
 	}
 	r.record.Kept(r.h.deps.Tickets.Keep(ctx, &r.origin, &r.turn.found, result))
 }
@@ -152,31 +146,24 @@ func (r *reading) room(n int64) bool {
 // relayWhole relays a JSON answer as it is, without kv_transfer_params.
 func (r *reading) relayWhole(ctx context.Context) error {
 	r.Spare()
-	rewrite := r.leg.Rewrite
 	body, err := upstream.ReadWithin(r.Stream, maxAnswer, nil, r.room)
 	switch {
-	case errors.Is(err, upstream.ErrAnswerTooLarge) && rewrite == nil:
+	case errors.Is(err, upstream.ErrAnswerTooLarge) && r.leg.Rewrite == nil:
 		return r.passUnread(ctx, body)
 	case err != nil:
 		return r.broken(ctx, err)
 	}
 	r.wait.Heard()
 	rest := r.Whole(body)
-	r.record.Answered(r.Record(sse.Stats{}))
-	r.keep(ctx, false)
+	r.keep(ctx, false, nil)
 	switch {
 	case r.Foreign:
-		return r.broken(ctx, upstream.ErrForeign)
+		return r.h.foreign(r.origin.Decode)
 	case r.Result(false).Ineligible == answer.Unparsable:
-		return r.broken(ctx, errNotJSON)
+		return r.garbage(errors.New("the answer is not JSON"))
 	}
-	r.taken()
-	if rewrite != nil {
-		whole, err := rewrite.Body(rest.Bytes())
-		if err != nil {
-			return r.broken(ctx, errors.Join(errNotJSON, err))
-		}
-		rest = rawjson.Pieces{whole}
+	if r.taken(); r.Unwritable != nil {
+		return r.garbage(r.Unwritable)
 	}
 	r.out.announce(rest.Len())
 	for _, piece := range rest {
@@ -188,48 +175,24 @@ func (r *reading) relayWhole(ctx context.Context) error {
 }
 
 // passUnread passes on a whole answer as it comes, beginning with the part that was read. kv_transfer_params becomes null.
-func (r *reading) passUnread(ctx context.Context, part []byte) (err error) {
+func (r *reading) passUnread(ctx context.Context, part []byte) error {
 	r.UnreadWhole(part)
 	if r.Foreign {
-		return r.broken(ctx, upstream.ErrForeign)
+		return r.h.foreign(r.origin.Decode)
 	}
 	r.taken()
-	r.record.Answered(r.Record(sse.Stats{}))
 	r.out.announce(-1)
-	r.blanks.Names = r.Blank()
-	defer r.keep(ctx, false)
-	var gone error
-	for memory := make([]byte, passedAtOnce); ; {
-		if blanks := r.blanks.Next(part); gone == nil { // else the engine's blocks are all that matters
-			gone = r.passOn(part, blanks)
-		}
-		switch {
-		case err == nil:
-		case gone != nil:
-			return record.ErrClientGone
-		case errors.Is(err, io.EOF):
-			return nil
-		default:
-			return r.broken(ctx, err)
-		}
-		r.held.GiveBack()
-		n := 0
-		n, err = r.Read(memory)
-		part = memory[:n]
+	to := rawjson.NewNuller(r.out, r.out.Flush, r.Blank())
+	_, _ = to.Write(part)
+	r.held.GiveBack()
+	_, err := io.Copy(to, r.Stream) // even if the client has gone, because then the engine's blocks are all that matters
+	switch r.keep(ctx, false, to.First); {
+	case to.Err != nil:
+		return record.ErrClientGone
+	case err != nil:
+		return r.broken(ctx, err)
 	}
-}
-
-// passOn sends a part of an unread answer without blanks.
-func (r *reading) passOn(part []byte, blanks []rawjson.Blank) (gone error) {
-	done := 0
-	for _, blank := range blanks {
-		_, _ = r.out.Write(part[done:blank.From]) // the flush fails too
-		if done = blank.To; blank.Begins {
-			_, _ = r.out.Write([]byte("null"))
-		}
-	}
-	_, _ = r.out.Write(part[done:])
-	return r.out.Flush()
+	return nil
 }
 
 // start makes the relay of a stream. The reader sees each event before the client does. Decode's first chunk waits for the next event, at most for
@@ -238,14 +201,13 @@ func (r *reading) start(ctx context.Context) {
 	r.out.announceStream(r.ContentType)
 	cfg := r.Relay()
 	cfg.Patience, cfg.Memory, cfg.Room = r.h.cfg.FirstEvent, &r.h.streamed, r.room
-	observe := cfg.Observe
 	cfg.Observe = func(e sse.Event) sse.Verdict {
 		if r.Seen { // what an API server sends before that does not show that decode works
 			r.wait.Heard()
 		}
-		verdict := observe(e)
+		verdict := r.Observe(e)
 		if r.Done {
-			r.keep(ctx, false)
+			r.keep(ctx, false, r.relay.Blanked())
 		}
 		return verdict
 	}
@@ -254,66 +216,52 @@ func (r *reading) start(ctx context.Context) {
 
 // ended returns the turn's error after the relay has ended, nil for a complete answer.
 func (r *reading) ended(ctx context.Context, err error) error {
-	stats := r.relay.Stats()
-	r.record.Answered(r.Record(stats))
 	_, unwritten := errors.AsType[*sse.WriteError](err)
 	left := err != nil && (unwritten || ctx.Err() != nil) // decode may have had more to send
-	fault, why := r.Fault()
-	if left && r.Seen && fault == 0 { // the event that waits shows that decode takes the hand-over, but not that it could load it
+	if left && r.Seen && !r.Failed {                      // the event that waits shows that decode takes the hand-over, but not that it could load it
 		r.untaken = nil
 	}
-	r.keep(ctx, left) // does nothing if the end was seen, because the ticket was stored then
+	r.keep(ctx, left, r.relay.Blanked()) // does nothing if the end was seen, because the ticket was stored then
 	switch stopped := errors.Is(err, sse.ErrStopped); {
 	case err == nil:
-		if !r.out.committed { // an empty stream
-			r.out.commit()
-		}
+		r.out.commit() // an empty stream
 		return nil
-	case stopped && r.Unwritable:
-		err = errUnwritable
+	case stopped && r.Unwritable != nil:
+		err = r.garbage(r.Unwritable)
 	case stopped && r.Foreign:
-		err = upstream.ErrForeign
-	case stopped && fault == http.StatusServiceUnavailable:
-		// An engine refuses a whole answer by its status, and a stream in the first event.
-		refused := r.origin.Decode.LegError(upstream.Status, errKVLoad)
-		refused.Status, refused.Message = fault, why
-		return refused
+		err = r.h.foreign(r.origin.Decode)
+	case stopped && r.Fault == http.StatusServiceUnavailable: // an engine refuses a whole answer by its status, and a stream in the first event
+		err = r.told()
 	case stopped:
-		return r.origin.Decode.LegError(upstream.KVLoad, errKVLoad)
+		err = r.origin.Decode.LegError(upstream.KVLoad, errors.New("decode's first event is an error"))
 	case r.Over() && !unwritten:
 		return nil // some clients close behind [DONE], such as the OpenAI SDKs
 	case unwritten, ctx.Err() != nil && !errors.Is(context.Cause(ctx), background.ErrShuttingDown):
 		return record.ErrClientGone
+	case errors.Is(err, sse.ErrOversize): // how long an event is, the client decides
+		err = r.garbage(upstream.ErrAnswerTooLarge)
+	default:
+		err = r.broken(ctx, err)
 	}
-	broken := r.broken(ctx, err)
-	if r.out.committed && !stats.MidEvent {
-		r.h.lastWords(r.turn, broken, stats.Events)
+	if stats := r.relay.Stats(); r.out.committed && !stats.MidEvent {
+		r.out.end(r.h.deps.Errors.Map(err).Event(r.leg.API, stats.Events))
 	}
-	return broken
+	return err
 }
 
-var (
-	errKVLoad  = errors.New("decode's first event is an error")
-	errNotJSON = errors.New("the answer is not JSON")
-	// errNotStream is about an answer to a client that has had heartbeats.
-	errNotStream = errors.New("the answer is no stream")
-	// errUnwritable says that the connector has rewritten an event into something that can't be sent.
-	errUnwritable = errors.New("an event can't be written")
-)
+// told returns the error that the engine has told within its answer.
+func (r *reading) told() error {
+	failed := r.origin.Decode.LegError(upstream.Status, nil)
+	failed.Status, failed.Message = r.Fault, r.Why
+	return failed
+}
 
 // broken returns the error of an answer that could not be read to its end.
 func (r *reading) broken(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	kind := upstream.Broken
-	switch {
-	case errors.Is(err, upstream.ErrForeign):
-		return r.h.foreign(r.origin.Decode)
-	case upstream.IsTimeout(err):
-		kind = upstream.Timeout
-	case errors.Is(err, upstream.ErrAnswerTooLarge), errors.Is(err, sse.ErrOversize), errors.Is(err, errNotJSON), errors.Is(err, errNotStream), errors.Is(err, errUnwritable):
-		kind = upstream.Garbage
-	}
-	return r.origin.Decode.LegError(kind, err)
+	return r.origin.Decode.LegError(upstream.KindOf(err), err)
 }
+
+func (r *reading) garbage(err error) error { return r.origin.Decode.LegError(upstream.Garbage, err) }

@@ -1,6 +1,7 @@
 package turn
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -23,7 +24,7 @@ type failure struct {
 	bound  bool               // the hand-over was bound to its decode engine, so no other engine was tried
 	tied   bool               // the path was chosen because of the KV that the decode engine held, so it must be chosen anew
 	unread *fleet.Incarnation // the prefill whose KV decode failed to load, nil for none
-	reused record.Reuse
+	choice reuse.Choice       // what the attempt was to reuse, or why nothing
 }
 
 // caused reports whether a prefill leg failed because of what was added to the client's request: a ticket, a release, or ids that prefill did not
@@ -64,7 +65,7 @@ func (f *failure) caused(leg *upstream.LegError) bool {
 // Comments and blank lines reach the client at once. They tell it, and the proxies before it, that the connection lives. So they commit the turn,
 // even before decode's first event (package sse). vLLM itself writes none.
 func (h *Handler) mayTryAgain(ctx context.Context, t *turn, err error) bool {
-	leg, f, next := legOf(err), &t.failed, &t.asked
+	leg, f, next := upstream.LegOf(err), &t.failed, &t.asked
 	if ctx.Err() != nil || leg == nil {
 		return false
 	}
@@ -81,9 +82,8 @@ func (h *Handler) mayTryAgain(ctx context.Context, t *turn, err error) bool {
 		return false
 	case own && (next.PrefillError || leg.Sent && h.late(t) && !overdue):
 		return false
-	case leg.Retryable(), caused:
-	case own && (leg.Kind == upstream.Garbage || leg.Kind == upstream.Timeout):
-		// Prefill's time is over. Or prefill has answered and decode can't go on: the KV has not arrived, or the answer to a leg that was sent
+	case leg.Retryable(), caused, own && (leg.Kind == upstream.Garbage || leg.Kind == upstream.Timeout):
+		// The last is prefill whose time is over. Or prefill has answered and decode can't go on: the KV has not arrived, or the answer to a leg that was sent
 		// together with decode's can't be read.
 	default:
 		return false
@@ -120,7 +120,7 @@ func (h *Handler) mayTryAgain(ctx context.Context, t *turn, err error) bool {
 	if elsewhere {
 		t.exclude(engine)
 	}
-	if t.restart(); f.reused.Hit && errors.Is(leg.Err, upstream.ErrReuseTimeout) {
+	if t.restart(); f.choice.Why == "" && errors.Is(leg.Err, upstream.ErrReuseTimeout) {
 		t.without.Why = record.ReasonNotBidirectional
 	}
 	return true
@@ -134,12 +134,10 @@ func (h *Handler) mayRestart(t *turn, role upstream.Role) bool {
 	return !slices.Contains(t.tried, role) && !h.late(t)
 }
 
-// restart makes another attempt follow. From now on, attempts use no ticket and carry no release.
+// restart makes another attempt follow. From now on, attempts use no ticket.
 func (t *turn) restart() bool {
-	t.without = reuse.Choice{Why: record.ReasonRetried}
-	if last := &t.failed.reused; !last.Hit && last.Reason != "" { // the failed attempt had no ticket either, for this reason
-		t.without = reuse.Choice{Why: last.Reason, Differs: last.Differs}
-	}
+	t.without = t.failed.choice
+	t.without.Why = cmp.Or(t.without.Why, record.ReasonRetried) // the failed attempt may have had no ticket either
 	return true
 }
 
@@ -158,11 +156,10 @@ func (t *turn) tooLong(leg *upstream.LegError, prefill *fleet.Engine) bool {
 func (h *Handler) withoutModel(t *turn, role upstream.Role, asked *fleet.Engine) bool {
 	models := h.deps.Fleet.Catalogue
 	models.Refused(t.Account, role, t.Model)
-	serves := func(e *fleet.Engine) bool { return e.MayServe(t.Model) }
 	switch {
-	case role == upstream.RoleDecode, asked == nil, serves(asked):
+	case role == upstream.RoleDecode, asked == nil, asked.MayServe(t.Model):
 		return false
-	case t.asked.PrefillError, !slices.ContainsFunc(h.deps.Fleet.Engines(upstream.RoleDecode), serves):
+	case t.asked.PrefillError, !h.deps.Fleet.MayServe(upstream.RoleDecode, t.Model):
 		models.Refused(t.Account, upstream.RoleDecode, t.Model) // which prefill has answered for
 		return false
 	}
@@ -179,8 +176,7 @@ func (t *turn) exclude(engine *fleet.Engine) {
 // elsewhere reports whether another engine of a role may take the turn.
 func (h *Handler) elsewhere(t *turn, role upstream.Role, but *fleet.Engine) bool {
 	return slices.ContainsFunc(h.deps.Fleet.Engines(role), func(e *fleet.Engine) bool {
-		return e != but && (role == upstream.RoleDecode || t.MayPrefill(e.Name)) && !slices.Contains(t.asked.Excluded, e) &&
-			!e.Quarantined() && e.Reachable() && !e.Health.Unreached() && !e.Health.Pauses() && e.MayServe(t.Model)
+		return e != but && (role == upstream.RoleDecode || t.MayPrefill(e.Name)) && !slices.Contains(t.asked.Excluded, e) && e.Takes(t.Model)
 	})
 }
 

@@ -38,8 +38,8 @@ func TestShares_ATenantThatSpendsItsRetriesLeavesThoseOfOthers(t *testing.T) {
 		if retries < 300 {
 			t.Errorf("got %d retries of %d turns: a lone tenant is to have what nobody else wants", retries, turns)
 		}
-		if n := len(b.shares); n > 10 {
-			t.Errorf("the shares of %d tenants are kept, though all but one have long had theirs back", n)
+		if n := len(b.taken); n > 10 {
+			t.Errorf("the retries of %d tenants are remembered, though all but one took theirs long ago", n)
 		}
 	})
 }

@@ -31,7 +31,7 @@ type turn struct {
 	failed  failure         // how the last one has failed
 	retried int             // how many have failed and were tried again
 	tried   []upstream.Role // roles whose leg was sent, failed, and was tried again
-	without reuse.Choice    // its Why says why it must use no ticket and carry no release, "" if it may
+	without reuse.Choice    // its Why says why it must use no ticket, "" if it may
 	doubts  doubts          // failures that the request may be at fault for
 
 	share  request.Reservation // the turn's part of the bytes in flight
@@ -63,14 +63,10 @@ func (t *turn) dropBody() {
 // answer broke off.
 func (h *Handler) run(ctx context.Context, t *turn) error {
 	h.Retries.Earn(t.Account, budgetPerTurn)
-	defer t.doubts.settle()
+	defer t.doubts.end()
 	for {
 		err := h.try(ctx, t)
-		switch {
-		case err == nil, t.out.committed, h.isHopeless(t, err, false):
-			return err
-		case !h.mayTryAgain(ctx, t, err):
-			h.isHopeless(t, err, true)
+		if err == nil || t.out.committed || h.isHopeless(t, err) || !h.mayTryAgain(ctx, t, err) {
 			return err
 		}
 		t.legID = upstream.NewID()
@@ -94,11 +90,12 @@ func (h *Handler) try(ctx context.Context, t *turn) error {
 	a := h.find(ctx, t, pair)
 	t.record.Looked(time.Since(began) - (t.asked.Queued - queued))
 	answer, err := a.run(ctx)
-	if t.failed = a.failed; err != nil {
+	t.failed, t.failed.choice = a.failed, a.claim.Choice
+	if err != nil {
 		return err
 	}
-	t.doubts.without(upstream.RoleDecode)
-	t.doubts.settle() // an engine has served what others failed
+	t.doubts.settle(upstream.RoleDecode, false)
+	t.doubts.end() // an engine has served what others failed
 	h.accepted(t, pair.Decode)
 	return h.respond(ctx, t, answer)
 }
@@ -110,12 +107,8 @@ func (h *Handler) pick(ctx context.Context, t *turn) (pair *pick.Pair, err error
 	if t.retried == 0 { // else the record keeps what the last attempt has reused, until this one decides
 		t.record.Reuses(t.admitted.Nothing(&t.found))
 	}
-	chain := t.asked.Chain
-	if chain == nil {
-		chain = h.deps.Picker.PromptChain(t.body)
-	}
 	t.asked.Hint, t.asked.Owned = t.found.Hint(&t.admitted)
-	t.asked.Chain = chain
+	t.asked.Chain = h.deps.Picker.PromptChain(t.body)
 	pair, t.asked.Earlier, err = h.deps.Picker.Pick(ctx, t.asked)
 	if t.record.Waited(t.asked.Queued); err == nil {
 		t.record.Takes(pair.Alone, pair.Uncached)
@@ -127,10 +120,9 @@ func (h *Handler) pick(ctx context.Context, t *turn) (pair *pick.Pair, err error
 func (h *Handler) find(ctx context.Context, t *turn, pair *pick.Pair) *attempt {
 	t.proof = t.admitted.Prove(ctx, pair.Prefill, pair.Decode, pair.Quarantined, t.record.ID())
 	a := &attempt{
-		h: h, Attempt: t.asked, record: &t.record, legID: t.legID, releases: h.cfg.Release && t.without.Why == "", pair: pair, proof: t.proof, doubts: &t.doubts,
+		h: h, Attempt: t.asked, record: &t.record, legID: t.legID, pair: pair, proof: &t.proof, found: &t.found, doubts: &t.doubts,
 	}
-	a.claim, a.found = h.deps.Tickets.Find(ctx, &t.proof, t.found, t.without)
-	t.found = a.found
+	a.claim, t.found = h.deps.Tickets.Find(ctx, &t.proof, t.found, t.without)
 	a.reuses(reuse.Told{Cached: -1})
 	return a
 }

@@ -1,6 +1,9 @@
 package rawjson
 
-import "slices"
+import (
+	"io"
+	"slices"
+)
 
 // Span is a range of bytes, From inclusive, To exclusive.
 type Span struct{ From, To int }
@@ -65,6 +68,41 @@ const (
 	deepest = 3  // depth of the search
 	maxName = 32 // longer names are not found
 )
+
+// Nuller writes a JSON text that comes in pieces, with null in place of the values that its Blanks find. It takes the text to the end even if it can't
+// be written.
+type Nuller struct {
+	Blanks
+	Err   error // of the first write or flush that failed
+	to    io.Writer
+	flush func() error
+}
+
+// NewNuller returns a Nuller of the values of these members. It calls flush behind each piece.
+func NewNuller(to io.Writer, flush func() error, names []string) *Nuller {
+	return &Nuller{Blanks: Blanks{Names: names}, to: to, flush: flush}
+}
+
+// Write implements io.Writer.
+func (n *Nuller) Write(piece []byte) (int, error) {
+	done := 0
+	for _, blank := range n.Next(piece) {
+		n.write(piece[done:blank.From])
+		if done = blank.To; blank.Begins {
+			n.write([]byte("null"))
+		}
+	}
+	if n.write(piece[done:]); n.Err == nil {
+		n.Err = n.flush()
+	}
+	return len(piece), nil
+}
+
+func (n *Nuller) write(text []byte) {
+	if n.Err == nil {
+		_, n.Err = n.to.Write(text)
+	}
+}
 
 // Next returns the values in the next piece, ascending.
 func (b *Blanks) Next(piece []byte) (found []Blank) {

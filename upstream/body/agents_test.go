@@ -59,7 +59,7 @@ func TestAgents_NativeLegs(t *testing.T) {
 		`max_tokens=1 stream=false stop_sequences= thinking={"type":"enabled","budget_tokens":2048} return_token_ids=`: messages.PrefillBody(prefill),
 		`max_output_tokens=1 stream=false stop= store=false enable_response_messages=true max_tokens=`:                 responses.PrefillBody(prefill),
 		`max_tokens=4096 stream=true stop_sequences=["END"] enable_response_messages= store= request_id=`:              messages.DecodeBody(LegEdit{ReturnTokenIDs: true}),
-		`max_output_tokens=500 stream=true stop=["END"] store=false enable_response_messages=true request_id="resp_1"`: stored.DecodeBody(LegEdit{ReturnTokenIDs: true, AnswerID: "resp_1"}),
+		`max_output_tokens=500 stream=true stop=["END"] store=false enable_response_messages=true request_id="resp_1"`: stored.DecodeBody(LegEdit{ReturnTokenIDs: true, RequestID: "1"}),
 		`max_tokens=1 stream=false`:                 rescue(messages, nil),
 		`store=false stream= max_output_tokens=500`: {responses.RenderBody()},
 	} {

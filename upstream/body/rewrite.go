@@ -13,8 +13,11 @@ type LegEdit struct {
 	Usage          bool     // ask for the usage at the end of decode's stream; false keeps the client's choice
 	CacheSalt      string   // replaces the client's cache_salt; "" keeps it. Decode reads prefill's blocks whatever their salt
 	PromptIDs      []byte   // list of ids that replaces a text completion's prompt; nil keeps the client's prompt
-	AnswerID       string   // the id of a response, which engines do not take from a header; "" for other APIs
+	RequestID      string   // X-Request-Id of the leg; "" leaves the id of a response to the engine
 }
+
+// ResponseID returns the id of the response to a leg, in the form that clients know. Engines do not take it from X-Request-Id.
+func ResponseID(requestID string) string { return "resp_" + requestID }
 
 // Member is a top-level member of a body.
 type Member struct {
@@ -129,8 +132,8 @@ func (e LegEdit) apply(to *rawjson.Object, api API, changes rawjson.Edits) rawjs
 	}
 	switch {
 	case api == Responses:
-		if e.AnswerID != "" {
-			changes.Set("request_id", rawjson.Quote(e.AnswerID))
+		if e.RequestID != "" {
+			changes.Set("request_id", rawjson.Quote(ResponseID(e.RequestID)))
 		}
 		changes.SetWord("store", "false")
 		if e.ReturnTokenIDs {

@@ -2,7 +2,6 @@ package fleet
 
 import (
 	"context"
-	"errors"
 
 	"carryover/upstream"
 )
@@ -15,13 +14,13 @@ func (i *Incarnation) LegError(kind upstream.Kind, err error) *upstream.LegError
 // Ended records how a leg to the engine has ended. It is called once per leg; err is nil for a good end. own says that Carryover is at fault for
 // what the engine answers, because the leg carried more than the client's request. A connection that was refused or broke counts nevertheless.
 func (e *Engine) Ended(err error, own bool) {
-	leg, failed := errors.AsType[*upstream.LegError](err)
+	leg := upstream.LegOf(err)
 	switch {
 	case err == nil:
 		e.Health.Answered()
 		e.Health.Served()
 		return
-	case !failed: // the client or the server caused it
+	case leg == nil: // the client or the server caused it
 		return
 	case leg.Kind == upstream.Dial:
 		e.Refused()

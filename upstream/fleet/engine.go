@@ -167,5 +167,10 @@ func (e *Engine) ahead(others int) float64 {
 
 func (e *Engine) answers() bool { return e.Health.Answers(e.fleet.clock()) }
 
+// Takes reports whether a leg for the model can go to the engine, as far as is known without asking it.
+func (e *Engine) Takes(model string) bool {
+	return !e.Quarantined() && e.Reachable() && !e.Health.Unreached() && !e.Health.Pauses() && e.MayServe(model)
+}
+
 // Reachable reports whether the engine's blocks can be read: it is in the fleet, not down, and does not seem to hang.
 func (e *Engine) Reachable() bool { return !e.gone.Load() && e.answers() && !e.Health.Suspected() }

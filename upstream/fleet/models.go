@@ -130,6 +130,11 @@ func (e *Engine) Models() []facts.Model {
 	return e.models.list
 }
 
+// MayServe reports whether an engine of the role serves the model or has listed none.
+func (f *Fleet) MayServe(role upstream.Role, model string) bool {
+	return slices.ContainsFunc(f.Engines(role), func(e *Engine) bool { return e.MayServe(model) })
+}
+
 // MayServe reports whether the engine serves the model or has listed none.
 func (e *Engine) MayServe(model string) bool { return e.served.Load().serves(model) }
 

@@ -108,15 +108,23 @@ func (i *Incarnation) BeginLoad(decode *Incarnation) (ok, trial bool) {
 	return ok, ok && (own == pairs.Trial || all == pairs.Trial)
 }
 
-// EndLoad reports how a hand-over ended, as [pairs.State.EndLoad]. all means that several decode engines have failed, so
-// the whole prefill incarnation is stopped and not only the pair.
-func (i *Incarnation) EndLoad(decode *Incarnation, outcome pairs.Outcome) (pause time.Duration, all, resumed bool) {
-	pause, resumed = i.pairWith(decode).EndLoad(outcome)
+// EndLoad reports how a hand-over ended, as [pairs.State.EndLoad]. It tells operators of a pair that is left alone or used
+// again, with attrs for the log. If several decode engines have failed, the whole prefill incarnation is stopped.
+func (i *Incarnation) EndLoad(decode *Incarnation, outcome pairs.Outcome, attrs ...any) {
+	pause, resumed := i.pairWith(decode).EndLoad(outcome)
+	why := "decode fails to load prefill's KV"
 	if i.blames(decode.engine, outcome) {
 		longer, again := i.loads.EndLoad(outcome)
-		pause, all, resumed = max(pause, longer), longer > 0, resumed || again
+		if pause, resumed = max(pause, longer), resumed || again; longer > 0 {
+			why = "several decode instances fail to load prefill's KV"
+		}
 	}
-	return pause, all, resumed
+	if resumed {
+		why = "decode loads prefill's KV again"
+	}
+	if resumed || pause > 0 {
+		i.LeftAlone(decode, "are left alone", pause, why, attrs...)
+	}
 }
 
 // blames reports whether an outcome counts for the whole prefill incarnation: a failure counts if another decode engine

@@ -109,16 +109,17 @@ func (p *PrefixCache) Forgets() (why string) {
 }
 
 // HandedBackFound records whether a turn found its hand-back in the prefix cache.
-func (p *PrefixCache) HandedBackFound(found bool) {
+func (p *PrefixCache) HandedBackFound(found Finding) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if found {
+	switch found {
+	case Yes:
 		p.evicted = 0
-		return
-	}
-	if p.evicted++; p.evicted >= maxEvicted {
-		p.evicted = maxEvicted - 1
-		p.until = p.now().Add(evictedRest)
+	case No:
+		if p.evicted++; p.evicted >= maxEvicted {
+			p.evicted = maxEvicted - 1
+			p.until = p.now().Add(evictedRest)
+		}
 	}
 }
 

@@ -8,11 +8,11 @@ func TestForgets_TurnsInARowThatFindNothing(t *testing.T) {
 	p := plain(t)
 	miss := func(n int) {
 		for range n {
-			p.PrefixCache.HandedBackFound(false)
+			p.PrefixCache.HandedBackFound(No)
 		}
 	}
 	miss(maxEvicted - 1)
-	p.PrefixCache.HandedBackFound(true)
+	p.PrefixCache.HandedBackFound(Yes)
 	miss(maxEvicted - 1)
 	if why := p.PrefixCache.Forgets(); why != "" {
 		t.Errorf("%q, though a turn has found it", why)
@@ -29,7 +29,7 @@ func TestForgets_TurnsInARowThatFindNothing(t *testing.T) {
 		t.Error("the first turn after that has found nothing, and it goes on")
 	}
 	p.rig.pass(evictedRest)
-	p.PrefixCache.HandedBackFound(true)
+	p.PrefixCache.HandedBackFound(Yes)
 	miss(1)
 	if why := p.PrefixCache.Forgets(); why != "" {
 		t.Errorf("%q after a turn that has found it", why)

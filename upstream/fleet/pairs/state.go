@@ -166,8 +166,11 @@ func (s *State) EndLoad(outcome Outcome) (pause time.Duration, resumed bool) {
 	return pause, resumed
 }
 
-// Loaded reports whether decode has ever read KV of prefill.
+// Loaded reports whether decode has ever read KV of prefill, as far as is known: a nil State has no memory.
 func (s *State) Loaded() bool {
+	if s == nil {
+		return false
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.exchanged

@@ -122,7 +122,7 @@ func (p *Index) IndexPrompt(prompt ComputedPrompt) {
 		adapter = prompt.Model
 	}
 	p.mu.Unlock()
-	if told == 0 || len(prompt.Chain) == 0 || prompt.Bytes <= 0 {
+	if told == 0 || len(prompt.Chain) == 0 || len(prompt.IDs) == 0 || prompt.Bytes <= 0 {
 		return
 	}
 	places := prompt.blockMarks(mixText(p.seed, adapter))

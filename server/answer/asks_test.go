@@ -1,4 +1,4 @@
-package turn
+package answer
 
 import (
 	"testing"
@@ -14,7 +14,8 @@ func TestDialect_WhoIsAskedForIDs(t *testing.T) {
 		body.Responses: {facts.Yes: true, facts.No: true},   // of which the plug-in knows nothing
 	} {
 		for plugIn, asks := range want {
-			if got := asksIDs(body.API(api), plugIn); got != asks {
+			req := &body.Request{API: body.API(api)}
+			if got := NewLeg(req, true, plugIn).Asks.IDs; got != asks {
 				t.Errorf("%s, plug-in %v: got %t, want %t", body.API(api).Path(), plugIn, got, asks)
 			}
 		}
