@@ -19,14 +19,11 @@ type Claim struct {
 
 // Find proves how much of the conversation's KV this request may use on the attempt's pair, and takes the ticket. It runs as late as possible, after
 // Prove: every earlier failure leaves the ticket in the store. It returns what was found, because it may also have looked up the conversation's
-// content. without is the choice of an earlier attempt that ruled tickets out, with the reason.
-func (t *Tickets) Find(ctx context.Context, p *Proof, f Found, without Choice) (claim Claim, _ Found) {
-	why := p.excludes(without.Why)
+// content. without is the reason with which an earlier attempt ruled tickets out, "" for none.
+func (t *Tickets) Find(ctx context.Context, p *Proof, f Found, without string) (claim Claim, _ Found) {
+	why := p.excludes(without)
 	switch {
 	case why != "":
-		if rewritten(why) {
-			claim.Differs = without.Differs
-		}
 	case f.outcome != convcache.Found:
 		why = t.nothing(p, f.outcome)
 	case f.allHandedBack():

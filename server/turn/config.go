@@ -1,7 +1,6 @@
 package turn
 
 import (
-	"context"
 	"log/slog"
 	"time"
 
@@ -65,28 +64,11 @@ type Config struct {
 	Logger            *slog.Logger
 }
 
-// Legs runs the legs of turns. Errors are *upstream.LegError.
-type Legs interface {
-	Prefill(ctx context.Context, leg upstream.Leg) (upstream.PrefillAnswer, error)
-	// Decode returns when the headers of the answer have arrived. The leg outlives ctx for as long as limits.Gone says.
-	Decode(ctx context.Context, leg upstream.Leg, limits upstream.Limits) (*upstream.Stream, error)
-	// Close closes the connections that no leg uses.
-	Close()
-}
-
-// Planner knows how the legs of an attempt run.
-type Planner interface {
-	Traits() upstream.Traits
-	// Plan says which legs of an attempt run and what they carry. A *upstream.LegError says that a question to an engine failed. Another error
-	// says that an object can't be used; nothing of it may be sent.
-	Plan(ctx context.Context, transfer upstream.Transfer) (upstream.Plan, error)
-}
-
 // Deps is what turns run with. All fields but Sample are required.
 type Deps struct {
 	Fleet      *fleet.Fleet
-	Legs       Legs
-	Connector  Planner
+	Legs       upstream.Legs
+	Connector  upstream.Connector
 	Picker     *pick.Picker
 	Pins       *pins.Pins
 	Epoch      *quarantine.Watch

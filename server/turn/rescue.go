@@ -1,6 +1,7 @@
 package turn
 
 import (
+	"bytes"
 	"context"
 	"net/http"
 	"time"
@@ -48,7 +49,8 @@ func (a *attempt) rescue(plan upstream.Plan, h handed) {
 func (a *attempt) sendRescue(plan upstream.Plan, h handed) {
 	to, from, decode, model, id := a.h, a.pair.Prefill, a.rescuer(h), a.Request.Model, a.record.ID() // the work keeps nothing else of the attempt
 	api, text := a.Body.RescueBody(body.LegEdit{
-		Members: h.Rescue(), CacheSalt: upstream.Salted(upstream.NewID()+"~", a.proof.Salt), PromptIDs: a.proof.IDs.ForDecode(a.pair.Decode),
+		Members: h.Rescue(), CacheSalt: upstream.Salted(upstream.NewID()+"~", a.proof.Salt),
+		PromptIDs: bytes.Clone(a.proof.IDs.ForDecode(a.pair.Decode)), // the turn may give the list's memory back before the leg is written
 	})
 	leg := a.leg(decode, upstream.LegPlan{API: api}, text)
 	leg.RequestID += "-rescue"

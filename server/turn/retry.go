@@ -11,7 +11,6 @@ import (
 	"carryover/server/pick"
 	"carryover/server/pins"
 	"carryover/server/record"
-	"carryover/server/reuse"
 	"carryover/upstream"
 	"carryover/upstream/fleet"
 	"carryover/upstream/fleet/facts"
@@ -24,7 +23,7 @@ type failure struct {
 	bound  bool               // the hand-over was bound to its decode engine, so no other engine was tried
 	tied   bool               // the path was chosen because of the KV that the decode engine held, so it must be chosen anew
 	unread *fleet.Incarnation // the prefill whose KV decode failed to load, nil for none
-	choice reuse.Choice       // what the attempt was to reuse, or why nothing
+	why    string             // why the attempt reused nothing, "" if it had a ticket
 }
 
 // caused reports whether a prefill leg failed because of what was added to the client's request: a ticket, a release, or ids that prefill did not
@@ -120,8 +119,8 @@ func (h *Handler) mayTryAgain(ctx context.Context, t *turn, err error) bool {
 	if elsewhere {
 		t.exclude(engine)
 	}
-	if t.restart(); f.choice.Why == "" && errors.Is(leg.Err, upstream.ErrReuseTimeout) {
-		t.without.Why = record.ReasonNotBidirectional
+	if t.restart(); f.why == "" && errors.Is(leg.Err, upstream.ErrReuseTimeout) {
+		t.without = record.ReasonNotBidirectional
 	}
 	return true
 }
@@ -136,8 +135,7 @@ func (h *Handler) mayRestart(t *turn, role upstream.Role) bool {
 
 // restart makes another attempt follow. From now on, attempts use no ticket.
 func (t *turn) restart() bool {
-	t.without = t.failed.choice
-	t.without.Why = cmp.Or(t.without.Why, record.ReasonRetried) // the failed attempt may have had no ticket either
+	t.without = cmp.Or(t.failed.why, record.ReasonRetried) // the failed attempt may have had no ticket either
 	return true
 }
 

@@ -31,7 +31,7 @@ type turn struct {
 	failed  failure         // how the last one has failed
 	retried int             // how many have failed and were tried again
 	tried   []upstream.Role // roles whose leg was sent, failed, and was tried again
-	without reuse.Choice    // its Why says why it must use no ticket, "" if it may
+	without string          // why it must use no ticket, "" if it may
 	doubts  doubts          // failures that the request may be at fault for
 
 	share  request.Reservation // the turn's part of the bytes in flight
@@ -90,7 +90,7 @@ func (h *Handler) try(ctx context.Context, t *turn) error {
 	a := h.find(ctx, t, pair)
 	t.record.Looked(time.Since(began) - (t.asked.Queued - queued))
 	answer, err := a.run(ctx)
-	t.failed, t.failed.choice = a.failed, a.claim.Choice
+	t.failed, t.failed.why = a.failed, a.claim.Why
 	if err != nil {
 		return err
 	}
@@ -103,7 +103,7 @@ func (h *Handler) try(ctx context.Context, t *turn) error {
 // pick looks up which tickets the conversation has, and picks the attempt's engines and path.
 func (h *Handler) pick(ctx context.Context, t *turn) (pair *pick.Pair, err error) {
 	t.failed = failure{}
-	t.found = h.deps.Tickets.Look(ctx, &t.admitted, t.body, t.found, t.without.Why != "")
+	t.found = h.deps.Tickets.Look(ctx, &t.admitted, t.body, t.found, t.without != "")
 	if t.retried == 0 { // else the record keeps what the last attempt has reused, until this one decides
 		t.record.Reuses(t.admitted.Nothing(&t.found))
 	}
