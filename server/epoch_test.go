@@ -75,17 +75,6 @@ func TestQuarantine_ATurnFindsNothingOfIt(t *testing.T) {
 	}
 }
 
-// The quarantine comes while the answer's ticket is put.
-func TestQuarantine_WhileTheTicketIsPut(t *testing.T) {
-	r, seam := quarantineRig(t)
-	seam.put = func(context.Context) (convcache.Outcome, bool) {
-		r.quarantineBy(r.prefill[0])
-		return convcache.Unavailable, false
-	}
-	r.wantOK(r.sendIDs("c", true, count(1, 200)...), "miss;")
-	r.wantReleasing(1)
-}
-
 func TestQuarantine_NothingOfItIsHandedBack(t *testing.T) {
 	r := handBackRig(t, setup{prefills: 2})
 	r.wantOK(r.sendIDs("c", true, count(1, 40)...), "miss;")

@@ -52,7 +52,7 @@ func (t *Tickets) Admit(req *request.Request, parsed *body.Request, began time.T
 	default:
 		a.proof, a.Ineligible = t.deps.Tokens.Admit(parsed, req.Account, req.Authorization)
 	}
-	if a.proof != nil && c.Known {
+	if a.proof != nil {
 		a.parts = parsed.Prompt().Outline()
 	}
 	return a
@@ -110,11 +110,4 @@ func (a *Admitted) agrees(b *convcache.KeyedBranch) (parts int) {
 		parts++
 	}
 	return parts
-}
-
-// anothers reports whether a branch certainly belongs to another chat: its history differs before the answer, or the request ends there. The last
-// piece of a text may differ or go on, so a text is never certain.
-func (a *Admitted) anothers(b *convcache.KeyedBranch) bool {
-	parts := a.agrees(b)
-	return a.API != body.Text && parts >= 0 && (parts < len(b.Outline) || parts == len(a.parts))
 }

@@ -68,12 +68,8 @@ func (t *Tickets) store(ctx context.Context, o *Origin, f *Found, ticket *convca
 	})
 	outcome := tickets.Put(ctx, home, *ticket, o.Model)
 	aliased.Wait()
-	switch {
-	case outcome != convcache.Stored:
+	if outcome != convcache.Stored {
 		return outcome.String()
-	case ticket.Epoch != t.deps.Epoch.Now(): // since the ticket was made
-		tickets.GiveUp(ctx, home, ticket.ID, o.Model)
-		return record.ReasonQuarantined
 	}
 	t.giveUp(ctx, f.outdatedBy(ticket, home), o.Model)
 	return "yes"
