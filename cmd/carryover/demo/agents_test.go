@@ -108,6 +108,7 @@ func agentRequest(path string, turn int, stream bool, session string) (header ht
 
 // TestDemo_AgentsHitOnTheirSecondTurn: the engines of the demo render prompts, and have the plug-in for streams of the Messages API.
 func TestDemo_AgentsHitOnTheirSecondTurn(t *testing.T) {
+	t.Parallel()
 	d, base, said := servingDemo(t)
 	for _, path := range []string{demoMessages, demoResponses} {
 		for _, stream := range []bool{true, false} {

@@ -47,6 +47,7 @@ func demonstrated(t *testing.T, args ...string) (stdout string, rows [][]string)
 }
 
 func TestDemo_EveryConnector(t *testing.T) {
+	t.Parallel()
 	for _, name := range config.Connectors() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -90,6 +91,7 @@ func TestDemo_RefusesWhatItCannotShow(t *testing.T) {
 
 // TestDemo_FailsIfTurnsGoAnotherWay: --once is what a script goes by.
 func TestDemo_FailsIfTurnsGoAnotherWay(t *testing.T) {
+	t.Parallel()
 	o := Options{host: "127.0.0.1", turns: 2, once: true, Prefills: 1, Decodes: 1, Connector: config.ConnectorNIXL, adminListen: config.AdminOff}
 	for name, spoil := range map[string]func(*config.Config){
 		"decode alone": func(c *config.Config) { c.Routing.DisaggThreshold = 1 << 20 },
@@ -146,6 +148,7 @@ func TestDemo_ShowsTheDefaults(t *testing.T) {
 // TestDemo_ShowsWhatWasReused: with the defaults, prefill has the prompts of earlier turns in its own cache and reads the answers from
 // decode, by a ticket or, after a pause, by a hand-back. Each row tells how many tokens that were, and the last line their sum.
 func TestDemo_ShowsWhatWasReused(t *testing.T) {
+	t.Parallel()
 	stdout, fields := demonstrated(t, "--admin-listen", "off")
 	var rows []reuseRow
 	for _, row := range fields {

@@ -35,7 +35,10 @@ func TestAgents_SoakOfRandomConversations(t *testing.T) {
 		seed++
 		t.Run(name, func(t *testing.T) {
 			s := newSoak(t, agentSoaks()[name], seed)
-			s.run(t, soakSize(t, agentsShort, agentsShare), func(i int) voice { return newSession(s.seed, i) })
+			s.run(t, soakSize(t, agentsShort, agentsShare), func(i int) voice {
+				k := newAgentTalk(s.seed, i)
+				return &session{agentTalk: k, sub: k.sub(), asked: map[*agentTalk]int{}}
+			})
 		})
 	}
 }
@@ -45,11 +48,6 @@ type session struct {
 	*agentTalk
 	sub   *agentTalk
 	asked map[*agentTalk]int
-}
-
-func newSession(seed uint64, number int) *session {
-	k := newAgentTalk(seed, number)
-	return &session{agentTalk: k, sub: k.sub(), asked: map[*agentTalk]int{}}
 }
 
 func (*session) turns() int { return soakTurns + 2 }

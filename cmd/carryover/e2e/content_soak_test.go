@@ -58,6 +58,7 @@ func TestByContent_SoakOfConversationsWithoutIDs(t *testing.T) {
 	t.Parallel()
 	for i, soak := range unnamedSoaks() {
 		t.Run(soak.name, func(t *testing.T) {
+			t.Parallel()
 			soak.run(t, uint64(800+i), soakSize(t, unnamedShort/min(2, soak.share), soak.share))
 		})
 	}

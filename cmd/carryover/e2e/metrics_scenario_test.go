@@ -197,8 +197,7 @@ func (s *scripted) settle(t *testing.T) {
 	t.Helper()
 	if !testrig.Eventually(func() bool {
 		total := s.sum("")
-		told, held := s.pinned(t)
-		return total["leased_pins"] == 0 && total["running"] == 0 && told == held
+		return total["leased_pins"] == 0 && total["running"] == 0 && s.toldPinned(t)
 	}) {
 		t.Fatal("decode has not read what was handed over")
 	}

@@ -80,7 +80,7 @@ func (s *suite) handBackFrees(t *testing.T) string {
 		if read = s.prefill.counted(t).prompt[external] - read; read < turns*blockSize {
 			t.Errorf("%s: prefill read %d tokens from decode, want at least %d", c.name, read, turns*blockSize)
 		}
-		text := fmt.Sprintf("%s: back after at most %s, %d tokens read", mode.name, hundredths(worst), read)
+		text := fmt.Sprintf("%s: back after at most %.2f s, %d tokens read", mode.name, worst.Seconds(), read)
 		if mode.waits {
 			text += fmt.Sprintf(", %d blocks held before", most)
 		}
@@ -88,8 +88,6 @@ func (s *suite) handBackFrees(t *testing.T) string {
 	}
 	return strings.Join(numbers, "; ")
 }
-
-func hundredths(d time.Duration) string { return fmt.Sprintf("%.2f s", d.Seconds()) }
 
 // handBacks are the ends of hand-backs that the program has logged.
 func (l *programLog) handBacks() (ends []gjson.Result) {

@@ -196,7 +196,7 @@ func (k *talk) user(text string) json.RawMessage {
 // rewriteChat does what users and front ends do to a history.
 func (k *talk) rewriteChat() {
 	k.pending = nil
-	users := k.indices("user")
+	users := k.questions()
 	switch way := k.draw.IntN(4); {
 	case way == 0: // regenerated
 		k.messages = slices.Clone(k.messages[:users[len(users)-1]+1])
@@ -222,9 +222,9 @@ func (k *talk) rewriteText(text string) string {
 	return text
 }
 
-func (k *talk) indices(role string) (at []int) {
+func (k *talk) questions() (at []int) {
 	for i, message := range k.messages {
-		if strings.Contains(string(message), `"role":"`+role+`"`) {
+		if strings.Contains(string(message), `"role":"user"`) {
 			at = append(at, i)
 		}
 	}

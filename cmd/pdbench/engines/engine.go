@@ -82,7 +82,7 @@ func (s *scratches) give(b *[]byte) {
 func newEngines(closing <-chan struct{}) (prefill, decode *engine) {
 	numbers := newNumerals()
 	both := &shared{
-		seed: maphash.MakeSeed(), numerals: numbers, rendered: &renderings{numerals: numbers}, ledger: newLedger(), pacer: newPacer(),
+		seed: maphash.MakeSeed(), numerals: numbers, rendered: &renderings{numerals: numbers}, ledger: newLedger(), pacer: &pacer{now: time.Now, wake: make(chan struct{}, 1)},
 		pace: &atomic.Pointer[Pace]{}, scratches: &scratches{}, closing: closing,
 	}
 	both.pace.Store(&Pace{Chunks: 16})

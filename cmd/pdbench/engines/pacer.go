@@ -33,8 +33,6 @@ const (
 	longestGap = (wheelSlots - 2) * slotTime
 )
 
-func newPacer() *pacer { return &pacer{now: time.Now, wake: make(chan struct{}, 1)} }
-
 type pacing struct {
 	socket syscall.RawConn
 	pace   *Pace

@@ -34,7 +34,7 @@ func logprob(t *bpe.Tokenizer, id int32, alternatives int) tokenLogprob {
 	l := tokenLogprob{TopLogprobs: []topLogprob{}, Logprob: -float64(id%97+1) / 128}
 	l.Token, l.Bytes = tokenText(t, id)
 	for n := range alternatives {
-		other := (int(id) + n*31) % t.Size()
+		other := (int(id) + n*31) % len(t.Bytes)
 		text, bytes := tokenText(t, int32(other))
 		l.TopLogprobs = append(l.TopLogprobs, topLogprob{Token: text, Logprob: l.Logprob - float64(n), Bytes: bytes})
 	}

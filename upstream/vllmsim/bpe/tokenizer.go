@@ -88,9 +88,6 @@ func (t *Tokenizer) add(left, right int32) int32 {
 
 func pairKey(left, right int32) uint64 { return uint64(uint32(left))<<32 | uint64(uint32(right)) }
 
-// Size returns the number of ids.
-func (t *Tokenizer) Size() int { return len(t.Bytes) }
-
 // Encode returns the ids of s, with special tokens, as Hugging Face tokenizers encode a rendered prompt.
 func (t *Tokenizer) Encode(s string) []int32 {
 	ids := make([]int32, 0, len(s)/3+1)

@@ -32,7 +32,7 @@ func trainMerges(t *testing.T, text string) string {
 		text = text[n:]
 	}
 	var out strings.Builder
-	for tok.Size() < VocabularySize {
+	for len(tok.Bytes) < VocabularySize {
 		counts := map[[2]int32]int{}
 		for _, w := range words {
 			for i := range len(w.ids) - 1 {
@@ -47,7 +47,7 @@ func trainMerges(t *testing.T, text string) string {
 			}
 		}
 		if most == 0 {
-			t.Fatalf("corpus is too small: %d of %d tokens", tok.Size(), VocabularySize)
+			t.Fatalf("corpus is too small: %d of %d tokens", len(tok.Bytes), VocabularySize)
 		}
 		id := tok.add(best[0], best[1])
 		fmt.Fprintf(&out, "%d %d\n", best[0], best[1])

@@ -28,7 +28,7 @@ type lmcache struct {
 }
 
 func newLMCache(e *engine.Engine) *lmcache {
-	l := &lmcache{Idle: engine.Idle{Engine: e}, cfg: &e.Cfg.LMCache, found: newChunks(), links: engine.NewPeers(e.Clock)}
+	l := &lmcache{Idle: engine.Idle{Engine: e}, cfg: &e.Cfg.LMCache, found: &chunks{held: make(map[uint64]*kvChunk)}, links: engine.NewPeers(e.Clock)}
 	l.links.Patience = 0
 	if l.sends() {
 		for range l.cfg.Savers() {

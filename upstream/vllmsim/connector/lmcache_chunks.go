@@ -39,8 +39,6 @@ type chunks struct {
 	held map[uint64]*kvChunk
 }
 
-func newChunks() *chunks { return &chunks{held: make(map[uint64]*kvChunk)} }
-
 func (c *chunks) count() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()

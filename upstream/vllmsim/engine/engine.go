@@ -65,7 +65,7 @@ func New(live *atomic.Pointer[config.Config], rank, sidePort int, tok *bpe.Token
 	e := &Engine{
 		ID: newEngineID(cfg.EngineID, cfg.DPRanks, rank), Rank: rank, SidePort: sidePort, Started: time.Now(),
 		Cfg: cfg, Live: live, Clock: c, Events: kvevents.New(cfg.KVEvents, rank), Peers: NewPeers(c), tok: tok,
-		Pool: kv.NewPool(cfg.Blocks, cfg.BlockSize), Pins: newPins(), registered: 1,
+		Pool: kv.NewPool(cfg.Blocks, cfg.BlockSize), Pins: pins{Held: make(map[string]*Pin), spent: make(map[string]outcome)}, registered: 1,
 	}
 	e.Pool.Plain = cfg.NoPrefixCaching
 	if e.Events != nil {

@@ -55,7 +55,7 @@ func (e *Engine) Reset() bool {
 	e.Mu.Lock()
 	defer e.Mu.Unlock()
 	e.Expire()
-	if e.Pool.Free < e.Pool.Capacity() {
+	if e.Pool.Free < e.Pool.Capacity {
 		return false
 	}
 	e.Pool.Clear()
@@ -81,7 +81,7 @@ func (e *Engine) ReadBlocks(req SideRequest) (content []uint64, v Verdict, err e
 	e.Mu.Lock()
 	defer e.Mu.Unlock()
 	for _, id := range req.Blocks {
-		if id < 0 || int(id) > e.Pool.Capacity() {
+		if id < 0 || int(id) > e.Pool.Capacity {
 			return nil, v, fmt.Errorf("descriptor of block %d: not in the registered memory", id)
 		}
 	}

@@ -37,10 +37,6 @@ type pins struct {
 	earliest time.Duration // no pin ends earlier, so most calls of Expire need not look at the pins
 }
 
-func newPins() pins {
-	return pins{Held: make(map[string]*Pin), spent: make(map[string]outcome)}
-}
-
 // Finish forgets a pin and remembers its outcome. The caller frees the blocks.
 func (p *pins) Finish(requestID string, o outcome) {
 	delete(p.Held, requestID)

@@ -4,9 +4,11 @@ package kv
 // and its place in the cache until its next owner overwrites it. So a late read can look right, but still cannot be trusted
 // (vllm/v1/core/block_pool.py, 0.32). The engine's mutex guards it.
 type Pool struct {
-	size   int // tokens in a block
-	blocks []block
-	kv     []uint64         // KV content, size slots for each block
+	Capacity int // the number of blocks, free or not
+
+	size   int              // tokens in a block
+	blocks []block          // those that have had an owner: in most tests a few of thousands
+	kv     []uint64         // KV content, size slots for each of them
 	Cached map[uint64]int32 // block hash to the block in the cache
 	Free   int
 	Plain  bool // there is no prefix cache
@@ -23,20 +25,8 @@ type block struct {
 
 // NewPool returns the memory of an engine. All blocks are free.
 func NewPool(blocks, size int) *Pool {
-	p := &Pool{
-		size:   size,
-		blocks: make([]block, blocks+1),
-		kv:     make([]uint64, (blocks+1)*size),
-		Cached: make(map[uint64]int32),
-	}
-	for id := 1; id <= blocks; id++ {
-		p.enqueue(int32(id))
-	}
-	return p
+	return &Pool{size: size, Capacity: blocks, blocks: make([]block, 1), kv: make([]uint64, size), Cached: make(map[uint64]int32), Free: blocks}
 }
-
-// Capacity returns the number of blocks, free or not.
-func (p *Pool) Capacity() int { return len(p.blocks) - 1 }
 
 func (p *Pool) enqueue(id int32) {
 	tail := p.blocks[0].prev
@@ -70,15 +60,23 @@ func (p *Pool) Lookup(hashes []uint64) []int32 {
 	return hits
 }
 
-// Alloc takes the n blocks that have been free longest. If fewer than n are free, it takes none.
+// Alloc takes the n blocks that have been free longest. Those that never had an owner come first, by their numbers. If fewer than n are free,
+// it takes none.
 func (p *Pool) Alloc(n int) ([]int32, bool) {
 	if n > p.Free {
 		return nil, false
 	}
 	ids := make([]int32, n)
 	for i := range ids {
-		id := p.blocks[0].next
-		p.dequeue(id)
+		id := int32(len(p.blocks))
+		if int(id) <= p.Capacity {
+			p.blocks = append(p.blocks, block{})
+			p.kv = append(p.kv, make([]uint64, p.size)...)
+			p.Free--
+		} else {
+			id = p.blocks[0].next
+			p.dequeue(id)
+		}
 		b := &p.blocks[id]
 		b.refs = 1
 		if b.hash != 0 && p.Cached[b.hash] == id {
@@ -122,15 +120,18 @@ func (p *Pool) File(ids []int32, hashes []uint64) (fresh []int) {
 	return fresh
 }
 
-// Slots returns the memory of a block.
+// Slots returns the memory of a block; a copy, if the block never had an owner.
 func (p *Pool) Slots(id int32) []uint64 {
+	if int(id) >= len(p.blocks) {
+		return make([]uint64, p.size)
+	}
 	at := int(id) * p.size
 	return p.kv[at : at+p.size]
 }
 
 // Slot returns the memory of token i of a request with these blocks.
 func (p *Pool) Slot(blocks []int32, i int) *uint64 {
-	return &p.kv[int(blocks[i/p.size])*p.size+i%p.size]
+	return &p.Slots(blocks[i/p.size])[i%p.size]
 }
 
 // Clear empties the prefix cache, and overwrites the blocks that no request uses.

@@ -153,8 +153,6 @@ func (r *Completion) Validate(chat bool) error {
 	return nil
 }
 
-func (r *Completion) generates() bool { return r.AddGenerationPrompt == nil || *r.AddGenerationPrompt }
-
 // Conversation returns the input of the chat template, for completions and for /tokenize. Only the chat endpoint moves documents and
 // reasoning_effort into the template's arguments.
 func (r *Completion) Conversation(chatEndpoint bool) *template.Conversation {
@@ -162,7 +160,7 @@ func (r *Completion) Conversation(chatEndpoint bool) *template.Conversation {
 		Messages:      *r.Messages,
 		Tools:         r.Tools,
 		Kwargs:        map[string]json.RawMessage{},
-		Generate:      r.generates(),
+		Generate:      r.AddGenerationPrompt == nil || *r.AddGenerationPrompt,
 		ContinueFinal: r.ContinueFinal,
 	}
 	maps.Copy(c.Kwargs, r.TemplateKwargs)
