@@ -67,7 +67,7 @@ type Asks struct {
 	Stops    bool // the client has given stop strings
 }
 
-// NewLeg returns the leg of a request, with what to ask of decode. ids says that the request's ids are compared, plugIn that decode adds those of its
+// NewLeg returns the leg of a request, with what to ask of decode. ids says that the request's ids are compared, plugIn that decode adds the ids of
 // answers unasked. In Messages no request can ask, and only the plug-in adds ids. The plug-in does not know Responses.
 func NewLeg(req *body.Request, ids bool, plugIn facts.Finding) Leg {
 	usage, asks := req.WantsUsage(), ids && (req.API == body.Responses || req.API != body.Messages && plugIn != facts.Yes)
