@@ -17,5 +17,5 @@
 //     certainly not in the shared store stays in this process.
 //
 // Store operations return an Outcome and no error: all but Found, Taken and Stored are misses, which cost only time. Package convcachetest
-// tests the contract of all stores. remote.go is the interface of a shared store.
+// tests the contract of all stores. remote.go has the interfaces of stores.
 package convcache

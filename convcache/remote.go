@@ -6,6 +6,21 @@ import (
 	"time"
 )
 
+// Store keeps tickets between turns. It is safe for concurrent use. Every method returns within the store's time limit. A failure is an outcome, which
+// costs a miss.
+type Store interface {
+	// Peek lists the tickets and notes of at most [MaxKeys] keys, in the order of the keys and the newest of each first. It removes none.
+	Peek(ctx context.Context, keys []Key) ([]KeyedBranch, Outcome)
+	// Take removes the ticket with this id. At most one caller gets it.
+	Take(ctx context.Context, key Key, id TicketID) (Ticket, Outcome)
+	// Put stores a ticket for ttl and returns the tickets that it displaced.
+	Put(ctx context.Context, key Key, t Ticket, ttl time.Duration) ([]Ticket, Outcome)
+	// Len is the number of conversations with a ticket or note in the store.
+	Len() int
+	// EvictStale drops expired tickets and returns how many conversations it removed.
+	EvictStale() int
+}
+
 // Remote is a store that replicas share. It is safe for concurrent use, and takes as long as ctx grants. After an error the operation may
 // have been applied, or may yet be, and the error counts as a failure of the store, unless a RemoteError says otherwise. No error contains a
 // credential. Outcomes mean the same as for Memory, and nothing next to an error.

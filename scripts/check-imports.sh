@@ -68,7 +68,7 @@ function bad(why) { print package " imports " name ": " why; n++ }
 			} else if (name == "carryover/upstream/http1") {
 				if (package != "carryover/upstream") bad("HTTP to engines is spoken by upstream itself")
 			} else if (package == "carryover/server") {
-				if (name !~ /^carryover\/(convcache|upstream(\/fleet(\/[a-z]+)?)?|upstream\/fleet\/facts|sse|server\/record|server\/proof|server\/answer|server\/queue|server\/apierror|server\/admission|server\/background|server\/connlimit|server\/suggest|server\/outline|server\/request|server\/storetime|server\/pins|server\/reuse|server\/pick|server\/turn|server\/quarantine)$/) bad("server imports convcache, upstream, its fleet and what is known of engines, sse, and its own record, requests, picker, proofs, readers of answers, errors, admission, background work, queue, bound of connections, suggestions, outlines, bounds of store operations, pins and quarantines only")
+				if (name !~ /^carryover\/(convcache|upstream(\/fleet(\/[a-z]+)?)?|upstream\/fleet\/facts|sse|server\/record|server\/events|server\/proof|server\/answer|server\/queue|server\/apierror|server\/admission|server\/background|server\/connlimit|server\/suggest|server\/outline|server\/request|server\/storetime|server\/pins|server\/reuse|server\/pick|server\/turn|server\/quarantine)$/) bad("server imports convcache, upstream, its fleet and what is known of engines, sse, and its own record, requests, picker, proofs, readers of answers, errors, admission, background work, queue, bound of connections, suggestions, outlines, bounds of store operations, pins, quarantines and kinds of events only")
 			} else if (package == "carryover/server/apierror") {
 				if (name !~ /^carryover\/(sse|upstream(\/body)?|server\/(background|pick|queue|record|request))$/) bad("errors are shaped without engines and turns")
 			} else if (package == "carryover/server/admission") {
@@ -90,7 +90,7 @@ function bad(why) { print package " imports " name ": " why; n++ }
 			} else if (name == "carryover/server/turn") {
 				if (package !~ /^carryover\/(server$|cmd\/carryover\/)/) bad("turns are run by the server only")
 			} else if (package == "carryover/server/quarantine") {
-				if (name !~ /^carryover\/(convcache|upstream(\/fleet(\/[a-z]+)?)?|server\/(proof|storetime))$/) bad("quarantines import convcache, upstream and its fleet, proofs and bounds of store operations only")
+				if (name !~ /^carryover\/(convcache|upstream(\/fleet(\/[a-z]+)?)?|server\/(events|proof|storetime))$/) bad("quarantines import convcache, upstream and its fleet, proofs, bounds of store operations, and the kinds of events that they tell operators of, only")
 			} else if (package == "carryover/server/record") {
 				if (name != "carryover/upstream") bad("the record of a turn imports upstream only")
 			} else if (package == "carryover/server/continuation") {

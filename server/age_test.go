@@ -47,7 +47,7 @@ func TestTurn_ATicketIsAsOldAsTheFirstByteOfTheEnd(t *testing.T) {
 
 // late hands out a ticket that decode may free a moment from now, in spite of the margin.
 type late struct {
-	server.Store
+	convcache.Store
 	next atomic.Bool // ticket that is taken
 }
 

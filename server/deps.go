@@ -1,18 +1,16 @@
 package server
 
 import (
-	"context"
 	"log/slog"
 	"time"
 
 	"carryover/convcache"
 	"carryover/server/admission"
-	"carryover/server/pick"
+	"carryover/server/events"
 	"carryover/server/pins"
 	"carryover/server/quarantine"
 	"carryover/server/record"
 	"carryover/server/request"
-	"carryover/server/reuse"
 	"carryover/server/turn"
 	"carryover/upstream"
 	"carryover/upstream/fleet"
@@ -31,12 +29,9 @@ type Config struct {
 
 	Version    string // shown at /version
 	Logger     *slog.Logger
-	Tell       Tellers
+	Tell       func(kind events.Kind, sentence string) // takes a plain sentence about each event, for operators; may be nil
 	LogClients request.ClientsMode
 }
-
-// Tellers take one plain sentence about each event, for operators. A nil one drops it.
-type Tellers struct{ Quarantine, Drain func(sentence string) }
 
 // ReuseConfig says which tickets are worth using.
 type ReuseConfig struct {
@@ -62,17 +57,6 @@ type TimeConfig struct {
 	ClientHeaderTimeout time.Duration
 }
 
-// Store keeps tickets between turns. Every method returns within the store's time limit. A failure costs a miss; clients never get an
-// error for it.
-type Store interface {
-	reuse.Store
-	pins.Store
-	// Len is the number of conversations with a ticket or note in the store.
-	Len() int
-	// EvictStale drops expired tickets and returns how many conversations it removed.
-	EvictStale() int
-}
-
 // RedisUp is Deps.RedisState's word while Redis answers.
 const RedisUp = "up"
 
@@ -82,25 +66,9 @@ type Shared interface {
 	pins.Shared
 }
 
-// Legs runs the legs of turns. Errors are *upstream.LegError.
-type Legs interface {
-	turn.Legs
-	pins.Legs
-	pick.Dialer
-	// Fetch sends a GET. It returns the answer's status, 0 if no answer has begun, and its body up to most bytes.
-	Fetch(ctx context.Context, instance *upstream.Instance, path, authorization string, most int64) (status int, body []byte, err error)
-}
-
-// Connector knows one KV connector of vLLM: the content of its legs, and their order. Its methods only compute. An error means that an
-// object can't be used; then nothing of it may be sent.
-type Connector interface {
-	turn.Planner
-	pins.Connector
-}
-
 // Deps is what a Server works with. All fields are required, except RedisState, Shared, Prefillers, Observers and Sample.
 type Deps struct {
-	Store Store
+	Store convcache.Store
 	// RedisState returns RedisUp while Redis answers, else a word for the fault. It is nil if tickets live in this process.
 	RedisState func() string
 	Shared     Shared // nil without Redis
@@ -109,8 +77,8 @@ type Deps struct {
 	Prefillers request.Prefillers
 
 	Fleet     *fleet.Fleet
-	Legs      Legs
-	Connector Connector
+	Legs      upstream.Legs
+	Connector upstream.Connector
 	Secret    convcache.Secret
 
 	Observers []record.Observer // get each turn's record, as the log does

@@ -5,6 +5,9 @@ import (
 	"net/http"
 	"time"
 
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+
 	"carryover/convcache"
 	"carryover/server/continuation"
 	"carryover/server/request"
@@ -18,9 +21,6 @@ func (s *Server) SpendRetries() { s.turns.Retries.Earn("", -36_200) }
 
 // CompareQuarantines is one round of what runs beside the turns.
 func (s *Server) CompareQuarantines(ctx context.Context) { s.quarantines.Compare(ctx) }
-
-// Remind is what the log says of quarantined instances once a minute.
-func (s *Server) Remind(ctx context.Context) { s.quarantines.Remind(ctx) }
 
 // Inflight is the memory that request bodies take, and how many clients it is booked on.
 func (s *Server) Inflight() (bytes int64, clients int) {
@@ -36,9 +36,14 @@ func (s *Server) ReleaseOne(ctx context.Context, decode *fleet.Engine) bool {
 func (s *Server) Handler() http.Handler { return s.handler }
 
 // MakeRoom is one round of what keeps tickets from pinning more than their share.
-func (s *Server) MakeRoom(ctx context.Context) {
+func (s *Server) MakeRoom(ctx context.Context) { s.round(ctx, "pinned budget") }
+
+// TakeLate is one round of what releases given-up tickets.
+func (s *Server) TakeLate(ctx context.Context) { s.round(ctx, "release") }
+
+func (s *Server) round(ctx context.Context, of string) {
 	s.Pins.Begin(func(task string, _ time.Duration, _ <-chan struct{}, round func(context.Context)) {
-		if task == "pinned budget" {
+		if task == of {
 			round(ctx)
 		}
 	})
@@ -46,10 +51,13 @@ func (s *Server) MakeRoom(ctx context.Context) {
 
 // PassOn is what a leg carries of a client's trace context where turns are not traced.
 func PassOn(header http.Header) (traceparent, tracestate string) {
-	t := request.Trace(header, nil)
-	var leg upstream.Leg
-	t.Traced(&leg)
-	return leg.Traceparent, leg.Tracestate
+	client := request.Trace(header, nil).Context
+	if !client.IsValid() {
+		return "", ""
+	}
+	carrier := propagation.MapCarrier{}
+	propagation.TraceContext{}.Inject(trace.ContextWithSpanContext(context.Background(), client), carrier)
+	return carrier["traceparent"], carrier["tracestate"]
 }
 
 // HandBack hands back, one after the other, what is due after so long, and returns how many tickets were begun with. It ends with the
@@ -89,7 +97,9 @@ func (s *Server) Unused() (n int) {
 }
 
 // Caught puts a start of prefill under quarantine, as a wrong answer to a leg of now does, and tells no other replica.
-func (s *Server) Caught(prefill *fleet.Incarnation) { s.epoch.Caught(prefill, s.epoch.Now(), "test") }
+func (s *Server) Caught(prefill *fleet.Incarnation) {
+	s.quarantines.Caught(prefill, s.quarantines.Now(), "test")
+}
 
 // Sweep is one round of what runs beside the turns, with the tickets that it gives up.
 func (s *Server) Sweep(ctx context.Context) {

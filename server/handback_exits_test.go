@@ -22,11 +22,11 @@ type exits struct {
 
 // exitLegs are the legs of a rig of exits.
 type exitLegs struct {
-	server.Legs
+	upstream.Legs
 	of *exits
 }
 
-// HandBack implements server.Legs.
+// HandBack implements upstream.Legs.
 func (e exitLegs) HandBack(ctx context.Context, l upstream.Leg) (answer upstream.PrefillAnswer, err error) {
 	if e.of.fails != nil {
 		return answer, e.of.fails()
@@ -34,7 +34,7 @@ func (e exitLegs) HandBack(ctx context.Context, l upstream.Leg) (answer upstream
 	return e.Legs.HandBack(ctx, l)
 }
 
-// Prefill implements server.Legs.
+// Prefill implements upstream.Legs.
 func (e exitLegs) Prefill(ctx context.Context, l upstream.Leg) (answer upstream.PrefillAnswer, err error) {
 	if e.of.fails != nil {
 		return answer, e.of.fails()

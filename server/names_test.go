@@ -58,7 +58,7 @@ func TestNames_TicketHasASingleUse(t *testing.T) {
 
 // looks counts the look-ups of turns.
 type looks struct {
-	server.Store
+	convcache.Store
 	n int
 }
 

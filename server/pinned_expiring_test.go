@@ -48,7 +48,7 @@ func TestPinned_FailedReleasesCount(t *testing.T) {
 	}
 	p.stray(1) // its first prefill leg carries the release, and fails
 	p.wantKnown("a release that failed", 2)
-	if got := p.server.Counts(); got.Piggybacked != (record.Releases{Failed: 1}) {
+	if got := p.server.Counts(); got.Piggybacked != (record.Ends{Failed: 1}) {
 		t.Errorf("counted %+v, want one release that failed", got)
 	}
 }

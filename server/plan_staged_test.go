@@ -19,7 +19,7 @@ import (
 // staged is a connector whose prefill gives the first of the answer, and whose decode is asked when the KV has arrived, as
 // LMCache's is: the client's first event comes from prefill, and decode's are rewritten.
 type staged struct {
-	server.Connector
+	upstream.Connector
 	ready func(ctx context.Context) error
 	head  []byte
 	left  bool // the client's leg takes nothing of the KV

@@ -18,8 +18,8 @@ import (
 // together is a connector that sends both legs at once, as Mooncake's does: both compute the same ids, name a transfer of their own, and
 // nothing is left for a next turn.
 type together struct {
-	server.Connector                                    // which releases and hands back, of which there is nothing
-	check            func(upstream.PrefillAnswer) error // nil checks nothing
+	upstream.Connector                                    // which releases and hands back, of which there is nothing
+	check              func(upstream.PrefillAnswer) error // nil checks nothing
 }
 
 func (together) Traits() upstream.Traits { return upstream.Traits{IDs: true} }

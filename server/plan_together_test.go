@@ -169,7 +169,7 @@ func TestTogether_APromptThatIsNotTokenised(t *testing.T) {
 
 // reserving is a connector whose plans reserve something.
 type reserving struct {
-	server.Connector
+	upstream.Connector
 	rank   string
 	opened *atomic.Int32 // plans
 	closed *atomic.Int32

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"carryover/server"
+	"carryover/server/events"
 	"carryover/upstream"
 	"carryover/upstream/fleet"
 )
@@ -91,7 +92,13 @@ func TestQuarantine_IsSharedByReplicas(t *testing.T) {
 	for i := range replicas {
 		replicas[i] = newRig(t, setup{
 			prefills: 2, deps: func(d *server.Deps) { d.Shared = shared },
-			cfg: func(c *server.Config) { c.Tell.Quarantine = func(sentence string) { told = append(told, sentence) } },
+			cfg: func(c *server.Config) {
+				c.Tell = func(kind events.Kind, sentence string) {
+					if kind == events.Quarantine {
+						told = append(told, sentence)
+					}
+				}
+			},
 		})
 	}
 	// Both look at the same engines.
@@ -122,32 +129,6 @@ func TestQuarantine_IsSharedByReplicas(t *testing.T) {
 	}
 	if len(told) != 1 || !strings.Contains(told[0], "another replica found") {
 		t.Errorf("operators are told %q", told)
-	}
-}
-
-func TestQuarantine_IsLoggedOnceAMinuteUntilTheRestart(t *testing.T) {
-	r := newRig(t, setup{prefills: 2})
-	mentioned := func() int {
-		return r.log.count("prefill is quarantined; restart it", `"level":"WARN"`, r.prefill[0].name)
-	}
-	r.server.CompareQuarantines(t.Context())
-	r.quarantine(r.prefill[0]) // which has just been logged
-	for n := range 3 {
-		if n > 0 {
-			r.server.Remind(t.Context())
-		}
-		for range 3 {
-			r.server.CompareQuarantines(t.Context())
-		}
-		if got := mentioned(); got != n {
-			t.Errorf("after %d minutes: mentioned %d times", n, got)
-		}
-	}
-	r.tell(r.prefill[0], metricsOf("1.6e+09", rigBlock))
-	r.deps.Fleet.Engines(upstream.RolePrefill)[0].Refresh(t.Context())
-	r.server.Remind(t.Context())
-	if n := mentioned(); n != 2 {
-		t.Errorf("after the restart: mentioned %d times", n)
 	}
 }
 

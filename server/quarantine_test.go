@@ -9,6 +9,7 @@ import (
 
 	"carryover/convcache"
 	"carryover/server"
+	"carryover/server/events"
 	"carryover/server/turn"
 	"carryover/upstream"
 )
@@ -45,7 +46,11 @@ func TestQuarantine_NoLegOfAnyClientGoesThere(t *testing.T) {
 	told := make(chan string, 100)
 	r := newRig(t, setup{prefills: 2, cfg: func(c *server.Config) {
 		byTokens(c)
-		c.Tell.Quarantine = func(sentence string) { told <- sentence }
+		c.Tell = func(kind events.Kind, sentence string) {
+			if kind == events.Quarantine {
+				told <- sentence
+			}
+		}
 	}})
 	r.inIDs(nil)
 	r.prefill[0].always(takesOtherIDs)

@@ -25,7 +25,7 @@ import (
 // questions answers requests about models and counts of tokens. A question to an engine occupies a slot, as a turn does.
 type questions struct {
 	fleet    *fleet.Fleet
-	legs     Legs
+	legs     upstream.Legs
 	requests *request.Reader
 	slots    *admission.Slots
 	errors   *apierror.Mapper

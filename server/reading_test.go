@@ -12,7 +12,7 @@ import (
 
 // reads counts how often a connector reads what decode has answered.
 type reads struct {
-	server.Connector
+	upstream.Connector
 	t    *testing.T
 	kept atomic.Int32
 }
@@ -30,7 +30,7 @@ func (c *reads) ParseTicket(final []byte, blockSize int) (upstream.TicketParams,
 }
 
 // remoteStore gives tickets as another replica would get them.
-type remoteStore struct{ server.Store }
+type remoteStore struct{ convcache.Store }
 
 func (s remoteStore) Take(ctx context.Context, key convcache.Key, id convcache.TicketID) (convcache.Ticket, convcache.Outcome) {
 	ticket, outcome := s.Store.Take(ctx, key, id)

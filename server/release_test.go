@@ -53,7 +53,7 @@ func TestRelease_FailedLegIsRunAgainWithoutAndThePairPauses(t *testing.T) {
 
 // unsent fails prefill legs before anything is sent.
 type unsent struct {
-	server.Legs
+	upstream.Legs
 	now atomic.Bool
 }
 

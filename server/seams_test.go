@@ -12,13 +12,12 @@ import (
 	"time"
 
 	"carryover/convcache"
-	"carryover/server"
 	"carryover/upstream"
 )
 
 // storeSeam lets a test step in before a method of a Store; nil steps aside.
 type storeSeam struct {
-	server.Store
+	convcache.Store
 	peek func(ctx context.Context)
 	take func(ctx context.Context) (convcache.Outcome, bool)
 	put  func(ctx context.Context) (convcache.Outcome, bool)
@@ -51,7 +50,7 @@ func (s *storeSeam) Put(ctx context.Context, key convcache.Key, t convcache.Tick
 
 // putLog is a store that remembers the tickets it was given.
 type putLog struct {
-	server.Store
+	convcache.Store
 	mu  sync.Mutex // guards all
 	all []convcache.Ticket
 }
@@ -71,7 +70,7 @@ func (p *putLog) tickets() []convcache.Ticket {
 
 // legsSeam lets a test step in around the legs. Rescues may run behind their turn, so that their seam is set before the program starts.
 type legsSeam struct {
-	server.Legs
+	upstream.Legs
 	beforePrefill, afterPrefill, beforeDecode func(ctx context.Context)
 	beforeRescue                              func(ctx context.Context)
 }
@@ -104,7 +103,7 @@ func call(f func(context.Context), ctx context.Context) {
 // shortLegs gives the next leg of a role less time: settings would also bound the legs that engines answer, and these take long on a busy
 // machine.
 type shortLegs struct {
-	server.Legs
+	upstream.Legs
 	next atomic.Pointer[shortLimits]
 }
 
@@ -114,7 +113,7 @@ type shortLimits struct {
 	firstByte, idle time.Duration
 }
 
-// Prefill implements server.Legs.
+// Prefill implements upstream.Legs.
 func (e *shortLegs) Prefill(ctx context.Context, l upstream.Leg) (upstream.PrefillAnswer, error) {
 	if short := e.next.Load(); short != nil && short.prefill != nil && e.next.CompareAndSwap(short, nil) {
 		limited, cancel := context.WithTimeoutCause(ctx, soonOver, short.prefill)
@@ -124,7 +123,7 @@ func (e *shortLegs) Prefill(ctx context.Context, l upstream.Leg) (upstream.Prefi
 	return e.Legs.Prefill(ctx, l)
 }
 
-// Decode implements server.Legs.
+// Decode implements upstream.Legs.
 func (e *shortLegs) Decode(ctx context.Context, l upstream.Leg, limits upstream.Limits) (*upstream.Stream, error) {
 	if short := e.next.Load(); short != nil && short.prefill == nil && e.next.CompareAndSwap(short, nil) {
 		limits.FirstByte, limits.Idle = cmp.Or(short.firstByte, limits.FirstByte), cmp.Or(short.idle, limits.Idle)
@@ -134,7 +133,7 @@ func (e *shortLegs) Decode(ctx context.Context, l upstream.Leg, limits upstream.
 
 // connectorSeam lets a test step in before the methods of a Connector.
 type connectorSeam struct {
-	server.Connector
+	upstream.Connector
 	prefillParams func(ticket []byte) error
 	decodeParams  func()
 	keep          func() error

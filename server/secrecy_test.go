@@ -12,9 +12,9 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.opentelemetry.io/otel/trace"
 
 	"carryover/server"
-	"carryover/server/record"
 	"carryover/server/telemetry"
 )
 
@@ -54,7 +54,7 @@ func TestLog_NothingOfAClientOrEngineIsLogged(t *testing.T) {
 			t.Fatal(err)
 		}
 		d.Store, d.Observers = measured.Store(d.Store), append(d.Observers, measured.Observe)
-		d.Sample = func(record.Trace) bool { return true }
+		d.Sample = func(trace.SpanContext) bool { return true }
 		d.Observers = append(d.Observers, telemetry.Spans(sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans)).Tracer("test")))
 	}})
 	header := append(hostileHeaders(), "X-Tenant", canary, "Authorization", "Bearer "+canary, "Cookie", canary, "User-Agent", canary, "X-Request-Id", canary+" not an id")

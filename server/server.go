@@ -23,6 +23,7 @@ import (
 	"carryover/server/apierror"
 	"carryover/server/background"
 	"carryover/server/connlimit"
+	"carryover/server/events"
 	"carryover/server/pick"
 	"carryover/server/pins"
 	"carryover/server/proof"
@@ -43,7 +44,6 @@ type Server struct {
 	handler     http.Handler
 	health      health
 	turns       *turn.Handler
-	epoch       *quarantine.Epoch
 	Pins        *pins.Pins // what decode keeps for tickets
 	quarantines *quarantine.Watch
 
@@ -56,21 +56,26 @@ type Server struct {
 
 // New returns a server that is ready to run.
 func New(cfg Config, deps Deps) *Server {
+	if cfg.Tell == nil {
+		cfg.Tell = func(events.Kind, string) {}
+	}
 	s := &Server{cfg: cfg, deps: deps, background: background.New(cfg.Logger), Slots: admission.New(cfg.MaxStreams, cfg.QueueConfig)}
 	problems := &apierror.Mapper{Delay: s.Slots.Delay, Hidden: func() []string { return addresses(deps.Fleet) }}
-	ratios, store := request.NewRatios(), storetime.Store{Of: deps.Store, Limit: cfg.StoreTimeout}
-	s.epoch = quarantine.NewEpoch(deps.Secret, deps.Shared, cfg.Logger, cfg.Tell.Quarantine)
+	ratios, store := request.NewRatios(), storetime.Store{Store: deps.Store, Limit: cfg.StoreTimeout}
+	s.quarantines = quarantine.New(quarantine.Config{
+		Secret: deps.Secret, Shared: deps.Shared, Fleet: deps.Fleet, Tell: cfg.Tell, Logger: cfg.Logger,
+	})
 	s.Pins = pins.New(pins.Config{
 		ReleaseConfig: cfg.ReleaseConfig, HandBackConfig: cfg.HandBackConfig, TTL: cfg.TTL, TrialTimeout: cfg.ReuseTrialTimeout,
 		Logger: cfg.Logger,
 	}, pins.Deps{
-		Fleet: deps.Fleet, Store: store, Legs: deps.Legs, Connector: deps.Connector, Epoch: s.epoch, Shared: deps.Shared,
+		Fleet: deps.Fleet, Store: store, Legs: deps.Legs, Connector: deps.Connector, Epoch: s.quarantines, Shared: deps.Shared,
 		Background: s.background.Run,
 	})
 	tickets := reuse.New(reuse.Config{
-		MinTokens: cfg.ReuseMinTokens, MinShare: cfg.ReuseMinShare, TTL: cfg.TTL, Logger: cfg.Logger,
+		MinTokens: cfg.ReuseMinTokens, MinShare: cfg.ReuseMinShare, Logger: cfg.Logger,
 	}, reuse.Deps{
-		Pins: s.Pins, Store: store, Fleet: deps.Fleet, Connector: deps.Connector, Epoch: s.epoch,
+		Pins: s.Pins, Store: store, Fleet: deps.Fleet, Connector: deps.Connector, Epoch: s.quarantines,
 		Tokens:   &proof.Tokens{Chains: deps.Secret.ChainKey(), Logger: cfg.Logger, Background: s.background.Run},
 		Outlines: deps.Secret.OutlineKey(),
 	})
@@ -84,16 +89,12 @@ func New(cfg Config, deps Deps) *Server {
 		LegConfig: cfg.LegConfig, Release: cfg.Release, ReuseTrialTimeout: cfg.ReuseTrialTimeout,
 		Logger: cfg.Logger,
 	}, turn.Deps{
-		Fleet: deps.Fleet, Legs: deps.Legs, Connector: deps.Connector, Pins: s.Pins, Epoch: s.epoch, Background: s.background, Ratios: ratios,
+		Fleet: deps.Fleet, Legs: deps.Legs, Connector: deps.Connector, Pins: s.Pins, Epoch: s.quarantines, Background: s.background, Ratios: ratios,
 		Accepted: accepted, Picker: picker, Tickets: tickets,
 		Requests: s.requests, Slots: s.Slots, Names: request.ClientNames{Mode: cfg.LogClients, Secret: deps.Secret},
 		Errors: problems, Observers: append([]record.Observer{record.Log(cfg.Logger, deps.RedisState)}, deps.Observers...), Sample: deps.Sample,
 	})
 	s.SetRouting(cfg.RoutingConfig)
-	s.quarantines = quarantine.NewWatch(quarantine.WatchConfig{
-		Fleet: deps.Fleet, Epoch: s.epoch, GiveUpOlder: s.Pins.GiveUpOlder, StoreTimeout: cfg.StoreTimeout, Background: s.background.Run,
-		TellDrain: cfg.Tell.Drain,
-	})
 	s.health = health{
 		fleet: deps.Fleet, store: deps.Store, slots: s.Slots, routing: s.turns.Routing.Load, redis: deps.RedisState,
 		named: deps.Prefillers != nil,
@@ -152,8 +153,7 @@ func (s *Server) Run(ctx context.Context, listener net.Listener) error {
 	s.Pins.Begin(s.background.Repeat)
 	s.quarantines.Compare(ctx)
 	go func() { served <- srv.Serve(clients) }()
-	s.background.Repeat("quarantines", quarantine.Every, s.quarantines.Risen(), s.quarantines.Compare)
-	s.background.Repeat("reminders", quarantine.RemindEvery, nil, s.quarantines.Remind)
+	s.background.Repeat("quarantines", quarantine.Every, s.quarantines.Risen, s.quarantines.Compare)
 	select {
 	case err := <-served:
 		s.background.Abandon()
@@ -167,9 +167,7 @@ func (s *Server) drain(srv *http.Server, served <-chan error) error {
 	toBegin, forInstance := s.Slots.Waiting()
 	s.Slots.Close()
 	s.cfg.Logger.Info("draining", "grace", s.cfg.ShutdownGrace, "open", s.Slots.Open(), "waiting", toBegin+forInstance)
-	if s.cfg.Tell.Drain != nil {
-		s.cfg.Tell.Drain("This replica drains: it takes no new turns, and ends when those that it has are over.")
-	}
+	s.cfg.Tell(events.Drain, "This replica drains: it takes no new turns, and ends when those that it has are over.")
 	grace, cancel := context.WithTimeout(context.Background(), s.cfg.ShutdownGrace)
 	defer cancel()
 	s.awaitIdle(grace, cmp.Or(s.cfg.DrainDelay, min(drainDelay, s.cfg.ShutdownGrace/6)))

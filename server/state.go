@@ -6,6 +6,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"carryover/convcache"
 	"carryover/server/admission"
 	"carryover/server/record"
 	"carryover/server/turn"
@@ -15,7 +16,7 @@ import (
 
 type health struct {
 	fleet   *fleet.Fleet
-	store   Store
+	store   convcache.Store
 	slots   *admission.Slots
 	routing func() *turn.RoutingConfig
 	redis   func() string // as Deps.RedisState
@@ -106,7 +107,7 @@ func (h *health) decodesAlone() string {
 // Counts returns what was counted until now. Its parts need not be of one moment.
 func (s *Server) Counts() record.Counts {
 	counted := s.Pins.Counts()
-	counted.Stranded, counted.Quarantines = s.turns.Stranded.Load(), s.epoch.Count()
+	counted.Stranded, counted.Quarantines = s.turns.Stranded.Load(), s.quarantines.Quarantines.Load()
 	if clients := s.clients.Load(); clients != nil {
 		counted.Shed = clients.Shed()
 	}

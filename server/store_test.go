@@ -49,7 +49,7 @@ func TestPut_WithoutTimeIsNoPut(t *testing.T) {
 }
 
 // unseen is a store that does not answer look-ups in their time.
-type unseen struct{ server.Store }
+type unseen struct{ convcache.Store }
 
 func (unseen) Peek(context.Context, []convcache.Key) ([]convcache.KeyedBranch, convcache.Outcome) {
 	return nil, convcache.Unavailable

@@ -2,12 +2,13 @@ package server_test
 
 import (
 	"context"
-	"encoding/hex"
 	"net/http"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"go.opentelemetry.io/otel/trace"
 
 	"carryover/server"
 	"carryover/server/record"
@@ -16,7 +17,7 @@ import (
 
 // sampled has turns traced, all whose client does not forbid it.
 func sampled(d *server.Deps) {
-	d.Sample = func(client record.Trace) bool { return client.Parent == [8]byte{} || client.Sampled }
+	d.Sample = func(client trace.SpanContext) bool { return !client.IsValid() || client.IsSampled() }
 }
 
 // context is what a leg carries, "" for none.
@@ -54,16 +55,16 @@ func wantSpans(t *testing.T, all func() []record.Turn, flags string, legs ...leg
 	if len(rec.Legs) != len(legs) {
 		t.Fatalf("got %d legs, want %d", len(rec.Legs), len(legs))
 	}
-	spans := map[[8]byte]bool{rec.Trace.Span: true, rec.Trace.Parent: true, {}: true}
+	spans := map[trace.SpanID]bool{rec.Trace.Context.SpanID(): true, rec.Trace.Parent: true, {}: true}
 	for i, l := range legs {
 		span := rec.Legs[i].Span
 		if spans[span] {
 			t.Errorf("span %x is not the leg's own", span)
 		}
 		spans[span] = true
-		want := "00-" + hex.EncodeToString(rec.Trace.ID[:]) + "-" + hex.EncodeToString(span[:]) + "-" + flags
-		if rec.Trace.State != "" {
-			want += " " + rec.Trace.State
+		want := "00-" + rec.Trace.Context.TraceID().String() + "-" + span.String() + "-" + flags
+		if state := rec.Trace.Context.TraceState().String(); state != "" {
+			want += " " + state
 		}
 		if got := l.context(); got != want {
 			t.Errorf("%s leg: got %q, want %q", rec.Legs[i].Role, got, want)
@@ -84,10 +85,10 @@ func TestTraceLegs_EachLegHasASpanOfItsOwn(t *testing.T) {
 		r.wantOK(r.turn("c", i+1, true, turn.header...), turn.reuse)
 		r.until(func() bool { return len(all()) == i+1 }) // a record comes behind its answer
 		rec := wantSpans(t, all, turn.flags, r.prefill[0].seen()[i], r.decode[0].seen()[i])
-		trace, client := rec.Trace, turn.header != nil
-		if (hex.EncodeToString(trace.ID[:]) == traceID) != client || (hex.EncodeToString(trace.Parent[:]) == clientSpan) != client || trace.ID == [16]byte{} ||
-			trace.State != turn.state || trace.Recorded() != (turn.flags == "01") {
-			t.Errorf("turn %d: got %+v", i+1, trace)
+		own, parent, client := rec.Trace.Context, rec.Trace.Parent, turn.header != nil
+		if (own.TraceID().String() == traceID) != client || (parent.String() == clientSpan) != client || !own.HasTraceID() ||
+			own.TraceState().String() != turn.state || rec.Trace.Recorded() != (turn.flags == "01") {
+			t.Errorf("turn %d: got %+v under %s", i+1, own, parent)
 		}
 	}
 }
@@ -117,10 +118,10 @@ func TestTraceLegs_ThatRunTogether(t *testing.T) {
 func TestTraceLegs_OfABetweenTimeJoinTheTurn(t *testing.T) {
 	for name, tc := range map[string]struct {
 		deps func(*server.Deps)
-		want func(record.Turn) [8]byte
+		want func(record.Turn) string
 	}{
-		"traced":     {sampled, func(r record.Turn) [8]byte { return r.Trace.Span }},
-		"not traced": {nil, func(r record.Turn) [8]byte { return r.Trace.Parent }},
+		"traced":     {sampled, func(r record.Turn) string { return r.Trace.Context.SpanID().String() }},
+		"not traced": {nil, func(record.Turn) string { return clientSpan }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newLeaver(t)
@@ -140,7 +141,7 @@ func TestTraceLegs_OfABetweenTimeJoinTheTurn(t *testing.T) {
 			r.until(func() bool { return len(all()) == 1 })
 			rec := all()[0]
 			span := tc.want(rec)
-			if got, want := taken.context(), "00-"+traceID+"-"+hex.EncodeToString(span[:])+"-01"; got != want || span == [8]byte{} {
+			if got, want := taken.context(), "00-"+traceID+"-"+span+"-01"; got != want || strings.Trim(span, "0") == "" {
 				t.Errorf("got %q, want %q", got, want)
 			}
 			if !rec.ClientLeft() || len(rec.Legs) != 1 || rec.Legs[0].Role != upstream.RolePrefill {

@@ -12,6 +12,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+
 	"carryover/sse/rawjson"
 	"carryover/upstream/body"
 	"carryover/upstream/http1"
@@ -29,9 +32,10 @@ type Leg struct {
 	// RequestID becomes X-Request-Id; vLLM builds the response id and remote_request_id from it.
 	RequestID string
 	// Rank is the data-parallel rank that the leg names; "" uses the instance's.
-	Rank                    string
-	Authorization           string
-	Traceparent, Tracestate string
+	Rank          string
+	Authorization string
+	// Trace becomes traceparent and tracestate; nothing if it is invalid.
+	Trace trace.SpanContext
 }
 
 // send returns the answer of a leg if it is usable, and drops the leg's body. stream learns which connection serves
@@ -45,10 +49,12 @@ func (c *Client) send(ctx context.Context, leg *Leg, stream *Stream) (*http1.Res
 	if rank := cmp.Or(leg.Rank, leg.Instance.rank()); rank != "" {
 		q.add(rankHeader, rank)
 	}
-	if leg.Traceparent != "" {
-		q.add("Traceparent", leg.Traceparent)
-		if leg.Tracestate != "" {
-			q.add("Tracestate", leg.Tracestate)
+	if leg.Trace.IsValid() {
+		carrier := propagation.MapCarrier{}
+		propagation.TraceContext{}.Inject(trace.ContextWithSpanContext(ctx, leg.Trace), carrier)
+		q.add("Traceparent", carrier["traceparent"])
+		if state := carrier["tracestate"]; state != "" {
+			q.add("Tracestate", state)
 		}
 	}
 	q.Body, leg.Body = leg.Body, nil

@@ -99,6 +99,36 @@ type LegPlan struct {
 	Members []body.Member
 }
 
+// Legs runs legs. Errors are *LegError.
+type Legs interface {
+	Prefill(ctx context.Context, leg Leg) (PrefillAnswer, error)
+	// Decode returns when the headers of the answer have arrived. The leg outlives ctx for as long as limits.Gone says.
+	Decode(ctx context.Context, leg Leg, limits Limits) (*Stream, error)
+	// HandBack runs a leg made by Connector.HandBack or Connector.Release, up to the first event of its answer.
+	HandBack(ctx context.Context, leg Leg) (PrefillAnswer, error)
+	// Reach returns an error if the instance accepts no connection. It sends nothing.
+	Reach(ctx context.Context, instance *Instance) error
+	// Fetch sends a GET. It returns the answer's status, 0 if no answer has begun, and its body up to most bytes.
+	Fetch(ctx context.Context, instance *Instance, path, authorization string, most int64) (status int, body []byte, err error)
+	// Close closes the connections that no leg uses.
+	Close()
+}
+
+// Connector knows one KV connector of vLLM: the content of its legs, and their order. Its methods only compute. An error means that an object can't be
+// used; then nothing of it may be sent.
+type Connector interface {
+	Traits() Traits
+	// Plan says which legs of an attempt run and what they carry. Its error may also be a *LegError: a question to an engine failed.
+	Plan(ctx context.Context, transfer Transfer) (Plan, error)
+	// ParseTicket reads decode's last kv_transfer_params for the next turn. blockSize is decode's block size in tokens, 0 if unknown. With
+	// ErrMisplaced no turn can use the blocks, but ParseTicket still returns them, so that they can be released.
+	ParseTicket(final []byte, blockSize int) (TicketParams, error)
+	// Release makes the leg that lets a ticket's decode engine free the blocks. The engines must serve model.
+	Release(offer TicketOffer, model string) (ReleaseLeg, error)
+	// HandBack makes the leg with which prefill reads a whole ticket into its cache, under the offer's token ids (a JSON list) and the cache_salt.
+	HandBack(offer TicketOffer, model, salt string) (ReleaseLeg, error)
+}
+
 // Handover is what prefill hands over to decode.
 type Handover struct {
 	// Cached is how many prompt tokens prefill took from its own and remote caches, -1 if not known.

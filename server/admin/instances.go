@@ -180,7 +180,7 @@ func (a *admin) drain(begin bool) http.HandlerFunc {
 			return
 		}
 		a.Logger.Info("instance drained or taken back", "role", role, "name", r.PathValue("name"), "draining", begin, "shared", shared)
-		a.Events.Teller(events.Drain)(drained(role, r.PathValue("name"), begin))
+		a.Events.Tell(events.Drain, drained(role, r.PathValue("name"), begin))
 		answer(w, http.StatusOK, map[string]any{"role": role.String(), "name": r.PathValue("name"), "status": status, "shared": shared})
 	}
 }

@@ -1,5 +1,5 @@
 // Package events keeps the last events of a replica for operators: quarantines, stopped pairs, drains, reloads, engines that go and come
-// back, outages of the ticket store. The code that notices an event passes one plain sentence to a function that List.Teller made. A List
+// back, outages of the ticket store. The code that notices an event passes one plain sentence to [List.Tell], or to a function that List.Teller made. A List
 // promises that
 //
 //   - its memory is bounded, whatever happens, and how often;
@@ -45,9 +45,12 @@ type List struct {
 	told   uint64     // events ever added
 }
 
-// Teller returns a function that adds events of a kind, one sentence each. The sentence must hold nothing of a client.
+// Tell adds an event. The sentence must hold nothing of a client.
+func (l *List) Tell(kind Kind, sentence string) { l.add(Event{time.Now(), kind, clip(sentence), 1}) }
+
+// Teller returns a function that adds events of a kind, one sentence each.
 func (l *List) Teller(kind Kind) func(sentence string) {
-	return func(sentence string) { l.add(Event{time.Now(), kind, clip(sentence), 1}) }
+	return func(sentence string) { l.Tell(kind, sentence) }
 }
 
 // add appends an event. An equal one moves to the end, so that an engine that restarts often pushes nothing else out.

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/goleak"
 
 	"carryover/server/journal"
@@ -27,6 +28,13 @@ func turnOf(n int) *record.Turn {
 		Reuse: record.Reuse{Reason: record.ReasonFirstTurn, Cached: -1}, End: record.End{Status: 200},
 		Answer: record.Answer{PromptTokens: -1, CompletionTokens: -1},
 	}
+}
+
+// traceOf is the context of a turn whose spans are kept. Its trace's id begins so.
+func traceOf(begins ...byte) trace.SpanContext {
+	var id trace.TraceID
+	copy(id[:], begins)
+	return trace.NewSpanContext(trace.SpanContextConfig{TraceID: id, SpanID: trace.SpanID{1}, TraceFlags: trace.FlagsSampled})
 }
 
 func TestJournal_KeepsTheLastTurnsNewestFirst(t *testing.T) {
@@ -184,8 +192,8 @@ func TestJournal_IsBounded(t *testing.T) {
 		r := turnOf(n)
 		r.Turn, r.Model, r.Source, r.Reuse.Differs = long(n, 128), long(n, 256), "header:X-Id", "messages[512]"
 		r.Answer.PromptTokens, r.Answer.CompletionTokens, r.Reuse.Hit, r.Reuse.Cached = n, n, true, n
-		r.Trace = record.Trace{ID: [16]byte{1}, Span: [8]byte{1}, Sampled: true}
-		r.Legs = []record.Leg{{Role: upstream.RolePrefill, Instance: long(n, 256)}, {Role: upstream.RoleDecode, Instance: long(n, 256)}}
+		r.Trace = record.Trace{Context: traceOf(1)}
+		r.Legs = []*record.Leg{{Role: upstream.RolePrefill, Instance: long(n, 256)}, {Role: upstream.RoleDecode, Instance: long(n, 256)}}
 		j.Observe(r)
 	}
 	if took := heap() - before; took > 10<<20 {
@@ -202,7 +210,7 @@ func TestTurnRecord_NamesTheFailedLeg(t *testing.T) {
 	r.Reuse = record.Reuse{Reason: record.ReasonRewritten, Differs: "messages[3]", Cached: -1}
 	r.End.Err = fmt.Errorf("turn: %w", &upstream.LegError{Role: upstream.RolePrefill, Instance: "p-1", Kind: upstream.Timeout, Err: errors.New("SECRET")})
 	r.Model, r.Unserved = "SECRET", true
-	r.Trace = record.Trace{ID: [16]byte{0xab, 0x0c}, Span: [8]byte{1}, Sampled: true}
+	r.Trace = record.Trace{Context: traceOf(0xab, 0x0c)}
 	j.Observe(r)
 	got := j.Recent(1)[0]
 	if want := "ab0c" + strings.Repeat("0", 28); got.Trace != want {

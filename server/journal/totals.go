@@ -97,8 +97,8 @@ func (t *Totals) add(r *TurnRecord, of *record.Turn) {
 	if r.Failed() {
 		t.Failed++
 	}
-	if with, without, ok := of.HitTTFT(); ok {
-		t.TTFTHits.add(record.Milliseconds(with))
+	if without := of.TTFTWithout(); without > 0 {
+		t.TTFTHits.add(r.TTFT)
 		t.TTFTHitsWithout.add(record.Milliseconds(without))
 	}
 	if r.TTFT > 0 {
@@ -137,7 +137,7 @@ const minutesKept = 60
 type Minute struct {
 	At time.Time `json:"at"`
 	Sums
-	// Timed counts the hits in TTFT and Without: as measured, and as without reuse (record.HitTTFT).
+	// Timed counts the hits in TTFT and Without: as measured, and as without reuse (record.Turn.TTFTWithout).
 	Timed   uint64  `json:"timed"`
 	TTFT    float64 `json:"ttft_ms"`
 	Without float64 `json:"ttft_without_ms"`
@@ -153,9 +153,9 @@ func (m *minutes) add(now time.Time, r *TurnRecord, of *record.Turn) {
 		*minute = Minute{At: began}
 	}
 	minute.add(r, of)
-	if with, without, ok := of.HitTTFT(); ok {
+	if without := of.TTFTWithout(); without > 0 {
 		minute.Timed++
-		minute.TTFT += record.Milliseconds(with)
+		minute.TTFT += r.TTFT
 		minute.Without += record.Milliseconds(without)
 	}
 }

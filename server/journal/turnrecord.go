@@ -74,7 +74,7 @@ func (r *TurnRecord) Failed() bool {
 	case http.StatusBadRequest, http.StatusNotFound, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity:
 		return false
 	}
-	return r.Status != http.StatusOK || r.Kind != "" || r.Code != "" && r.Code != "client_gone"
+	return r.Status != http.StatusOK || r.Kind != "" || r.Code != "" && r.Code != record.CodeClientGone
 }
 
 func turnRecordOf(r *record.Turn) TurnRecord {
@@ -83,7 +83,7 @@ func turnRecordOf(r *record.Turn) TurnRecord {
 		FollowUp: r.Reuse.FollowUp(),
 		Path:     r.Path.Way, PathReason: r.Path.Reason, Retries: r.Retries,
 		Prefill: r.Leg(upstream.RolePrefill).Instance, Decode: r.Leg(upstream.RoleDecode).Instance,
-		Differs: r.Reuse.Differs, Stored: r.Stored, Keep: r.End.Keep.What, KeepFor: record.Milliseconds(r.End.Keep.For), Hint: r.Hint(), StoredHint: record.StoredHint(r.Stored),
+		Differs: r.Reuse.Differs, Stored: r.Stored, Keep: r.End.Keep.What, KeepFor: record.Milliseconds(r.End.Keep.For), Hint: r.Hint(), StoredHint: r.StoredHint(),
 		PromptTokens: Count(r.Answer.PromptTokens), CompletionTokens: Count(r.Answer.CompletionTokens), Finish: r.Answer.Finish, Read: -1, Confirmed: -1,
 		Status: r.End.Status, Code: r.End.Code,
 		Queued: record.Milliseconds(r.Queued), Lookup: record.Milliseconds(r.Lookup), PrefillT: record.Milliseconds(r.PrefillTook()),

@@ -51,7 +51,7 @@ func TestBudget_IsOfAllReplicasWhileTheyAreHeard(t *testing.T) {
 	h := r.holder(r.decode)
 	want := func(passed time.Duration, keep int) {
 		t.Helper()
-		h.rounds.heard = h.rounds.heard.Add(-passed)
+		h.heard = h.heard.Add(-passed)
 		r.share(t.Context(), h)
 		if got := h.keep(fleet.Live{Load: fleet.Load{Use: facts.Use{KVTokens: 1000}}}, 500); got != keep {
 			t.Errorf("%v later: keeps %d, want %d", passed, got, keep)
@@ -70,10 +70,9 @@ func TestBudget_IsOfAllReplicasWhileTheyAreHeard(t *testing.T) {
 }
 
 // keeping is a holder on which stored tickets pin so much.
-func keeping(tokens int, of rounds) *holder {
-	h := &holder{rounds: of}
-	h.tokens[stored] = tokens
-	return h
+func keeping(tokens int, of holder) *holder {
+	of.tokens[stored] = tokens
+	return &of
 }
 
 // What else uses an engine's cache bounds tickets before it is full, and requests that wait for room have most of their share.
@@ -87,7 +86,7 @@ func TestKeep_LeavesRoomForWhatElseUsesTheCache(t *testing.T) {
 		{0.8, 3, 400, 500}, {0.85, 3, 400, 450}, {0.95, 0, 400, 350}, {0.85, 0, 300, 350}, {0.95, 0, 600, 500}, {1, 0, 100, 250}, {0.91, 1, 400, 125},
 	} {
 		live := fleet.Live{Load: fleet.Load{Use: facts.Use{KVTokens: 1000, Usage: row.usage, Running: 1, Short: row.short}, Read: now}}
-		if got := keeping(400, rounds{read: now, then: row.then}).keep(live, 500); got != row.want {
+		if got := keeping(400, holder{read: now, then: row.then}).keep(live, 500); got != row.want {
 			t.Errorf("%+v: got %d tokens", row, got)
 		}
 	}
@@ -105,11 +104,13 @@ func TestBudget_GivesUpTheOldest(t *testing.T) {
 	}
 	h := r.holder(r.decode)
 	quiet := r.put(8, 10, "quiet")
-	if tickets := r.giveUpOldest(h, 30, ""); tickets != 5 {
+	r.giveUpOldest(h, 30)
+	if tickets := len(r.late); tickets != 5 {
 		t.Fatalf("gave up %d tickets", tickets)
 	}
 	r.takeLate(t.Context())
-	if tickets := r.giveUpOldest(h, 30, ""); tickets != 0 || r.pins[quiet.ID].state != stored || r.Pinned(r.decode.Engine()) != 80 {
+	r.giveUpOldest(h, 30)
+	if tickets := len(r.late); tickets != 0 || r.pins[quiet.ID].state != stored || r.Pinned(r.decode.Engine()) != 80 {
 		t.Errorf("gave up %d tickets more; the quiet account's ticket is %s, %d pinned", tickets, r.pins[quiet.ID].state, r.Pinned(r.decode.Engine()))
 	}
 }

@@ -1,6 +1,7 @@
 package pins
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 
@@ -31,6 +32,17 @@ type Claim struct {
 // Carries reports whether the leg carries a ticket or a release.
 func (c *Claim) Carries() bool { return c.pins != nil }
 
+// Offered returns the connector's offer: of the release, or of the first tokens of the ticket, whose prompt has these ids (a JSON list).
+func (c *Claim) Offered(tokens int, ids []byte) upstream.TicketOffer {
+	if c.Ticket == nil {
+		return c.Release
+	}
+	return upstream.TicketOffer{
+		Ticket: c.Ticket.Params, Reading: reading(c.Ticket), Holder: c.Holder.Engine().Instance(), Tokens: tokens, BlockSize: c.Ticket.Chain.BlockSize,
+		PromptIDs: ids,
+	}
+}
+
 type progress uint8
 
 const (
@@ -40,14 +52,25 @@ const (
 	refused                    // nobody reads the blocks, and the ticket or release is not sent again
 )
 
-// Take takes a ticket out of the store. If the outcome is Taken, it returns a claim with of's pair, which must be ended by End or GiveUp. At most one
-// caller gets a ticket. turn names the turn in the log.
-func (p *Pins) Take(ctx context.Context, key convcache.Key, id convcache.TicketID, of Claim, model, turn string) (Claim, convcache.Outcome) {
+// Take takes a ticket out of the store, unless of's pair can't use it now, as status says. If the outcome is Taken, it returns a claim with of's pair,
+// which must be ended by End or GiveUp. At most one caller gets a ticket. turn names the turn in the log.
+func (p *Pins) Take(
+	ctx context.Context, key convcache.Key, id convcache.TicketID, of Claim, model, turn string,
+) (_ Claim, status pairs.Status, outcome convcache.Outcome) {
+	if status = of.PairState.Begin(of.Account); status == pairs.NoReuse || status == pairs.Busy {
+		return of, status, outcome
+	}
+	defer func() {
+		if of.pins == nil { // the store may have panicked; a pair whose trial never ends would reuse nothing any more
+			of.PairState.End(pairs.Inconclusive, of.Account)
+		}
+	}()
 	ticket, outcome := p.take(ctx, key, id, model)
 	if outcome == convcache.Taken {
+		ticket.Account = cmp.Or(of.Account, ticket.Account)
 		of.Ticket, of.pins, of.turn = &ticket, p, turn
 	}
-	return of, outcome
+	return of, status, outcome
 }
 
 func (p *Pins) become(id convcache.TicketID, to state) {
@@ -75,7 +98,7 @@ func (c *Claim) Doubted(leg *upstream.LegError) (tell func(spared bool)) {
 	case release && !c.own && leg.Kind == upstream.Status && leg.Status < http.StatusInternalServerError:
 		// The engine refused the request before it was scheduled, most likely because of what the client sent. If the release were the reason, every
 		// turn that carries it would fail.
-		c.released.refused, c.progress = true, unsent
+		c.released.tried, c.progress = true, unsent
 	default:
 		c.progress = unanswered
 	}
@@ -105,7 +128,7 @@ func (c *Claim) Conclude(outcome pairs.Outcome) {
 		c.progress = answered
 	}
 	if c.Ticket != nil {
-		c.pins.tell(c, outcome)
+		c.tell(outcome)
 	}
 }
 
@@ -130,11 +153,11 @@ func (c *Claim) End(ctx context.Context, putBack func(ctx context.Context, ticke
 	case c.progress == unsent:
 		putBack(ctx, *ticket)
 	case c.progress == unanswered:
-		p.unuse(ticket, c.Reader)
+		p.Unuse(ticket, c.Reader)
 	case c.progress == answered:
 		p.become(ticket.ID, freed)
 	default:
-		p.Unuse(ticket)
+		p.Unuse(ticket, nil)
 	}
 }
 
@@ -145,9 +168,10 @@ func (p *Pins) take(ctx context.Context, key convcache.Key, id convcache.TicketI
 	defer p.mu.Unlock()
 	switch n := p.pins[id]; {
 	case outcome == convcache.Taken && !ticket.HandedBack():
-		if p.claim(key, &ticket, model) == nil {
+		if n = p.claim(key, &ticket, model); n == nil {
 			return convcache.Ticket{}, convcache.Consumed
 		}
+		ticket.Account = n.Account // a store that replicas share does not keep it
 	case n == nil || n.state != stored && n.state != late: // a taker in this process was faster
 	case outcome == convcache.Consumed || outcome == convcache.Taken: // or a note is in its place
 		p.move(n, elsewhere)
@@ -161,19 +185,16 @@ func (p *Pins) take(ctx context.Context, key convcache.Key, id convcache.TicketI
 func (p *Pins) GiveUp(ctx context.Context, key convcache.Key, id convcache.TicketID, model string) convcache.Outcome {
 	ticket, outcome := p.take(ctx, key, id, model)
 	if outcome == convcache.Taken && !ticket.HandedBack() {
-		p.Unuse(&ticket)
+		p.Unuse(&ticket, nil)
 	}
 	return outcome
 }
 
-// GiveUpOlder gives up the tickets of all epochs but this one. Their blocks are released.
-func (p *Pins) GiveUpOlder(ctx context.Context, epoch int64) {
-	p.mu.Lock()
-	for _, n := range p.pins {
-		if n.epoch != epoch && n.state == stored && n.holder != nil {
-			p.move(n, late)
-		}
+// giveUp lets a stored ticket wait for its release. why is the reason of its next turn's miss. The caller holds p.mu.
+func (p *Pins) giveUp(n *pin, why string) {
+	if len(p.gaveUp) >= maxGaveUp {
+		clear(p.gaveUp)
 	}
-	p.mu.Unlock()
-	p.takeLate(ctx)
+	p.gaveUp[n.Key] = why
+	p.move(n, late)
 }

@@ -46,14 +46,6 @@ type Config struct {
 	Logger       *slog.Logger
 }
 
-// Store keeps tickets between turns. Failures are outcomes.
-type Store interface {
-	// Take removes the ticket with this id. At most one caller gets it.
-	Take(ctx context.Context, conversation convcache.Key, id convcache.TicketID) (convcache.Ticket, convcache.Outcome)
-	// Put stores a ticket for ttl and returns the tickets that it displaced.
-	Put(ctx context.Context, conversation convcache.Key, ticket convcache.Ticket, ttl time.Duration) ([]convcache.Ticket, convcache.Outcome)
-}
-
 // Shared is what replicas share of pinned blocks.
 type Shared interface {
 	// SharePinned tells other replicas how many tokens this one pins on an incarnation of decode. It returns the tokens that each other replica has
@@ -61,34 +53,13 @@ type Shared interface {
 	SharePinned(ctx context.Context, incarnation string, tokens int) (others []int, err error)
 }
 
-// Legs runs legs to prefill. Errors are *upstream.LegError.
-type Legs interface {
-	Prefill(ctx context.Context, leg upstream.Leg) (upstream.PrefillAnswer, error)
-	// HandBack runs a leg made by Connector.HandBack or Connector.Release, up to the first event of its answer.
-	HandBack(ctx context.Context, leg upstream.Leg) (upstream.PrefillAnswer, error)
-	// Close closes the connections that no leg uses.
-	Close()
-}
-
-// Connector reads tickets and makes the legs that free their blocks. Its methods only compute.
-type Connector interface {
-	Traits() upstream.Traits
-	// ParseTicket reads decode's last kv_transfer_params for the next turn. blockSize is decode's block size in tokens, 0 if unknown. With
-	// upstream.ErrMisplaced no turn can use the blocks, but ParseTicket still returns them, so that they can be released.
-	ParseTicket(final []byte, blockSize int) (upstream.TicketParams, error)
-	// Release makes the leg that lets a ticket's decode engine free the blocks. The engines must serve model.
-	Release(offer upstream.TicketOffer, model string) (upstream.ReleaseLeg, error)
-	// HandBack makes the leg with which prefill reads a whole ticket into its cache, under the offer's token ids (a JSON list) and the cache_salt.
-	HandBack(offer upstream.TicketOffer, model, salt string) (upstream.ReleaseLeg, error)
-}
-
 // Deps is what Pins works with. All fields but Shared are required.
 type Deps struct {
 	Fleet     *fleet.Fleet
-	Store     Store
-	Legs      Legs
-	Connector Connector
-	Epoch     *quarantine.Epoch
+	Store     convcache.Store
+	Legs      upstream.Legs
+	Connector upstream.Connector
+	Epoch     *quarantine.Watch
 	Shared    Shared // nil without Redis
 	// Background runs work that belongs to no turn; what and id name it in the log if it panics.
 	Background func(what, id string, work func())

@@ -78,10 +78,7 @@ func (p *Pins) Counts() record.Counts {
 func (p *Pins) Waiting() (tickets int) {
 	p.lock()
 	defer p.mu.Unlock()
-	for _, q := range p.queues {
-		tickets += len(q.ready)
-	}
-	return tickets
+	return len(p.ready)
 }
 
 // Budget returns how many tokens of a decode engine's KV cache tickets may pin, 0 if that is unknown or unlimited.

@@ -9,7 +9,7 @@
 //	claimed    putting, sent, due, lost, void
 //	putting    claimed, stored, due, lost, void
 //	stored     claimed, stored, late, lost, elsewhere, void
-//	late       claimed, lost, elsewhere, void
+//	late       claimed, stored, lost, elsewhere, void
 //	sent       putting, due, freed, lost, void
 //	due        freeing, lost, void
 //	freeing    due, freed, lost, void
@@ -26,7 +26,7 @@
 //   - pins.go: stores tickets, and frees the blocks of all others
 //   - plan.go: how long a ticket waits for its turn, and what happens then; package continuation decides
 //   - claim.go, outcome.go: a ticket that was taken out of the store, and what the end of its leg says about the pair
-//   - runner.go: the rounds that start legs of our own, and the queues of pins that wait for a hand-back
+//   - runner.go: the rounds that start legs of our own
 //   - release.go, handback.go: these legs, and releases on a turn's leg
 //   - budget.go: gives up the oldest tickets of an engine that exceed their share of its cache, or all if the engine leaves
 //   - counts.go: numbers for operators and policies

@@ -8,7 +8,7 @@ import (
 // memory is one engine id of a decode instance. Each data-parallel rank has its own id. vLLM makes a new one at each start, unless it is configured.
 type memory struct{ decode, engineID string }
 
-// maxMemories bounds highest; beyond it, an arbitrary entry is forgotten. No fleet restarts that often within the life of a ticket.
+// maxMemories bounds highest; beyond it, all are forgotten. No fleet restarts that often within the life of a ticket.
 const maxMemories = 1 << 14
 
 // Outdated reports whether the engine with a ticket's blocks has registered its memory again since.
@@ -31,10 +31,7 @@ func (p *Pins) Registered(decode string, parsed *upstream.TicketParams) (outdate
 	highest := p.highest[owner]
 	if parsed.Generation > highest {
 		if len(p.highest) >= maxMemories {
-			for other := range p.highest {
-				delete(p.highest, other)
-				break
-			}
+			clear(p.highest)
 		}
 		p.highest[owner] = parsed.Generation
 	}

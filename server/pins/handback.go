@@ -14,27 +14,43 @@ import (
 )
 
 type underWay struct {
-	pin                 // a copy of the pin; it owns the ids until the hand-back ends
+	pin   // a copy of the pin; it owns the ids until the hand-back ends
+	began time.Time
+	over  func()        // ends prefill's count of the hand-back
 	ended chan struct{} // closed at the end
 	count *uint64       // the counter of its outcome, nil before that is known
 }
 
-// next begins the hand-back of a queue's first pin. It returns nil if turns have taken all tickets.
-func (p *Pins) next(q *queue) *underWay {
+// begin begins the hand-backs that are due, one at a time for each pair. If prefill will never take a ticket, the ticket stays in the store until a
+// turn uses it or it ends: another prefill can read it.
+func (p *Pins) begin(at time.Time) (all []*underWay) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if len(q.ready) == 0 {
-		return nil
+	p.pass(at)
+	for _, n := range slices.Clone(p.ready) {
+		engine, decode, status := n.Prefill.Engine(), n.Decode, n.Prefill.StatusWith(n.Decode)
+		switch {
+		case slices.ContainsFunc(p.underWay, func(u *underWay) bool { return u.Prefill == n.Prefill && u.Decode == decode }):
+		case n.epoch != p.deps.Epoch.Now():
+			p.giveUp(n, record.ReasonQuarantined)
+		case n.Prefill.Over(), engine.Quarantined(), n.Prefill.PrefixCache.Forgets() != "":
+			n.drop()
+			p.move(n, stored)
+		case engine.Last() != n.Prefill, decode.Engine().Last() != decode, status == pairs.NoReuse, status == pairs.Busy, !engine.TakesHandBack():
+			// It waits: an engine that refused a connection usually answers again within seconds, and a stop or a trial of the pair ends.
+		default:
+			u := &underWay{pin: *n, began: time.Now(), over: engine.BeginHandBack(), ended: make(chan struct{})}
+			n.ids, n.until = nil, time.Time{}
+			p.move(n, late)
+			n.enlist(nil) // the hand-back takes it
+			p.underWay, all = append(p.underWay, u), append(all, u)
+		}
 	}
-	n := q.ready[0]
-	u := &underWay{pin: *n, ended: make(chan struct{})}
-	n.ids, n.retreat = nil, time.Time{}
-	p.move(n, stored)
-	p.underWay = append(p.underWay, u)
-	return u
+	return all
 }
 
 func (p *Pins) done(u *underWay) {
+	u.over()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.underWay = slices.DeleteFunc(p.underWay, func(other *underWay) bool { return other == u })
@@ -44,47 +60,47 @@ func (p *Pins) done(u *underWay) {
 	if u.count != nil {
 		*u.count++
 	}
+	ask(p.wake)
 }
 
-// handBack hands a queue's first ticket back: prefill reads the blocks into its own prefix cache, decode frees them, and a note replaces the ticket
-// in the store. The next turn goes to that prefill engine, whose cache compares tokens by itself. again says that the ticket has to wait for another
-// leg. A ticket that was sent is never sent again.
+// again lets a ticket that no engine has read wait for another leg.
+func (p *Pins) again(u *underWay) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if n := p.pins[u.id]; n != nil && n.state <= sent { // else decode has ended
+		n.ids, n.until, u.ids = u.ids, p.now().Add(restsFor), nil
+		if n.state == late {
+			p.move(n, stored)
+		}
+	}
+}
+
+// handBack hands a ticket back: prefill reads the blocks into its own prefix cache, decode frees them, and a note replaces the ticket in the store.
+// The next turn goes to that prefill engine, whose cache compares tokens by itself. A ticket that was sent is never sent again. again says that the
+// ticket has to wait for another leg.
 //
 // The leg is a text completion of the ids. Its connection is dropped at the first event, which has the id echo. Decode's blocks are free 0.02 to 0.15
 // s later, and prefill's own 0.05 to 0.5 s later (measured on vLLM 0.32).
-func (p *Pins) handBack(ctx context.Context, q *queue) (again bool) {
-	defer func() {
-		q.over()
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		if q.busy = false; again {
-			q.rests = p.now().Add(restsFor)
-		}
-		ask(p.wake)
-	}()
-	began := p.now()
-	if !q.prefill.Alive(ctx) || !q.decode.Alive(ctx) || q.decode.Engine().Health.Suspected() {
+func (p *Pins) handBack(ctx context.Context, u *underWay) (again bool) {
+	defer p.done(u)
+	if !u.Prefill.Alive(ctx) || !u.Decode.Alive(ctx) || u.Decode.Engine().Health.Suspected() {
+		p.again(u)
 		return true
 	}
-	u := p.next(q)
-	if u == nil {
-		return false
-	}
-	defer p.done(u)
-	ticket, outcome := p.take(ctx, u.Key, u.id, u.Model)
-	if outcome != convcache.Taken {
+	claim, status, outcome := p.Take(ctx, u.Key, u.id, Claim{Holder: u.Decode, Reader: u.Prefill, PairState: u.Prefill.PairWith(u.Decode)}, u.Model, "hand-back")
+	switch {
+	case status == pairs.NoReuse, status == pairs.Busy:
+		p.again(u)
+		return true
+	case outcome != convcache.Taken:
 		return false // a turn has used it
 	}
-	claim := Claim{Ticket: &ticket, Holder: q.decode, Reader: q.prefill, pins: p, turn: "hand-back"}
 	defer claim.End(ctx, func(ctx context.Context, ticket convcache.Ticket) { // runs after a panic too
 		again = true
-		p.putBack(ctx, u, &ticket)
+		p.again(u)
+		p.Put(ctx, u.Key, ticket, u.Model)
 	})
-	state := q.prefill.PairWith(q.decode)
-	if status := state.Begin(""); status != pairs.Proven && status != pairs.Trial {
-		return true
-	}
-	claim.PairState = state
+	ticket := *claim.Ticket
 	if ticket.Epoch != p.deps.Epoch.Now() || p.Outdated(&ticket) || UntilFreed(ticket.Deadline) <= 0 {
 		claim.GiveUp()
 		return false
@@ -100,8 +116,8 @@ func (p *Pins) handBack(ctx context.Context, q *queue) (again bool) {
 		ended, u.count = "failed", &counts.Failed
 	}
 	attrs := []any{
-		"conversation", u.Conversation, "model", u.Model, "prefill", q.prefill.Engine().Name, "decode", q.decode.Engine().Name,
-		"tokens", ticket.Tokens, "outcome", ended, "took_ms", record.Milliseconds(time.Since(began)),
+		"conversation", u.Conversation, "model", u.Model, "prefill", u.Prefill.Engine().Name, "decode", u.Decode.Engine().Name,
+		"tokens", ticket.Tokens, "outcome", ended, "took_ms", record.Milliseconds(time.Since(u.began)),
 	}
 	if err != nil {
 		p.cfg.Logger.Warn("hand-back", append(attrs, "error", err)...)
@@ -113,11 +129,9 @@ func (p *Pins) handBack(ctx context.Context, q *queue) (again bool) {
 
 func (p *Pins) copyOver(ctx context.Context, c *Claim, u *underWay) error {
 	ticket, prefill := c.Ticket, c.Reader.Engine()
-	made, err := p.deps.Connector.HandBack(upstream.TicketOffer{ // the whole ticket, with exactly its ids
-		Ticket: ticket.Params, Reading: Reading(ticket), Holder: c.Holder.Engine().Instance(), Tokens: ticket.Tokens, BlockSize: ticket.Chain.BlockSize,
-		PromptIDs: u.ids.AppendList(nil),
-	}, u.Model, upstream.Salted(p.deps.Epoch.Salt(ticket.Epoch, c.Reader, c.Holder), u.Salt))
-	if err != nil { // an older or a foreign version has made the ticket
+	salt := upstream.Salted(p.deps.Epoch.Salt(ticket.Epoch, c.Reader, c.Holder), u.Salt)
+	made, err := p.deps.Connector.HandBack(c.Offered(ticket.Tokens, u.ids.AppendList(nil)), u.Model, salt) // exactly the ticket's ids
+	if err != nil {                                                                                        // an older or a foreign version has made the ticket
 		c.GiveUp()
 		return err
 	}
@@ -126,7 +140,7 @@ func (p *Pins) copyOver(ctx context.Context, c *Claim, u *underWay) error {
 		limit, cause = left, upstream.ErrTicketEnded
 	}
 	c.Sent()
-	answer, failed := p.send(ctx, prefill, made, limit, cause)
+	answer, failed := p.send(ctx, c.Reader, made, limit, cause)
 	if failed != nil {
 		c.Doubted(failed)(false)
 		if failed.Kind == upstream.Status && failed.Status < http.StatusInternalServerError { // before it was scheduled
@@ -142,22 +156,7 @@ func (p *Pins) copyOver(ctx context.Context, c *Claim, u *underWay) error {
 		return proof.ErrIDs
 	}
 	if ticket.Epoch == p.deps.Epoch.Now() {
-		p.store(ctx, u, ticket.Note(convcache.Holder{Instance: prefill.Name, Incarnation: c.Reader.ID()}, p.now()))
+		p.Put(ctx, u.Key, ticket.Note(convcache.Holder{Instance: prefill.Name, Incarnation: c.Reader.ID()}, p.now()), u.Model)
 	}
 	return nil
-}
-
-func (p *Pins) store(ctx context.Context, u *underWay, ticket convcache.Ticket) {
-	ticket.Account = u.Account
-	p.Put(ctx, u.Key, ticket, u.Model)
-}
-
-// putBack stores a ticket that no engine has read, for another leg or a turn.
-func (p *Pins) putBack(ctx context.Context, u *underWay, ticket *convcache.Ticket) {
-	p.mu.Lock()
-	if n := p.pins[u.id]; n != nil && n.state <= sent { // else decode has ended
-		n.ids, n.retreat, u.ids = u.ids, p.now(), nil
-	}
-	p.mu.Unlock()
-	p.store(ctx, u, *ticket)
 }

@@ -15,14 +15,14 @@ func TestHandBacks_OneAtATimeForEachPair(t *testing.T) {
 		ticket := r.put(i, 10, "")
 		r.plan(ticket.ID, r.now(), time.Time{})
 	}
-	begin := func() []*queue { return r.begin(r.now()) }
+	begin := func() []*underWay { return r.begin(r.now()) }
 	first, second := begin(), begin()
-	if len(first) != 1 || len(second) != 0 || r.Waiting() != 2 {
+	if len(first) != 1 || len(second) != 0 || r.Waiting() != 1 {
 		t.Fatalf("%d and %d begin, %d wait", len(first), len(second), r.Waiting())
 	}
 	r.handBack(t.Context(), first[0])
 	next := begin()
-	if len(next) != 1 || r.Waiting() != 1 {
+	if len(next) != 1 || r.Waiting() != 0 {
 		t.Fatalf("%d begin behind the first, %d wait", len(next), r.Waiting())
 	}
 	r.handBack(t.Context(), next[0])
@@ -56,10 +56,10 @@ func TestPut_AsksForTheHandBackThatIsDue(t *testing.T) {
 	for _, after := range []time.Duration{0, 20 * time.Millisecond} {
 		r := alone(t)
 		ticket := r.answer(10)
-		r.Answered(Answer{}, &ticket)
+		r.answered(&ticket)
 		n := r.pins[ticket.ID]
 		began := time.Now()
-		n.retreat, n.Prefill, n.Decode, n.ids = r.now().Add(after), r.prefill, r.decode, noIDs{}
+		n.until, n.Prefill, n.Decode, n.ids = r.now().Add(after), r.prefill, r.decode, noIDs{}
 		r.Put(t.Context(), convcache.Key{1}, ticket, "m")
 		select {
 		case <-r.wake:

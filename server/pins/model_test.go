@@ -94,9 +94,7 @@ func (h *history) step(ctx context.Context) {
 			if shown.HandedBack() {
 				return
 			}
-			pair := r.prefill.PairWith(r.decode)
-			pair.Begin("")
-			claim, outcome := r.Take(ctx, key, shown.ID, Claim{Holder: r.decode, Reader: r.prefill, PairState: pair}, "m", "turn")
+			claim, _, outcome := r.Take(ctx, key, shown.ID, Claim{Holder: r.decode, Reader: r.prefill, PairState: r.prefill.PairWith(r.decode)}, "m", "turn")
 			if outcome == convcache.Taken {
 				h.claims = append(h.claims, &modelClaim{&claim, r, key})
 			}

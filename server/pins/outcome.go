@@ -6,43 +6,31 @@ import (
 	"time"
 
 	"carryover/upstream"
-	"carryover/upstream/fleet"
 	"carryover/upstream/fleet/pairs"
 )
 
-func (p *Pins) tell(c *Claim, outcome pairs.Outcome) {
+// tell tells the pair's state how a leg with a ticket has ended, and operators of a ticket that was refused, and of a pair that is left alone or used
+// again.
+func (c *Claim) tell(outcome pairs.Outcome) {
 	pause, resumed := c.PairState.End(outcome, c.Account)
-	if !resumed && pause == 0 && outcome != pairs.Failed {
-		return
+	age := max(0, upstream.Elapsed(c.Ticket.FreshAsOf, time.Now())).Round(100 * time.Millisecond)
+	attrs := []any{"turn", c.turn, "ticket_age", age.String(), "decoder_kv_ttl", c.Holder.Engine().Instance().KVTTL.String()}
+	what, why := "reuse nothing", "prefill does not answer tickets of decode"
+	if c.PairState.OfOneClient() {
+		what = "reuse nothing of one client"
 	}
-	ttl, age := c.Holder.Engine().Instance().KVTTL, max(0, upstream.Elapsed(c.Ticket.FreshAsOf, time.Now()))
-	attrs := []any{"turn", c.turn, "ticket_age", age.Round(100 * time.Millisecond).String(), "decoder_kv_ttl", ttl.String()}
-	why := "prefill does not answer tickets of decode"
 	switch {
 	case resumed:
 		why = "prefill answers tickets of decode again"
 	case outcome == pairs.Failed:
-		if why = "prefill answers 5xx to tickets of decode"; p.firstOf(c.Holder) {
-			p.cfg.Logger.Warn("prefill refuses a ticket of decode: decode may have freed the blocks after its decoder_kv_blocks_ttl; "+
-				"engines don't report this time, so decoder_kv_ttl (--decoder-kv-ttl) has to be the same", append(attrs, "prefill", named(c.Reader), "decode", named(c.Holder))...)
-		}
-	}
-	what := "reuse nothing"
-	if c.PairState.OfOneClient() {
-		what = "reuse nothing of one client"
+		why = "prefill answers 5xx to tickets of decode"
+		c.pins.cfg.Logger.Warn("prefill refuses a ticket of decode: decode may have freed the blocks after its decoder_kv_blocks_ttl; "+
+			"engines don't report this time, so decoder_kv_ttl (--decoder-kv-ttl) has to be the same",
+			append(attrs, "prefill", c.Reader.Engine().Name, "decode", c.Holder.Engine().Name)...)
 	}
 	if resumed || pause > 0 {
 		c.Reader.LeftAlone(c.Holder, what, pause, why, attrs...)
 	}
-}
-
-func (p *Pins) firstOf(incarnation *fleet.Incarnation) bool {
-	before, _ := p.warned.Swap(incarnation.Engine(), incarnation)
-	return before != incarnation
-}
-
-func named(incarnation *fleet.Incarnation) string {
-	return incarnation.Engine().Name + "@" + incarnation.ID()
 }
 
 // OutcomeOf returns what a failed prefill leg says about its ticket. A broken connection says nothing: a busy API server closes idle connections

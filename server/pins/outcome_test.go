@@ -35,7 +35,8 @@ func (r *telling) ends(outcome pairs.Outcome) pairs.Status {
 	pair := r.prefill.PairWith(r.decode)
 	status := pair.Begin("")
 	ticket := &convcache.Ticket{Branch: convcache.Branch{FreshAsOf: time.Now().Add(-3 * time.Hour)}}
-	r.tell(&Claim{Ticket: ticket, Holder: r.decode, Reader: r.prefill, PairState: pair}, outcome)
+	of := Claim{Ticket: ticket, Holder: r.decode, Reader: r.prefill, PairState: pair, pins: r.Pins}
+	of.tell(outcome)
 	return status
 }
 
@@ -49,21 +50,18 @@ func (r *telling) logs(want int, texts ...string) {
 	}
 }
 
-// A ticket that prefill refuses is warned of at once, with its age and the time for which decode is believed to keep blocks; once for each
-// start of decode, though links stop after several.
+// A ticket that prefill refuses is warned of at once, with its age and the time for which decode is believed to keep blocks.
 func TestRefused_SaysTheAgeAndAsksForTheTTL(t *testing.T) {
 	r := newTelling(t)
 	r.ends(pairs.Answered)
 	r.logs(0, "\n")
+	r.ends(pairs.Failed)
+	r.logs(1, "\n", "level=WARN", "ticket_age=3h0m", "decoder_kv_ttl=8m0s", "decoder_kv_blocks_ttl", "--decoder-kv-ttl")
 	for range 2 {
 		r.ends(pairs.Failed)
 	}
-	r.logs(1, "\n", "level=WARN", "ticket_age=3h0m", "decoder_kv_ttl=8m0s", "decoder_kv_blocks_ttl", "--decoder-kv-ttl")
-	for range 3 {
-		r.ends(pairs.Failed)
-	}
 	r.logs(1, "the pair is left alone")
-	r.logs(2, "ticket_age=3h0m")
+	r.logs(4, "ticket_age=3h0m")
 	if want := "Prefill p and decode d reuse nothing for 1m0s: prefill answers 5xx to tickets of decode."; !slices.Equal(r.told, []string{want}) {
 		t.Errorf("operators are told %q, want %q", r.told, want)
 	}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"carryover/convcache"
+	"carryover/server/continuation"
 	"carryover/server/quarantine"
 	"carryover/upstream"
 	"carryover/upstream/connector/nixl"
@@ -99,6 +100,7 @@ func (d *decodeModel) leg(request string) error {
 
 // modelStore keeps tickets by conversation. A put displaces what the conversation has, or not; any operation may lose its answer.
 type modelStore struct {
+	convcache.Store
 	random  *rand.Rand
 	tickets map[convcache.Key]map[convcache.TicketID]convcache.Ticket
 	lost    bool                 // the next operation takes place, or does not, and has no answer
@@ -165,7 +167,10 @@ func (noIDs) Are([]byte) bool { return true }
 func (noIDs) Free() {}
 
 // modelLegs end as those of the model.
-type modelLegs struct{ *decodeModel }
+type modelLegs struct {
+	upstream.Legs
+	*decodeModel
+}
 
 // Prefill implements Legs.
 func (l modelLegs) Prefill(_ context.Context, leg upstream.Leg) (upstream.PrefillAnswer, error) {
@@ -223,7 +228,7 @@ func newReplica(tb testing.TB, model *decodeModel, store *modelStore, cfg Config
 	quiet := slog.New(slog.DiscardHandler)
 	cfg.TTL, cfg.TrialTimeout, cfg.Logger = modelTTL, time.Second, quiet
 	r.Pins = New(cfg, Deps{
-		Fleet: r.fleet, Store: store, Legs: modelLegs{model}, Connector: modelConnector{}, Epoch: quarantine.NewEpoch(secret, nil, quiet, nil),
+		Fleet: r.fleet, Store: store, Legs: modelLegs{decodeModel: model}, Connector: modelConnector{}, Epoch: quarantine.New(quarantine.Config{Secret: secret}),
 		Background: func(_, _ string, work func()) { work() },
 	})
 	r.strict = true
@@ -268,8 +273,14 @@ func (r *replica) answer(tokens int) convcache.Ticket {
 			ID: Name("d", &parsed), Decode: convcache.Holder{Instance: "d", Incarnation: r.decode.ID()}, Tokens: tokens,
 			FreshAsOf: m.now(), Deadline: m.now().Add(modelTTL - time.Minute),
 		},
-		Params: parsed.Params, Reading: ReadingOf(parsed),
+		Params: parsed.Params, Reading: readingOf(parsed),
 	}
+}
+
+// answered makes the pin of a ticket that is never handed back.
+func (r *replica) answered(ticket *convcache.Ticket) bool {
+	_, ok := r.Answered(Answer{}, "", continuation.Kind{}, ticket)
+	return ok
 }
 
 // put stores the ticket of a new answer.
@@ -277,7 +288,7 @@ func (r *replica) put(key byte, tokens int, of string) convcache.Ticket {
 	r.t.Helper()
 	ticket := r.answer(tokens)
 	ticket.Account = of
-	if !r.Answered(Answer{}, &ticket) {
+	if !r.answered(&ticket) {
 		r.t.Error("a fresh answer is taken for another")
 	}
 	r.Put(r.t.Context(), convcache.Key{key}, ticket, "m")
@@ -289,8 +300,8 @@ func (r *replica) plan(id convcache.TicketID, retreat, retire time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if n := r.pins[id]; n != nil && n.state == stored {
-		if n.retire = retire; !retreat.IsZero() {
-			n.retreat, n.Prefill, n.Decode, n.ids = retreat, r.prefill, r.decode, noIDs{}
+		if n.until = retire; !retreat.IsZero() {
+			n.until, n.Prefill, n.Decode, n.ids = retreat, r.prefill, r.decode, noIDs{}
 		}
 		r.move(n, stored)
 	}

@@ -19,19 +19,17 @@ type pin struct {
 	tokens    int                // in whole blocks
 	epoch     int64
 	freshAsOf time.Time
-	deadline  time.Time // of the ticket, zero if unknown
+	deadline  time.Time // of the ticket
 
 	state   state
 	ids     tokenIDs  // of a ticket that can be handed back, else nil
-	retire  time.Time // when a stored ticket is released if no turn takes it, zero for never
-	retreat time.Time // when a stored ticket is handed back if no turn takes it, zero for never
+	until   time.Time // when a stored ticket is handed back, or released if it has no ids, unless a turn has taken it; zero for never
 	params  []byte    // while it waits for a release, or is on its leg
 	reading any       // upstream.TicketParams.Reading of params, nil if unknown
 
-	since   time.Time          // when its release became due for the first time
-	reader  *fleet.Incarnation // the incarnation of prefill that was sent the ticket and has not answered; see releasable
-	refused bool               // a client's request with this release was refused or failed
-	tried   bool               // one release has failed; only one more is tried
+	since  time.Time          // when its release became due for the first time
+	reader *fleet.Incarnation // the incarnation of prefill that was sent the ticket and has not answered; see releasable
+	tried  bool               // a leg with its release has failed; only one of our own follows
 
 	next time.Time            // when something has to be done, zero for never
 	at   int                  // index in Pins.soonest, -1 if it is not in it
@@ -49,7 +47,7 @@ const (
 	claimed         // out of the store, for one taker; nothing of it was sent
 	putting         // on its way to the store; turns may already find it
 	stored          // in the store, or may be
-	late            // stored, and about to be taken out of the store for its release
+	late            // stored, and about to be taken out of the store for its release or hand-back
 	sent            // a leg that reads the blocks may have reached prefill
 	due             // out of the store, waiting for a leg that releases the blocks
 	freeing         // on a leg that releases the blocks
@@ -70,7 +68,7 @@ var follow = [states][]state{ //nolint:gochecknoglobals // a table that nothing 
 	claimed: {putting, sent, due, lost, void},
 	putting: {claimed, stored, due, lost, void},
 	stored:  {claimed, stored, late, lost, elsewhere, void},
-	late:    {claimed, lost, elsewhere, void},
+	late:    {claimed, stored, lost, elsewhere, void},
 	sent:    {putting, due, freed, lost, void},
 	due:     {freeing, lost, void},
 	freeing: {due, freed, lost, void},
@@ -143,7 +141,7 @@ func (n *pin) drop() {
 	if n.ids != nil {
 		n.ids.Free()
 	}
-	n.ids, n.params, n.reading, n.retreat = nil, nil, nil, time.Time{}
+	n.ids, n.params, n.reading, n.until = nil, nil, nil, time.Time{}
 }
 
 // enlist moves a pin from the list that contains it to the end of another, nil for none. The caller holds p.mu.
@@ -165,9 +163,9 @@ func (p *Pins) schedule(n *pin) {
 	n.next = time.Time{}
 	switch n.state {
 	case stored:
-		n.next = earlier(n.deadline, n.retire)
-		if n.in == nil {
-			n.next = earlier(n.next, n.retreat)
+		n.next = n.deadline
+		if !n.until.IsZero() && n.in == nil && n.until.Before(n.deadline) {
+			n.next = n.until
 		}
 	case late, due:
 		n.next = n.deadline
@@ -177,14 +175,6 @@ func (p *Pins) schedule(n *pin) {
 	if !n.next.IsZero() {
 		heap.Push(&p.soonest, n)
 	}
-}
-
-// earlier returns the earlier of two times. A zero time counts as never.
-func earlier(a, b time.Time) time.Time {
-	if a.IsZero() || !b.IsZero() && b.Before(a) {
-		return b
-	}
-	return a
 }
 
 // pass does what is due. Tickets past their deadline become lost. Lost blocks become void when decode's TTL has freed them. Stored tickets that no
@@ -210,10 +200,10 @@ func (p *Pins) pass(now time.Time) {
 			}
 		case reached(n.deadline):
 			p.move(n, lost)
-		case reached(n.retire):
+		case n.ids == nil:
 			p.move(n, late)
 		default:
-			n.enlist(&p.queue(n.Prefill, n.Decode).ready)
+			n.enlist(&p.ready)
 			p.schedule(n)
 		}
 	}
@@ -254,8 +244,14 @@ type holder struct {
 	due         []*pin             // that wait for a leg that releases their blocks
 	releasing   bool               // such a leg of our own is under way
 	hurried     bool               // releases do not wait for a leg of a turn
-	rounds      rounds             // of the budget
 	leaving     time.Time          // when the engine was first seen leaving, zero if it stays
+
+	// For the budget.
+	stood  time.Time // the reading since which the engine runs nothing while requests wait; zero if it does not stand
+	others []int     // the pinned tokens of the other replicas
+	heard  time.Time // when they were received, zero for never
+	read   time.Time // the engine's last reading
+	then   int       // what this replica's tickets pinned at that reading
 }
 
 // holder returns the holder of an incarnation, nil if the incarnation is unknown or over. The caller holds p.mu.

@@ -132,14 +132,14 @@ func TestPins_ASecondTicketOfTheSameBlocksIsDropped(t *testing.T) {
 		"claimed":  func(*replica, convcache.Ticket) {},
 		"sent":     func(r *replica, ticket convcache.Ticket) { r.become(ticket.ID, sent) },
 		"read":     func(r *replica, ticket convcache.Ticket) { r.become(ticket.ID, sent); r.become(ticket.ID, freed) },
-		"released": func(r *replica, ticket convcache.Ticket) { r.Unuse(&ticket) },
+		"released": func(r *replica, ticket convcache.Ticket) { r.Unuse(&ticket, nil) },
 		"unanswered, without releases": func(r *replica, ticket convcache.Ticket) {
 			r.cfg.Release = false
 			r.become(ticket.ID, sent)
-			r.unuse(&ticket, r.prefill)
+			r.Unuse(&ticket, r.prefill)
 		},
 		"open twice": func(r *replica, ticket convcache.Ticket) {
-			r.Unuse(&ticket)
+			r.Unuse(&ticket, nil)
 			for range 2 {
 				unheard(r.ride(r.prefill, r.decode, true))
 			}
@@ -156,7 +156,7 @@ func TestPins_ASecondTicketOfTheSameBlocksIsDropped(t *testing.T) {
 		if _, outcome := r.take(t.Context(), convcache.Key{1}, ticket.ID, "m"); outcome != convcache.Consumed {
 			t.Errorf("%s: the second take is %s, want none", name, outcome)
 		}
-		if r.Answered(Answer{}, &ticket) {
+		if r.answered(&ticket) {
 			t.Errorf("%s: an answer that names the same blocks passes for a fresh one", name)
 		}
 	}
@@ -178,8 +178,8 @@ func TestPins_AreBounded(t *testing.T) {
 	}
 	for range maxDue + 10 {
 		ticket := r.answer(1)
-		r.Answered(Answer{}, &ticket)
-		r.Unuse(&ticket)
+		r.answered(&ticket)
+		r.Unuse(&ticket, nil)
 	}
 	if n, _, _ := r.Due(r.decode.Engine()); n != maxDue {
 		t.Errorf("%d pins wait for their release, want %d", n, maxDue)

@@ -34,8 +34,8 @@ type Pins struct {
 	pins     map[convcache.TicketID]*pin
 	soonest  account.Heap[*pin]
 	holders  map[*fleet.Incarnation]*holder
-	queues   map[pair]*queue
 	late     []*pin                   // pins in state late
+	ready    []*pin                   // stored pins whose hand-back is due
 	retained account.Pool[*pin]       // stored pins with ids, weighed by the number of ids
 	underWay []*underWay              // running hand-backs
 	gaveUp   map[convcache.Key]string // why tickets of conversations were given up; cleared at maxGaveUp
@@ -46,7 +46,7 @@ type Pins struct {
 	highest            map[memory]int // see Registered
 	counts             record.Counts
 
-	warned sync.Map // for each engine the incarnation that the log has warned about: as prefill it keeps nothing, or as decode its tickets are refused
+	warned sync.Map // for each prefill engine the incarnation that the log has warned about: it keeps nothing
 }
 
 const (
@@ -62,8 +62,7 @@ const (
 func New(cfg Config, deps Deps) *Pins {
 	p := &Pins{
 		Continuations: continuation.New(cfg.TTL), cfg: &cfg, deps: &deps,
-		wake: make(chan struct{}, 1), over: make(chan struct{}, 1),
-		pins: map[convcache.TicketID]*pin{}, holders: map[*fleet.Incarnation]*holder{}, queues: map[pair]*queue{}, gaveUp: map[convcache.Key]string{},
+		wake: make(chan struct{}, 1), over: make(chan struct{}, 1), pins: map[convcache.TicketID]*pin{}, holders: map[*fleet.Incarnation]*holder{}, gaveUp: map[convcache.Key]string{},
 		highest: map[memory]int{},
 	}
 	if cfg.HandBack != HandBackOff && cfg.HandBack != "" && deps.Connector.Traits().HandsBack {
@@ -85,16 +84,29 @@ func (p *Pins) Arena() *proof.Arena { return p.arena }
 
 // Name returns the id of an answer's ticket, made from decode's name for the answer's blocks. So no two tickets name the same blocks.
 func Name(decode string, parsed *upstream.TicketParams) (id convcache.TicketID) {
-	name := make([]byte, 0, 256) // on the stack
-	for _, part := range [...]string{decode, parsed.EngineID, parsed.RequestID} {
-		name = append(append(name, part...), 0)
-	}
-	sum := sha256.Sum256(name)
+	sum := sha256.Sum256([]byte(decode + "\x00" + parsed.EngineID + "\x00" + parsed.RequestID + "\x00"))
 	return convcache.TicketID(sum[:len(id)])
 }
 
-// ReadingOf returns the part of parsed that a ticket keeps beside its params.
-func ReadingOf(parsed upstream.TicketParams) *upstream.TicketParams {
+// Received reads decode's final params: the ticket of an answer with the name of its blocks and the end of its life, and everything that the params
+// say. Decode certainly held the blocks at freshAsOf. With upstream.ErrMisplaced no turn can use the blocks, but they can be released.
+func (p *Pins) Received(params []byte, holder *fleet.Incarnation, freshAsOf time.Time) (t convcache.Ticket, parsed upstream.TicketParams, err error) {
+	decode := holder.Engine()
+	parsed, err = p.deps.Connector.ParseTicket(params, holder.BlockSize())
+	if err == nil || errors.Is(err, upstream.ErrMisplaced) {
+		p.Registered(decode.Name, &parsed)
+	}
+	return convcache.Ticket{
+		Branch: convcache.Branch{
+			ID: Name(decode.Name, &parsed), Decode: convcache.Holder{Instance: decode.Name, Incarnation: holder.ID()}, Tokens: parsed.Tokens,
+			FreshAsOf: freshAsOf, Deadline: Deadline(p.cfg.TTL, decode, freshAsOf, parsed.Expires),
+		},
+		Params: parsed.Params, Reading: readingOf(parsed), EngineID: parsed.EngineID,
+	}, parsed, err
+}
+
+// readingOf returns the part of parsed that a ticket keeps beside its params.
+func readingOf(parsed upstream.TicketParams) *upstream.TicketParams {
 	parsed.Params, parsed.OutputIDs = nil, nil // the ticket has the params, and its chain has hashes of the ids
 	return &parsed
 }
@@ -108,7 +120,7 @@ func (p *Pins) read(ticket *convcache.Ticket) (*upstream.TicketParams, error) {
 	if err != nil {
 		return nil, err
 	}
-	ticket.Params, ticket.Reading = parsed.Params, ReadingOf(parsed)
+	ticket.Params, ticket.Reading = parsed.Params, readingOf(parsed)
 	return &parsed, nil
 }
 
@@ -116,7 +128,7 @@ func (p *Pins) read(ticket *convcache.Ticket) (*upstream.TicketParams, error) {
 // used. The caller holds p.mu.
 func (p *Pins) claim(key convcache.Key, t *convcache.Ticket, model string) *pin {
 	n := p.pins[t.ID]
-	if p.isSpent(t.ID) || n != nil && n.state != stored && n.state != late && n.state != putting && (n.state != lost || !n.since.IsZero()) {
+	if p.isSpent(t.ID) || n != nil && (!slices.Contains(follow[n.state], claimed) || !n.since.IsZero()) {
 		p.cfg.Logger.Error("two tickets name the same blocks; one is dropped", "decode", t.Decode.Instance)
 		return nil
 	}
@@ -145,24 +157,29 @@ func (p *Pins) add(n *pin) *pin {
 	return n
 }
 
-// Answered makes a pin for the ticket of an answer, before Put or Unuse. It keeps the ids of a ticket that may be handed back, if they fit
-// into memory. It reports false if another ticket names, or named, the same blocks: then this one must not be used.
-func (p *Pins) Answered(a Answer, ticket *convcache.Ticket) bool {
-	takes := a.IDs != nil && p.takes(a, ticket)
+// Answered makes a pin for the ticket of an answer, before Put or Unuse. It decides how long the ticket waits for its turn and what happens then. If
+// that is an immediate release, the caller does not put the ticket, but releases it. ok is false if another ticket names, or named, the same blocks:
+// then this one must not be used.
+func (p *Pins) Answered(a Answer, tenant string, kind continuation.Kind, ticket *convcache.Ticket) (choice continuation.Choice, ok bool) {
+	takes := p.takes(&a, ticket)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.knows(ticket.ID) {
-		return false
+		return choice, false
 	}
 	n := p.claim(a.Key, ticket, a.Model)
-	if takes && n.state == claimed {
-		if ids := a.IDs.Retained(ticket.Tokens); ids != nil {
+	choice = p.choose(&a, tenant, kind, ticket, takes)
+	if takes && n.state == claimed && choice.End == continuation.HandBack {
+		if ids := a.IDs.Retained(ticket.Tokens); ids != nil { // if they fit into memory
 			n.ids = ids
 		}
 	}
+	if n.ids != nil || choice.End == continuation.Release {
+		n.until = p.now().Add(choice.Wait)
+	}
 	a.IDs = nil
 	n.Answer = a
-	return true
+	return choice, true
 }
 
 // Put stores a ticket or a note for the rest of its life. It releases the tickets that it displaces, and a ticket that the store refuses.
@@ -185,7 +202,6 @@ func (p *Pins) Put(ctx context.Context, key convcache.Key, ticket convcache.Tick
 	case outcome == convcache.Stored, outcome == convcache.Unavailable: // without an answer, the store may still have it
 		p.stored(n)
 	default:
-		ticket.Params = bytes.Clone(ticket.Params) // they are a slice of the whole answer
 		p.release(n, &ticket)
 	}
 	return outcome
@@ -209,9 +225,9 @@ func (p *Pins) putting(key convcache.Key, t *convcache.Ticket, model string) {
 func (p *Pins) stored(n *pin) {
 	p.move(n, stored)
 	p.makeRoom(p.arena.Use)
-	if !n.retreat.IsZero() {
+	if n.ids != nil {
 		// With the ticker alone, the legs of all pairs would begin together, four times a second, and turns would wait for them.
-		time.AfterFunc(n.retreat.Sub(p.now()), func() { ask(p.wake) })
+		time.AfterFunc(n.until.Sub(p.now()), func() { ask(p.wake) })
 	}
 	if h := n.holder; h != nil {
 		if most := p.Budget(h.incarnation.Engine()); most > 0 && h.tokens[stored] > most {
@@ -228,13 +244,10 @@ func ask(round chan struct{}) {
 	}
 }
 
-// Unuse gives up a ticket that is not in the store. Its blocks are released.
-func (p *Pins) Unuse(ticket *convcache.Ticket) { p.unuse(ticket, nil) }
-
-// unuse releases the blocks of a ticket that is not in the store. If reader is not nil, that incarnation of prefill was sent the ticket and has not
+// Unuse releases the blocks of a ticket that is not in the store. If reader is not nil, that incarnation of prefill was sent the ticket and has not
 // answered: decode may have freed the blocks, or prefill may still be reading them. The release makes sure. It does no harm if the blocks are already
 // free (measured on vLLM 0.32).
-func (p *Pins) unuse(ticket *convcache.Ticket, reader *fleet.Incarnation) {
+func (p *Pins) Unuse(ticket *convcache.Ticket, reader *fleet.Incarnation) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if n := p.pins[ticket.ID]; n != nil && n.state <= sent { // else decode has ended
@@ -245,53 +258,38 @@ func (p *Pins) unuse(ticket *convcache.Ticket, reader *fleet.Incarnation) {
 
 // release lets a pin whose ticket is not in the store wait for its release. The caller holds p.mu.
 func (p *Pins) release(n *pin, ticket *convcache.Ticket) {
-	if _, err := p.read(ticket); err != nil { // an older or a foreign version has made it, and no engine would understand it either
-		p.move(n, lost)
-		return
-	}
-	p.free(n, ticket.Params, Reading(ticket))
-}
-
-// free lets a pin wait for its release, which needs only the params. The caller holds p.mu.
-func (p *Pins) free(n *pin, params []byte, reading any) {
+	_, err := p.read(ticket)
 	n.drop()
-	n.params, n.reading, n.since = params, reading, p.now()
+	n.params, n.reading, n.since = bytes.Clone(ticket.Params), reading(ticket), p.now() // params may be a slice of the whole answer
 	to := due
-	if n.holder != nil && (!p.cfg.Release || len(n.holder.due) >= maxDue) {
+	// If the ticket can't be read, an older or a foreign version has made it, and no engine would understand it either.
+	if err != nil || n.holder != nil && (!p.cfg.Release || len(n.holder.due) >= maxDue) {
 		to = lost
 	}
 	p.move(n, to)
 }
 
-// Reading returns upstream.TicketParams.Reading of a ticket that was read, nil for others.
-func Reading(ticket *convcache.Ticket) any {
+// reading returns upstream.TicketParams.Reading of a ticket that was read, nil for others.
+func reading(ticket *convcache.Ticket) any {
 	if parsed, ok := ticket.Reading.(*upstream.TicketParams); ok {
 		return parsed.Reading
 	}
 	return nil
 }
 
-// UnuseParams gives up the blocks in decode's params, unless params is nil or the blocks have a ticket. Decode certainly held them at freshAsOf.
+// UnuseParams gives up the blocks in decode's params, unless params is nil or the blocks have a ticket.
 func (p *Pins) UnuseParams(params []byte, holder *fleet.Incarnation, model string, freshAsOf time.Time) {
 	if params == nil {
 		return
 	}
-	decode := holder.Engine()
-	parsed, err := p.deps.Connector.ParseTicket(params, holder.BlockSize())
+	ticket, _, err := p.Received(params, holder, freshAsOf)
 	if err != nil && !errors.Is(err, upstream.ErrMisplaced) {
 		return
-	}
-	p.Registered(decode.Name, &parsed)
-	ticket := convcache.Ticket{
-		Branch: convcache.Branch{
-			ID: Name(decode.Name, &parsed), Decode: convcache.Holder{Instance: decode.Name, Incarnation: holder.ID()}, Tokens: parsed.Tokens,
-			FreshAsOf: freshAsOf, Deadline: Deadline(p.cfg.TTL, decode, freshAsOf, parsed.Expires),
-		},
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.knows(ticket.ID) {
-		p.free(p.claim(convcache.Key{}, &ticket, model), bytes.Clone(parsed.Params), parsed.Reading)
+		p.release(p.claim(convcache.Key{}, &ticket, model), &ticket)
 	}
 }
 

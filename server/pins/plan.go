@@ -17,7 +17,6 @@ type Answer struct {
 	Salt            string        // the cache_salt of the turn's legs, without the prefix of a quarantine; "" for none
 	Conversation    string        // its name for operators, "" if they see the key
 	Key             convcache.Key // zero if the request names no conversation
-	Affinity        string        // the conversation's routing key
 	PromptTokens    int
 }
 
@@ -29,53 +28,24 @@ type tokenIDs interface {
 	Free()
 }
 
-// Choose decides, before an answer's ticket is put, how long the ticket waits for its turn and what happens then. If the choice is an immediate
-// release, the caller does not put the ticket, but releases it.
-func (p *Pins) Choose(answer Answer, tenant string, kind continuation.Kind, ticket *convcache.Ticket) continuation.Choice {
-	choice := continuation.Choice{End: continuation.Keep}
+// choose decides how long a ticket waits for its turn and what happens then. takes says that it can be handed back. The caller holds p.mu.
+func (p *Pins) choose(a *Answer, tenant string, kind continuation.Kind, ticket *convcache.Ticket, takes bool) continuation.Choice {
 	switch {
 	case p.arena != nil && p.cfg.HandBack == HandBackNow:
-		choice.End = continuation.HandBack
+		return continuation.Choice{End: continuation.HandBack}
 	case p.cfg.HandBackAuto:
-		terms := p.terms(answer, ticket)
-		curve := p.Continuations.Curve(tenant, kind, p.now())
-		choice = terms.Least(&curve)
-	case p.arena != nil:
-		choice.Wait, choice.End = p.cfg.HandBackAfter, continuation.HandBack
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if n := p.pins[ticket.ID]; n != nil {
-		switch at := p.now().Add(choice.Wait); {
-		case choice.End == continuation.Release:
-			n.retire = at
-		case choice.End == continuation.HandBack && n.ids != nil:
-			n.retreat = at
+		engines := continuation.Engines{PerToken: a.Prefill.Engine().PerToken(), KVTokens: a.Decode.Engine().KVTokens(), BlockSize: ticket.Chain.BlockSize}
+		if h := p.holders[a.Decode]; h != nil {
+			engines.PinnedTokens = h.tokens[stored]
 		}
+		terms := continuation.TermsOf(engines, ticket.Tokens, a.PromptTokens)
+		terms.HandsBack, terms.Releases, terms.Unlearnt = takes, p.cfg.Release, p.cfg.HandBackAfter
+		curve := p.Continuations.Curve(tenant, kind, p.now())
+		return terms.Least(&curve)
+	case p.arena != nil:
+		return continuation.Choice{Wait: p.cfg.HandBackAfter, End: continuation.HandBack}
 	}
-	switch choice.Now() {
-	case continuation.HandBack:
-		p.counts.Choices.HandBack++
-	case continuation.Release:
-		p.counts.Choices.Release++
-	default:
-		p.counts.Choices.Ticket++
-	}
-	return choice
-}
-
-func (p *Pins) terms(answer Answer, ticket *convcache.Ticket) continuation.Terms {
-	engines := continuation.Engines{
-		PerToken: answer.Prefill.Engine().PerToken(), KVTokens: answer.Decode.Engine().KVTokens(), BlockSize: ticket.Chain.BlockSize,
-	}
-	p.mu.Lock()
-	if h := p.holders[answer.Decode]; h != nil {
-		engines.PinnedTokens = h.tokens[stored]
-	}
-	p.mu.Unlock()
-	terms := continuation.TermsOf(engines, ticket.Tokens, answer.PromptTokens)
-	terms.HandsBack, terms.Releases, terms.Unlearnt = p.takes(answer, ticket), p.cfg.Release, p.cfg.HandBackAfter
-	return terms
+	return continuation.Choice{End: continuation.Keep}
 }
 
 // makeRoom keeps an eighth of the memory free for the ids of answers under way. The account with most ids loses the ids of its newest tickets, whose
@@ -89,18 +59,18 @@ func (p *Pins) makeRoom(use func() (used, most int64)) {
 }
 
 // takes reports whether an answer's ticket can be handed back.
-func (p *Pins) takes(answer Answer, ticket *convcache.Ticket) bool {
-	if p.arena == nil {
+func (p *Pins) takes(a *Answer, ticket *convcache.Ticket) bool {
+	if p.arena == nil || a.IDs == nil {
 		return false
 	}
-	engine := answer.Prefill.Engine()
-	if most := facts.ContextLength(engine.Models(), answer.Model); most > 0 && ticket.Tokens >= most-1 {
+	engine := a.Prefill.Engine()
+	if most := facts.ContextLength(engine.Models(), a.Model); most > 0 && ticket.Tokens >= most-1 {
 		// The context is full, so no turn can follow. The leg's first token would also be its last, and prefill would keep the blocks for their lease.
 		return false
 	}
-	if why := answer.Prefill.PrefixCache.Forgets(); why != "" {
-		if p.firstOf(answer.Prefill) {
-			p.cfg.Logger.Warn("prefill does not keep what is handed back to it; tickets serve turns instead", "prefill", named(answer.Prefill), "why", why)
+	if why := a.Prefill.PrefixCache.Forgets(); why != "" {
+		if before, _ := p.warned.Swap(engine, a.Prefill); before != a.Prefill {
+			p.cfg.Logger.Warn("prefill does not keep what is handed back to it; tickets serve turns instead", "prefill", engine.Name, "why", why)
 		}
 		return false
 	}

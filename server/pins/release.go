@@ -23,7 +23,7 @@ const readerHears = 5 * time.Second
 func (n *pin) releasable(prefill *fleet.Incarnation, own bool, now time.Time) bool {
 	switch {
 	case n.reader == nil:
-		return own || !n.refused
+		return own || !n.tried
 	case !own || upstream.Elapsed(n.since, now) < readerHears:
 		return false
 	}
@@ -77,14 +77,14 @@ func (p *Pins) released(c *Claim) {
 	case unsent:
 		counts.Requeued++
 	case answered:
-		counts.Sent++
+		counts.Done++
 		to = freed
 	default:
 		counts.Failed++
 		if n.tried || c.progress == refused { // refused: no leg can be made of its params
 			to = lost
 		}
-		n.tried, n.refused = true, true
+		n.tried = true
 	}
 	p.move(n, to)
 }
@@ -111,7 +111,7 @@ func (p *Pins) ReleaseOne(ctx context.Context, decode *fleet.Engine) bool {
 		defer c.End(ctx, nil)
 		c.Sent()
 		// A leg that has begun is not cut when the program ends, which waits for it: decode would keep the blocks.
-		_, failed := p.send(context.WithoutCancel(ctx), prefill, leg, p.cfg.TrialTimeout, upstream.ErrReuseTimeout)
+		_, failed := p.send(context.WithoutCancel(ctx), reader, leg, p.cfg.TrialTimeout, upstream.ErrReuseTimeout)
 		if failed == nil {
 			c.Conclude(pairs.Answered)
 			return true
@@ -127,22 +127,23 @@ func (p *Pins) ReleaseOne(ctx context.Context, decode *fleet.Engine) bool {
 
 // send runs a leg of our own to prefill, and tells the fleet how it ended. failed is nil if it succeeded.
 func (p *Pins) send(
-	ctx context.Context, prefill *fleet.Engine, made upstream.ReleaseLeg, limit time.Duration, cause error,
+	ctx context.Context, reader *fleet.Incarnation, made upstream.ReleaseLeg, limit time.Duration, cause error,
 ) (answer upstream.PrefillAnswer, failed *upstream.LegError) {
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, cause)
 	defer cancel()
-	leg, run := upstream.Leg{Instance: prefill.Instance(), API: made.API, Body: rawjson.Pieces{made.Body}, RequestID: upstream.NewID()}, p.deps.Legs.HandBack
+	prefill, run := reader.Engine(), p.deps.Legs.HandBack
 	if made.Whole {
 		run = p.deps.Legs.Prefill
 	}
+	leg := upstream.Leg{Instance: prefill.Instance(), API: made.API, Body: rawjson.Pieces{made.Body}, RequestID: upstream.NewID()}
 	answer, err := run(ctx, leg)
 	if err == nil && prefill.AnswerIDs.Foreign(leg.RequestID, answer.ID) {
 		p.deps.Legs.Close()
-		err = &upstream.LegError{Role: upstream.RolePrefill, Instance: prefill.Name, Kind: upstream.Broken, Sent: true, Err: upstream.ErrForeign}
+		err = reader.LegError(upstream.Broken, upstream.ErrForeign)
 	}
 	prefill.Ended(err, true)
 	if err != nil && !errors.As(err, &failed) {
-		failed = &upstream.LegError{Sent: true, Err: err} // it may have been sent
+		failed = reader.LegError(upstream.Broken, err) // it may have been sent
 	}
 	return answer, failed
 }

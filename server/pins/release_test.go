@@ -13,8 +13,8 @@ import (
 // due1 has the blocks of a new answer wait for their release.
 func (r *replica) due1(tokens int) *pin {
 	ticket := r.answer(tokens)
-	r.Answered(Answer{}, &ticket)
-	r.Unuse(&ticket)
+	r.answered(&ticket)
+	r.Unuse(&ticket, nil)
 	return r.pins[ticket.ID]
 }
 

@@ -5,7 +5,8 @@
 // that cache: decode by hand-overs, other incarnations of prefill by tickets and hand-backs. Nobody has to know which engines have, or since when.
 // The incarnation is quarantined until it is restarted, and the epoch of the fleet rises (epoch.go):
 //
-//   - A ticket or note has the epoch of its turn's legs. In another epoch it is a miss, and the blocks of a ticket are released.
+//   - A ticket or note has the epoch of its turn's legs. In another epoch it is a miss. A ticket's blocks are released when a turn or a
+//     hand-back finds it so.
 //   - Both legs of a turn have the cache_salt of their epoch, unless both engines were started after the epoch began. So no engine finds in its prefix
 //     cache what it stored before.
 //   - If the epoch rises before decode gets the hand-over, the turn runs again. If decode already has it, the turn leaves no ticket.
@@ -24,13 +25,10 @@
 package quarantine
 
 import (
-	"context"
-	"log/slog"
 	"strconv"
-	"sync/atomic"
 	"time"
 
-	"carryover/convcache"
+	"carryover/server/events"
 	"carryover/server/proof"
 	"carryover/upstream/fleet"
 )
@@ -38,44 +36,24 @@ import (
 // startMargin is how much later than the epoch, by its own clock, an engine must have been started to count as started since.
 const startMargin = time.Minute
 
-// Epoch is the moment of the fleet's last quarantine, in milliseconds since 1970, 0 for none. It never falls. It is safe for concurrent use.
-type Epoch struct {
-	secret convcache.Secret
-	shared Shared
-	logger *slog.Logger
-	tell   func(sentence string)
-
-	own    atomic.Int64
-	told   int64         // the last own epoch that other replicas know; only share uses it
-	risen  chan struct{} // gets a value when the epoch has risen here; buffers one
-	caught atomic.Uint64
-}
-
-// NewEpoch returns the epoch of a fleet. shared is nil without Redis. tell gets one sentence for each quarantine; it may be nil.
-func NewEpoch(secret convcache.Secret, shared Shared, logger *slog.Logger, tell func(sentence string)) *Epoch {
-	if tell == nil {
-		tell = func(string) {}
+// Now returns the epoch, as far as this replica knows: the moment of the fleet's last quarantine, in milliseconds since 1970, 0 for none. It never
+// falls.
+func (w *Watch) Now() int64 {
+	if w.cfg.Shared == nil {
+		return w.own.Load()
 	}
-	return &Epoch{secret: secret, shared: shared, logger: logger, tell: tell, risen: make(chan struct{}, 1)}
-}
-
-// Now returns the epoch, as far as this replica knows.
-func (e *Epoch) Now() int64 {
-	if e.shared == nil {
-		return e.own.Load()
-	}
-	return max(e.own.Load(), e.shared.Epoch())
+	return max(w.own.Load(), w.cfg.Shared.Epoch())
 }
 
 // Salt returns the prefix for the cache_salt of legs to these engines in an epoch, "" if all of them were started after it began. A nil incarnation
 // is no engine; an unknown one counts as older.
-func (e *Epoch) Salt(epoch int64, engines ...*fleet.Incarnation) string {
+func (w *Watch) Salt(epoch int64, engines ...*fleet.Incarnation) string {
 	if epoch == 0 {
 		return ""
 	}
 	for _, engine := range engines {
 		if engine != nil && !startedSince(engine.ID(), epoch) {
-			return e.secret.EpochSalt(epoch)
+			return w.cfg.Secret.EpochSalt(epoch)
 		}
 	}
 	return ""
@@ -89,37 +67,22 @@ func startedSince(incarnation string, epoch int64) bool {
 
 // Caught quarantines an incarnation of prefill until it is restarted: its answer repeated other ids than its leg sent. The epoch rises, unless it has
 // risen since the leg's epoch. turn names the turn in the log.
-func (e *Epoch) Caught(prefill *fleet.Incarnation, epoch int64, turn string) {
-	e.rise(epoch)
+func (w *Watch) Caught(prefill *fleet.Incarnation, epoch int64, turn string) {
+	own := w.own.Load()
+	if w.Now() == epoch && w.own.CompareAndSwap(own, max(time.Now().UnixMilli(), epoch+1)) {
+		select {
+		case w.Risen <- struct{}{}:
+		default: // the watch will be woken already
+		}
+	}
+	w.quarantine(prefill, turn, proof.ErrIDs, "it computed other ids than it was sent.")
+	w.Quarantines.Add(1)
+}
+
+// quarantine quarantines an incarnation. The log gets the cause, and operators get it as the end of a sentence.
+func (w *Watch) quarantine(prefill *fleet.Incarnation, turn string, cause error, end string) {
 	prefill.Quarantine()
-	e.logger.Error("prefill is quarantined until it is restarted", "turn", turn, "prefill", prefill.Engine().Name,
-		"incarnation", prefill.ID(), "error", proof.ErrIDs)
-	e.tell("Prefill " + prefill.Engine().Name + " is quarantined until it is restarted: it computed other ids than it was sent.")
-	e.caught.Add(1)
-}
-
-// Count returns how often Caught was called.
-func (e *Epoch) Count() uint64 { return e.caught.Load() }
-
-// rise ends an epoch, if that is still the current one.
-func (e *Epoch) rise(epoch int64) {
-	own := e.own.Load()
-	if e.Now() != epoch || !e.own.CompareAndSwap(own, max(time.Now().UnixMilli(), epoch+1)) {
-		return
-	}
-	select {
-	case e.risen <- struct{}{}:
-	default: // the watch will be woken already
-	}
-}
-
-// share tells other replicas of a rise here, and learns of theirs. It reports whether they have answered.
-func (e *Epoch) share(ctx context.Context) bool {
-	own := e.own.Load()
-	if err := e.shared.ShareEpoch(ctx, e.Now(), own != e.told); err != nil {
-		e.logger.Debug("the epoch is not shared", "error", err)
-		return false
-	}
-	e.told = own
-	return true
+	name := prefill.Engine().Name
+	w.cfg.Logger.Error("prefill is quarantined until it is restarted", "turn", turn, "prefill", name, "incarnation", prefill.ID(), "error", cause)
+	w.cfg.Tell(events.Quarantine, "Prefill "+name+" is quarantined until it is restarted: "+end)
 }

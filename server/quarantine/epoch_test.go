@@ -10,18 +10,19 @@ import (
 	"time"
 
 	"carryover/convcache"
+	"carryover/server/events"
 	"carryover/upstream"
 	"carryover/upstream/fleet"
 )
 
 // newEpoch returns the epoch of a replica without Redis, or with what replicas share.
-func newEpoch(t *testing.T, shared Shared) *Epoch {
+func newEpoch(t *testing.T, shared Shared) *Watch {
 	t.Helper()
 	secret, err := convcache.NewSecret([]byte("the secret of all replicas"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return NewEpoch(secret, shared, slog.New(slog.DiscardHandler), nil)
+	return New(Config{Secret: secret, Shared: shared, Fleet: fleet.New(fleet.Config{}), Tell: func(events.Kind, string) {}, Logger: slog.New(slog.DiscardHandler)})
 }
 
 // prefill returns an incarnation of prefill that is not known.
@@ -41,8 +42,8 @@ func TestEpoch_RisesOnceForAllLegsOfTheEpochBefore(t *testing.T) {
 	}
 	legs.Wait()
 	first := e.Now()
-	if first < before || first > time.Now().UnixMilli() || e.Count() != 8 {
-		t.Fatalf("epoch %d after %d answers", first, e.Count())
+	if first < before || first > time.Now().UnixMilli() || e.Quarantines.Load() != 8 {
+		t.Fatalf("epoch %d after %d answers", first, e.Quarantines.Load())
 	}
 	e.Caught(prefill(t), 0, "turn") // a leg of the epoch before
 	if e.Now() != first {
@@ -94,19 +95,19 @@ func TestEpoch_RisesOfTwoReplicasAreTwo(t *testing.T) {
 	a, b := newEpoch(t, shared), newEpoch(t, shared)
 	a.Caught(prefill(t), 0, "turn")
 	b.Caught(prefill(t), 0, "turn")
-	if a.share(t.Context()) || b.share(t.Context()) {
+	if a.exchange(t.Context()) == nil || b.exchange(t.Context()) == nil {
 		t.Fatal("shared what can't be shared")
 	}
 	shared.down = false
-	if !a.share(t.Context()) {
+	if a.exchange(t.Context()) != nil {
 		t.Fatal("not shared")
 	}
 	first := shared.Epoch()
-	if !b.share(t.Context()) || shared.Epoch() <= first {
+	if b.exchange(t.Context()) != nil || shared.Epoch() <= first {
 		t.Errorf("epoch %d, and %d behind the rise of the other replica", first, shared.Epoch())
 	}
 	last := shared.Epoch()
-	if !a.share(t.Context()) || !b.share(t.Context()) || shared.Epoch() != last || a.Now() != last || b.Now() != last {
+	if a.exchange(t.Context()) != nil || b.exchange(t.Context()) != nil || shared.Epoch() != last || a.Now() != last || b.Now() != last {
 		t.Errorf("epochs %d and %d, shared %d, want %d", a.Now(), b.Now(), shared.Epoch(), last)
 	}
 	if shared.told != last { // which a failover may have lost

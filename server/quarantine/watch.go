@@ -2,24 +2,24 @@ package quarantine
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
+	"sync/atomic"
 	"time"
 
+	"carryover/convcache"
+	"carryover/server/events"
 	"carryover/server/storetime"
 	"carryover/upstream"
 	"carryover/upstream/fleet"
 	"carryover/upstream/fleet/health"
 )
 
-// Every is how often quarantines are exchanged with other replicas.
+// Every is how often quarantines are exchanged with other replicas, and the time limit of an exchange. No turn waits for it, and a server that begins
+// is slow.
 const Every = time.Second
-
-// RemindEvery is how often the log mentions quarantined instances.
-const RemindEvery = time.Minute
-
-// leastExchange is the least time limit of an exchange with other replicas. No turn waits for it, and a server that begins is slow.
-const leastExchange = time.Second
 
 // Shared is what replicas share about engines: the epoch, and marks under names that are alike on all replicas. An error costs a delay: the caller
 // tries again within a second.
@@ -34,111 +34,87 @@ type Shared interface {
 	ShareEpoch(ctx context.Context, own int64, risen bool) error
 }
 
-// WatchConfig is what a Watch works with.
-type WatchConfig struct {
-	Fleet        *fleet.Fleet
-	Epoch        *Epoch
-	GiveUpOlder  func(ctx context.Context, epoch int64) // gives up this replica's tickets of other epochs, and releases their blocks
-	StoreTimeout time.Duration                          // bounds what an operator's request waits for other replicas
-	Background   func(what, id string, work func())     // runs work in the background
-	TellDrain    func(sentence string)                  // gets a sentence when an instance is drained or taken back on all replicas; may be nil
+// Config is what a Watch works with. All but Shared is required.
+type Config struct {
+	Secret convcache.Secret
+	Shared Shared // nil without Redis
+	Fleet  *fleet.Fleet
+	Tell   func(kind events.Kind, sentence string) // tells operators of an event
+	Logger *slog.Logger
 }
 
-// Watch shares quarantines, drains and the epoch with other replicas. It also gives up the tickets of earlier epochs, and reminds of quarantined
-// instances in the log. Only one goroutine uses Compare.
+// Watch knows the epoch and raises it. It shares the epoch, quarantines and drains with other replicas. It is safe for concurrent use, except for
+// Compare, which one goroutine uses.
 type Watch struct {
-	WatchConfig
-	swept int64 // the epoch whose older tickets are given up
+	cfg         Config
+	Risen       chan struct{} // gets a value when the epoch has risen here; buffers one
+	Quarantines atomic.Uint64 // how often Caught was called
+
+	own  atomic.Int64 // the last epoch that began here
+	told int64        // the last own epoch that other replicas know
+	said int64        // the last epoch that the log mentions
 }
 
-// NewWatch returns a watch.
-func NewWatch(cfg WatchConfig) *Watch {
-	if cfg.TellDrain == nil {
-		cfg.TellDrain = func(string) {}
-	}
-	return &Watch{WatchConfig: cfg}
-}
+// New returns the watch of a fleet.
+func New(cfg Config) *Watch { return &Watch{cfg: cfg, Risen: make(chan struct{}, 1)} }
 
-// Risen receives a value when the epoch has risen in this replica.
-func (w *Watch) Risen() <-chan struct{} { return w.Epoch.risen }
-
-// Remind mentions quarantined instances in the log.
-func (w *Watch) Remind(context.Context) {
-	for _, engine := range w.Fleet.Engines(upstream.RolePrefill) {
-		if engine.Quarantined() {
-			w.Epoch.logger.Warn("prefill is quarantined; restart it, its prefix cache is in doubt", "prefill", engine.Name)
+// Compare is one round. The first one runs before the first turn.
+func (w *Watch) Compare(ctx context.Context) {
+	if w.cfg.Shared != nil {
+		if err := w.exchange(ctx); err != nil {
+			w.cfg.Logger.Debug("quarantines are not shared", "error", err) // the next round comes soon
 		}
 	}
+	if epoch := w.Now(); epoch != w.said {
+		w.said = epoch
+		w.cfg.Logger.Warn("a prefill has computed other ids than it was sent: no ticket from before is used, and legs have a cache_salt until their engines are restarted")
+	}
 }
 
-// Compare is one round. The first one runs before the first turn. In another epoch it gives up this replica's older tickets in the background,
-// because there may be many. No replica would use them, but decode's blocks would stay pinned.
-func (w *Watch) Compare(ctx context.Context) {
-	if w.Epoch.shared != nil {
-		w.exchange(ctx)
-	}
-	epoch := w.Epoch.Now()
-	if epoch == w.swept {
-		return
-	}
-	w.swept = epoch
-	w.Epoch.logger.Warn("a prefill has computed other ids than it was sent: tickets from before are given up, and legs have a cache_salt until their engines are restarted")
-	w.Background("task", "quarantine", func() { w.GiveUpOlder(ctx, w.Epoch.Now()) })
-}
+// errReplica is why another replica's quarantine is taken over.
+var errReplica = errors.New("another replica has found that it does not compute the ids that it is sent")
 
 // exchange shares first the epoch and then quarantines and drains, so whoever hears of a quarantine knows of the rise. It takes over other replicas'
 // quarantines of living incarnations, and publishes those that they don't know.
-func (w *Watch) exchange(ctx context.Context) {
-	bounded, cancel := storetime.Limit(ctx, max(w.StoreTimeout, leastExchange))
+func (w *Watch) exchange(ctx context.Context) error {
+	ctx, cancel := storetime.Limit(ctx, Every)
 	defer cancel()
-	if !w.Epoch.share(bounded) {
-		return // the next round comes soon
+	own := w.own.Load()
+	if err := w.cfg.Shared.ShareEpoch(ctx, w.Now(), own != w.told); err != nil {
+		return err
 	}
-	engines := slices.Concat(w.Fleet.Engines(upstream.RoleDecode), w.Fleet.Engines(upstream.RolePrefill))
-	var alive []*fleet.Incarnation
-	var asked []string
+	w.told = own
+	engines := slices.Concat(w.cfg.Fleet.Engines(upstream.RoleDecode), w.cfg.Fleet.Engines(upstream.RolePrefill))
+	var names []string
 	for _, engine := range engines {
-		asked = append(asked, drainMark(engine))
-		if incarnation := engine.Fresh(); engine.Role == upstream.RolePrefill && incarnation.Known() {
-			alive, asked = append(alive, incarnation), append(asked, quarantineMark(incarnation))
-		}
+		names = append(names, drainMark(engine), quarantineMark(engine.Fresh()))
 	}
-	marks, err := w.Epoch.shared.Marks(bounded, asked)
+	marks, err := w.cfg.Shared.Marks(ctx, names)
 	if err != nil {
-		return
+		return err
 	}
 	for _, engine := range engines {
-		w.drain(bounded, engine, marks[drainMark(engine)])
-	}
-	for _, incarnation := range alive {
+		w.drain(ctx, engine, marks[drainMark(engine)])
+		incarnation := engine.Fresh()
+		if engine.Role != upstream.RolePrefill || !incarnation.Known() {
+			continue
+		}
 		name := quarantineMark(incarnation)
 		_, shared := marks[name]
 		switch local := incarnation.Quarantined(); {
 		case shared && !local:
-			incarnation.Quarantine()
-			prefill := incarnation.Engine().Name
-			w.Epoch.logger.Error("prefill is quarantined until it is restarted: another replica has found that it does not compute the ids that it is sent",
-				"prefill", prefill, "incarnation", incarnation.ID())
-			w.Epoch.tell("Prefill " + prefill + " is quarantined until it is restarted: another replica found that it computes other ids than it is sent.")
+			w.quarantine(incarnation, "", errReplica, "another replica found that it computes other ids than it is sent.")
 		case local && !shared:
-			w.share(bounded, name, "")
+			err = errors.Join(err, w.cfg.Shared.Mark(ctx, name, ""))
 		}
 	}
+	return err
 }
 
 // quarantineMark names an incarnation. Starts are in hundredths of a second, so two engines may have the same. Replicas share a mark if they name
 // the instance alike, as for tickets.
 func quarantineMark(incarnation *fleet.Incarnation) string {
 	return incarnation.ID() + " " + incarnation.Engine().Name
-}
-
-// share publishes a mark, and reports whether it is stored.
-func (w *Watch) share(ctx context.Context, name, value string) bool {
-	err := w.Epoch.shared.Mark(ctx, name, value)
-	if err != nil {
-		w.Epoch.logger.Debug("a mark of an engine is not shared", "error", err)
-	}
-	return err == nil
 }
 
 // drainForm has the moment of a decision, and whether the instance is drained.
@@ -159,29 +135,28 @@ func (w *Watch) drain(ctx context.Context, engine *fleet.Engine, mark string) {
 	_, _ = fmt.Sscanf(mark, drainForm, &shared.At, &shared.On)
 	switch own := engine.Health.Drain(); {
 	case own.After(shared):
-		w.shareDrain(ctx, engine)
+		w.ShareDrain(ctx, engine)
 	case shared.After(own):
-		w.Fleet.TakeOver(engine, shared)
+		w.cfg.Fleet.TakeOver(engine, shared)
 		if own.On == shared.On {
 			return
 		}
-		w.Epoch.logger.Info("an operator has drained an instance, or taken it back, on all replicas", "role", engine.Role, "name", engine.Name, "draining", shared.On)
+		w.cfg.Logger.Info("an operator has drained an instance, or taken it back, on all replicas", "role", engine.Role, "name", engine.Name, "draining", shared.On)
 		sentence := "An operator takes %s %s back on all replicas: it gets turns again."
 		if shared.On {
 			sentence = "An operator drains %s %s on all replicas: it gets no new turns, and its open turns end as usual."
 		}
-		w.TellDrain(fmt.Sprintf(sentence, engine.Role, engine.Name))
+		w.cfg.Tell(events.Drain, fmt.Sprintf(sentence, engine.Role, engine.Name))
 	}
 }
 
 // ShareDrain tells other replicas an operator's decision about an instance, and reports whether they share it. If not, the next round tries again.
 func (w *Watch) ShareDrain(ctx context.Context, engine *fleet.Engine) bool {
-	bounded, cancel := storetime.Limit(ctx, w.StoreTimeout)
+	if w.cfg.Shared == nil {
+		return false
+	}
+	ctx, cancel := storetime.Limit(ctx, Every)
 	defer cancel()
-	return w.Epoch.shared != nil && w.shareDrain(bounded, engine)
-}
-
-func (w *Watch) shareDrain(ctx context.Context, engine *fleet.Engine) bool {
 	decided := engine.Health.Drain()
-	return w.share(ctx, drainMark(engine), fmt.Sprintf(drainForm, decided.At, decided.On))
+	return w.cfg.Shared.Mark(ctx, drainMark(engine), fmt.Sprintf(drainForm, decided.At, decided.On)) == nil
 }

@@ -6,18 +6,17 @@ import (
 	"time"
 
 	"carryover/upstream"
-	"carryover/upstream/body"
 )
 
-// Builder makes a turn's record from what the turn's steps report. They can't read it. Only the turn's goroutine uses it. Don't copy it after a leg.
+// Builder makes a turn's record from what the turn's steps report. They can't read it. Only the turn's goroutine uses it.
 type Builder struct {
 	turn Turn
 }
 
 // NewBuilder returns the builder of a turn.
-func NewBuilder(id string, api body.API, trace Trace, began time.Time) Builder {
+func NewBuilder(id string, trace Trace, began time.Time) Builder {
 	return Builder{turn: Turn{
-		Turn: id, Asked: Asked{API: api}, Trace: trace, Times: Times{Began: began}, Legs: make([]Leg, 0, 2), // most turns have two
+		Turn: id, Trace: trace, Times: Times{Began: began},
 		Reuse: Reuse{Cached: -1}, Answer: Answer{PromptTokens: -1, CompletionTokens: -1, CachedTokens: -1},
 	}}
 }
@@ -49,7 +48,7 @@ func (b *Builder) Reuses(reuse Reuse) { b.turn.Reuse = reuse }
 func (b *Builder) Retried() { b.turn.Retries++ }
 
 // Joins puts a leg without a place in the record under the turn's span.
-func (b *Builder) Joins(leg *upstream.Leg) { b.turn.Trace.under(leg, b.turn.Trace.Span) }
+func (b *Builder) Joins(leg *upstream.Leg) { leg.Trace = b.turn.Trace.Context }
 
 // Committed records that status 200 and the headers are about to be sent, and sets the turn's headers. whole says that the answer is in one piece.
 func (b *Builder) Committed(header http.Header, whole bool) {
@@ -84,39 +83,26 @@ func (b *Builder) End() *Turn {
 	return &b.turn
 }
 
-// SentLeg is a leg in the record of its turn.
-type SentLeg struct {
-	of *Turn
-	at int
-}
-
-// Sent records that a leg is about to be sent, and gives it its span in the turn's trace.
-func (b *Builder) Sent(leg *upstream.Leg, incarnation string) SentLeg {
-	r := &b.turn
-	at := len(r.Legs)
-	r.Legs = append(r.Legs, Leg{
-		Role: leg.Instance.Role, Instance: leg.Instance.Name, Incarnation: incarnation, Attempt: r.Retries, Span: r.Trace.Traced(leg), Began: time.Now(),
-	})
-	return SentLeg{r, at}
+// Sent records that a leg is about to be sent, and gives it its span in the turn's trace. The leg's methods record the rest of it.
+func (b *Builder) Sent(leg *upstream.Leg, incarnation string) *Leg {
+	leg.Trace = b.turn.Trace.leg()
+	sent := &Leg{
+		Role: leg.Instance.Role, Instance: leg.Instance.Name, Incarnation: incarnation, Attempt: b.turn.Retries, Span: leg.Trace.SpanID(), Began: time.Now(),
+	}
+	b.turn.Legs = append(b.turn.Legs, sent)
+	return sent
 }
 
 // Answered records how long the leg took to be answered, and its failure.
-func (s SentLeg) Answered(took time.Duration, err error) {
-	leg := &s.of.Legs[s.at]
-	leg.Took, leg.Whole, leg.Err = took, took, err
-}
+func (l *Leg) Answered(took time.Duration, err error) { l.Took, l.Whole, l.Err = took, took, err }
 
-// Began records that the answer has begun.
-func (s SentLeg) Began() {
-	leg := &s.of.Legs[s.at]
-	leg.First = time.Since(leg.Began)
-}
+// Begun records that the answer has begun.
+func (l *Leg) Begun() { l.First = time.Since(l.Began) }
 
 // Over records the end of an answer that follows the headers. It keeps a failure of this leg's engine, not one of the client or the other leg.
-func (s SentLeg) Over(err error) {
-	leg := &s.of.Legs[s.at]
-	leg.Whole = time.Since(leg.Began)
-	if failed, ok := errors.AsType[*upstream.LegError](err); ok && failed.Role == leg.Role {
-		leg.Err = err
+func (l *Leg) Over(err error) {
+	l.Whole = time.Since(l.Began)
+	if failed, ok := errors.AsType[*upstream.LegError](err); ok && failed.Role == l.Role {
+		l.Err = err
 	}
 }

@@ -35,23 +35,17 @@ type EmptyOmitter interface{ OmitsEmpty() }
 // The key redis appears only if it applies: up, or what is wrong with it. It shows whether replicas share a ticket, or it is kept here. An
 // [EmptyOmitter] gets no empty members. A line contains no prompts, no answers, and no name that a client has made up.
 func Log(logger *slog.Logger, redis func() string) Observer {
-	handler := logger.Handler()
-	_, short := handler.(EmptyOmitter)
+	_, short := logger.Handler().(EmptyOmitter)
 	return func(r *Turn) {
-		now, level := time.Now(), slog.LevelInfo
-		if r.End.Err != nil && (r.End.Status >= http.StatusInternalServerError || r.End.Status == http.StatusOK && !r.ClientLeft()) {
-			level = slog.LevelWarn
-		}
-		if !handler.Enabled(context.Background(), level) {
-			return
-		}
 		u, got, end := &r.Reuse, &r.Answer, &r.End
 		outcome, reason := u.Outcome()
-		hit := outcome == Hit
 		blamed, kind := r.Blamed()
-		failure := ""
+		level, failure := slog.LevelInfo, ""
 		if end.Err != nil {
 			failure = end.Err.Error()
+			if end.Status >= http.StatusInternalServerError || end.Status == http.StatusOK && !r.ClientLeft() {
+				level = slog.LevelWarn
+			}
 		}
 		attrs := make([]slog.Attr, 0, 46) // stays on the stack
 		add := func(empty bool, attr slog.Attr) {
@@ -65,8 +59,8 @@ func Log(logger *slog.Logger, redis func() string) Observer {
 		text("outcome", outcome)
 		text("reason", reason)
 		text("differs", u.Differs)
-		add(!hit && u.Offered <= 0, slog.Int("tokens_offered", u.Offered))
-		add(!hit && u.Read <= 0, slog.Int("tokens_read", u.Read))
+		number("tokens_offered", u.Offered)
+		add(!u.Hit, slog.Int("tokens_read", u.Read)) // 0 of a hit says that it saved nothing
 		number("tokens_confirmed", u.Cached)
 		number("prompt_tokens", got.PromptTokens)
 		number("completion_tokens", got.CompletionTokens)
@@ -75,7 +69,7 @@ func Log(logger *slog.Logger, redis func() string) Observer {
 		times("duration_ms", r.Took)
 		text("prefill", r.Leg(upstream.RolePrefill).Instance)
 		text("decode", r.Leg(upstream.RoleDecode).Instance)
-		add(false, slog.Int("status", end.Status))
+		number("status", end.Status)
 		text("code", end.Code)
 		text("blame", blamed)
 		text("kind", kind)
@@ -107,21 +101,17 @@ func Log(logger *slog.Logger, redis func() string) Observer {
 		if redis != nil {
 			text("redis", redis())
 		}
-		// The line has no source position: finding it costs as much as a tenth of the line.
-		rec := slog.NewRecord(now, level, "turn", 0)
-		rec.AddAttrs(attrs...)
-		_ = handler.Handle(context.Background(), rec) // slog.Logger ignores the error too
+		logger.LogAttrs(context.Background(), level, "turn", attrs...)
 	}
 }
 
 func setHeaders(header http.Header, r *Turn) {
-	// net/http's spelling, except for X-KV-…, which net/http would change to X-Kv-….
-	header["X-Request-Id"] = []string{r.Turn}
+	header.Set("X-Request-Id", r.Turn)
 	if r.API == body.Messages { // the header that Anthropic's SDKs read
-		header["Request-Id"] = []string{r.Turn}
+		header.Set("Request-Id", r.Turn)
 	}
-	header["X-KV-Reuse"] = []string{r.Reuse.Header()}
-	header["Server-Timing"] = []string{timing(r)}
+	header.Set("Server-Timing", timing(r))
+	header["X-KV-Reuse"] = []string{r.Reuse.Header()} // Set would change the name to X-Kv-Reuse
 	if path := r.Path.Header(); path != "" {
 		header["X-KV-Path"] = []string{path}
 	}
@@ -130,31 +120,22 @@ func setHeaders(header http.Header, r *Turn) {
 // timing returns how long the turn took so far (W3C Server Timing).
 func timing(r *Turn) string {
 	b := make([]byte, 0, 96)
-	add := func(name string, d time.Duration) {
-		if len(b) > 0 {
-			b = append(b, ", "...)
+	add := func(part string, took time.Duration) {
+		if took > 0 {
+			b = strconv.AppendFloat(append(b, part...), Milliseconds(took), 'f', 1, 64)
 		}
-		b = strconv.AppendFloat(append(append(b, name...), ";dur="...), Milliseconds(d), 'f', 1, 64)
 	}
-	if r.Queued > 0 {
-		add("queue", r.Queued)
-	}
-	add("lookup", r.Lookup)
-	if r.Leg(upstream.RolePrefill).Instance != "" {
-		add("prefill", r.PrefillTook())
-	}
-	if r.TTFT > 0 {
-		add("ttft", r.TTFT)
-	}
-	if r.Whole > 0 {
-		add("answer", r.Whole)
-	}
-	return string(b)
+	add(", queue;dur=", r.Queued)
+	add(", lookup;dur=", max(1, r.Lookup)) // a turn that ended before it shows 0.0
+	add(", prefill;dur=", r.PrefillTook())
+	add(", ttft;dur=", r.TTFT)
+	add(", answer;dur=", r.Whole)
+	return string(b[len(", "):])
 }
 
 // Milliseconds returns a time in milliseconds, rounded to tenths.
 func Milliseconds(d time.Duration) float64 {
-	return float64(d.Round(100*time.Microsecond)) / float64(time.Millisecond)
+	return float64(d.Round(100*time.Microsecond).Microseconds()) / 1000
 }
 
 // Header returns the value of X-KV-Reuse. It has the ticket's age.
@@ -182,11 +163,12 @@ func (r *Reuse) Header() string {
 
 // Header returns the value of X-KV-Path, "" if no way was chosen.
 func (p *Path) Header() string {
+	reason := ""
 	switch p.Way {
 	case "":
 		return ""
 	case WayDecodeOnly:
-		return fmt.Sprintf("%s;reason=%s;tokens=%d", p.Way, p.Reason, p.Tokens)
+		reason = ";reason=" + p.Reason
 	}
-	return fmt.Sprintf("%s;tokens=%d", p.Way, p.Tokens)
+	return fmt.Sprintf("%s%s;tokens=%d", p.Way, reason, p.Tokens)
 }

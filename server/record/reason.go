@@ -1,7 +1,6 @@
 package record
 
-// Reason says why a turn reused nothing. The set is closed except for ineligible_<why>, whose words come from this package, proof, upstream and
-// convcache.
+// Reason says why a turn reused nothing. The set is closed except for ineligible_<why>, whose words come from this package, proof and upstream.
 type Reason = string
 
 // The reasons of a miss.

@@ -2,16 +2,17 @@
 // The turn's steps report to a [Builder], which makes the record ([Turn]). Observers read it: the log line (line.go), package journal, package
 // telemetry and the operators' listener. [Counts] has what no turn's record has.
 //
-// The package imports only upstream and its requests, and decides nothing. A record has no prompt, no answer and no conversation id in clear. The
-// only text of a client's own is the model's name; [Asked.ModelShown] hides it if no engine is known to serve it.
+// The package imports only upstream, its requests and OpenTelemetry's trace context, and decides nothing. A record has no prompt, no answer and no
+// conversation id in clear. The only text of a client's own is the model's name; [Asked.ModelShown] hides it if no engine is known to serve it.
 package record
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"slices"
 	"time"
+
+	"go.opentelemetry.io/otel/trace"
 
 	"carryover/upstream"
 	"carryover/upstream/body"
@@ -26,7 +27,7 @@ type Turn struct {
 	Path    Path
 	Reuse   Reuse
 	Stored  string // "yes", or why the answer left no ticket; "" if the turn got no answer
-	Legs    []Leg
+	Legs    []*Leg
 	Retries int
 	Answer  Answer
 	End     End
@@ -87,9 +88,9 @@ type Keep struct {
 type Leg struct {
 	Role        upstream.Role
 	Instance    string
-	Incarnation string // the engine's incarnation, as far as known
-	Attempt     int    // 0 for the first
-	Span        [8]byte
+	Incarnation string       // the engine's incarnation, as far as known
+	Attempt     int          // 0 for the first
+	Span        trace.SpanID // the client's if turns are not traced
 	Began       time.Time
 	Took        time.Duration // until its answer; of a decode leg until its headers
 	First       time.Duration // of a decode leg until its answer began, 0 if it did not
@@ -111,7 +112,7 @@ type Answer struct {
 func (r *Turn) Leg(role upstream.Role) Leg {
 	for _, leg := range slices.Backward(r.Legs) {
 		if leg.Role == role {
-			return leg
+			return *leg
 		}
 	}
 	return Leg{}
@@ -140,7 +141,7 @@ func (r *Reuse) Outcome() (outcome, reason string) {
 	return Miss, reason
 }
 
-// Observer gets each turn at its end, on the turn's goroutine. It must not block. It may keep a copy, but must not change its Legs.
+// Observer gets each turn at its end, on the turn's goroutine. It must not block. It may keep a copy, but must not change the Legs.
 type Observer func(*Turn)
 
 // ModelShown returns the model's name for operators: "other" if no engine is known to serve it. Such a name is the client's own text, and may be as
@@ -174,6 +175,10 @@ type Path struct {
 // ErrClientGone says that a turn ended because its client had gone.
 var ErrClientGone = errors.New("client gone")
 
+// ErrAborted says that the answer broke off after the client had seen part of it. The connection must then end abnormally, because the client would
+// take the truncated answer for a complete one.
+var ErrAborted = errors.New("answer broke off")
+
 // StatusClientGone is nginx's status for a client that closed the connection before its answer. Only logs show it.
 const StatusClientGone = 499
 
@@ -187,69 +192,47 @@ func (r *Turn) Blamed() (instance, kind string) {
 
 // Aborted reports whether the answer broke off after the client had seen part of it.
 func (r *Turn) Aborted() bool {
-	_, aborted := errors.AsType[*AbortError](r.End.Err)
-	return aborted
+	return errors.Is(r.End.Err, ErrAborted)
 }
+
+// CodeClientGone is the code of a turn whose client left before its end.
+const CodeClientGone = "client_gone"
 
 // ClientLeft reports whether the client left before the turn's end.
-func (r *Turn) ClientLeft() bool {
-	return r.End.Status == StatusClientGone || errors.Is(r.End.Err, ErrClientGone) || errors.Is(r.End.Err, context.Canceled)
-}
-
-// AbortError says that the answer broke off after the client had seen part of it. The connection must then end abnormally, because the client would
-// take the truncated answer for a complete one.
-type AbortError struct{ Err error }
-
-func (e *AbortError) Error() string { return "answer broke off: " + e.Err.Error() }
-
-func (e *AbortError) Unwrap() error { return e.Err }
+func (r *Turn) ClientLeft() bool { return r.End.Code == CodeClientGone }
 
 // FollowUp reports whether the turn could have reused something: it goes on with a conversation, and its client wants reuse. The share of hits is
 // always hits divided by follow-ups. Every hit is a follow-up; a turn that opens its conversation is none.
 func (r *Reuse) FollowUp() bool { return r.Continues && !r.Off }
 
 // Prompt returns the prompt's tokens by decode's usage. Without usage it returns as many as are known to belong to the prompt.
-func (r *Turn) Prompt() int { return max(r.Answer.PromptTokens, r.Reuse.Cached, r.Reuse.Offered, 0) }
+func (r *Turn) Prompt() int { return max(r.Answer.PromptTokens, r.Reuse.Cached, r.Reuse.Offered) }
 
-// HitTTFT returns the time to the first token of a hit, and what it would have been without reuse: longer by Reuse.Saved. ok is false if the turn is
-// no hit, the answer is whole, or the hit spared prefill tokens and prefill's speed was unknown.
-func (r *Turn) HitTTFT() (with, without time.Duration, ok bool) {
-	ok = r.Reuse.Hit && r.TTFT > 0 && (r.Reuse.Saved > 0 || r.Reuse.Read == 0)
-	return r.TTFT, r.TTFT + r.Reuse.Saved, ok
+// TTFTWithout returns what the time to the first token of a hit would have been without reuse: longer by Reuse.Saved. It is 0 if the turn is no hit,
+// the answer is whole, or the hit spared prefill tokens and prefill's speed was unknown.
+func (r *Turn) TTFTWithout() time.Duration {
+	if u := &r.Reuse; u.Hit && r.TTFT > 0 && (u.Saved > 0 || u.Read == 0) {
+		return r.TTFT + u.Saved
+	}
+	return 0
 }
 
 // Counts are events since the program started that no turn's record has.
 type Counts struct {
-	// Piggybacked are releases on legs of turns, Own those on legs of our own.
-	Piggybacked, Own Releases
-	HandBacks        HandBacks
+	// Piggybacked are releases on legs of turns, Own those on legs of our own. A leg of our own that has failed tries once more.
+	Piggybacked, Own Ends
+	HandBacks        Ends
 	// Stranded are hand-overs that no decode leg has taken.
 	Stranded uint64
-	// Choices are the choices for tickets at the ends of their answers.
-	Choices TicketChoices
 	// Quarantines are incarnations of prefill that this replica caught computing other ids than they were sent.
 	Quarantines uint64
 	// Shed are idle connections of clients that were closed to make room for others.
 	Shed uint64
 }
 
-// Releases counts the ends of releases, once for each attempt to release a ticket.
-type Releases struct {
-	Sent     uint64 // the leg was answered
-	Failed   uint64 // an engine may have seen the leg, and it failed; a leg of our own tries once more
+// Ends counts how attempts to free a ticket's blocks ended.
+type Ends struct {
+	Done     uint64 // the leg was answered
+	Failed   uint64 // an engine may have seen the leg, and it failed
 	Requeued uint64 // nothing of the leg was sent, or the engine refused it; the ticket waits again
-}
-
-// TicketChoices counts the choices for tickets at the ends of their answers.
-type TicketChoices struct {
-	Ticket   uint64 // a turn may use it for a while
-	HandBack uint64 // it is handed back at once
-	Release  uint64 // it is released at once
-}
-
-// HandBacks counts the ends of hand-backs. A ticket that was sent is never handed back again.
-type HandBacks struct {
-	Done     uint64 // prefill has read the KV, and decode is free
-	Failed   uint64 // an engine may have seen the leg, and it failed; the blocks are released some seconds later
-	Requeued uint64 // nothing of the leg was sent, or the engine refused it; it is tried again, or released
 }

@@ -1,7 +1,6 @@
 package record
 
 import (
-	"cmp"
 	"slices"
 	"strings"
 
@@ -15,50 +14,44 @@ type Term struct {
 	Do    string // what an operator or a client can do, as a sentence; "" if nothing is wrong, or Means says it
 }
 
-// hintsOf returns the sentences of terms by name. Of equal names the last one counts.
+// Sentences returns what happened and what can be done.
+func (t Term) Sentences() string { return strings.TrimSuffix(t.Means+" "+t.Do, " ") }
+
+// hintsOf returns the sentences of terms by name, and by ineligible_<name>, as IneligibleReasons occur. Of equal names the last one counts.
 func hintsOf(tables ...[]Term) map[string]string {
 	all := map[string]string{}
 	for _, term := range slices.Concat(tables...) {
-		all[term.Name] = strings.TrimSuffix(term.Means+" "+term.Do, " ")
+		all[term.Name] = term.Sentences()
+		all["ineligible_"+term.Name] = all[term.Name]
 	}
 	return all
 }
 
+// An answer may be ruled out for a reason of a miss, and a history for what its last answer was.
+//
 //nolint:gochecknoglobals // immutable tables
 var (
-	reasonHints             = hintsOf(StoredResults(), IneligibleReasons(), MissReasons(), EmptyHits())
-	aloneHints, storedHints = hintsOf(AloneReasons()), hintsOf(StoredResults())
+	reasonHints = hintsOf(StoredResults(), IneligibleReasons(), MissReasons(), EmptyHits())
+	storedHints = hintsOf(IneligibleReasons(), MissReasons(), StoredResults())
+	aloneHints  = hintsOf(AloneReasons())
 )
 
 // Hint returns in plain words why a turn reused or saved nothing, and what can be done. It returns "" for other turns, and for a client that wanted
 // no reuse.
 func (r *Turn) Hint() string {
 	_, reason := r.Reuse.Outcome()
-	return Hint(reason, r.Path.Reason)
+	if alone := aloneHints[r.Path.Reason]; reason == ReasonBypass && alone != "" {
+		return alone
+	}
+	return reasonHints[reason]
 }
 
-// Hint returns the sentences of a reason, "" for no reason. alone is why decode serves the turn alone, "" if it does not.
-func Hint(reason, alone string) string {
-	switch {
-	case reason == "":
-		return ""
-	case reason == ReasonBypass && aloneHints[alone] != "":
-		return aloneHints[alone]
-	}
-	// An answer may be ruled out as a history with such a message is.
-	why := strings.TrimPrefix(reason, "ineligible_")
-	if hint := cmp.Or(reasonHints[reason], reasonHints[why]); hint != "" {
-		return hint
-	}
-	return "The request or its answer can take no part in reuse (" + why + ")."
-}
-
-// StoredHint returns in plain words why an answer left no ticket, "" if it left one or there was no answer.
-func StoredHint(stored string) string {
-	if stored == "yes" {
+// StoredHint returns in plain words why the answer left no ticket, "" if it left one or there was no answer.
+func (r *Turn) StoredHint() string {
+	if r.Stored == "yes" {
 		return ""
 	}
-	return cmp.Or(storedHints[stored], Hint(stored, ""))
+	return storedHints[r.Stored]
 }
 
 // MissReasons returns every reason of a miss, except for ineligible_<why>, which IneligibleReasons has.

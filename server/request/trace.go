@@ -15,36 +15,34 @@ import (
 
 // Trace reads a client's context. A traced turn gets a span in the client's trace, or in a new one; sample is nil if turns are not traced.
 func Trace(header http.Header, sample record.Sample) record.Trace {
-	t := parseTrace(header)
+	client := parseTrace(header)
 	if sample == nil {
-		return t
+		return record.Trace{Context: client}
 	}
-	return takePart(t, sample)
+	if !client.IsValid() {
+		var id trace.TraceID
+		_, _ = rand.Read(id[:]) // never fails since Go 1.24
+		client = client.WithTraceID(id)
+	}
+	flags := client.TraceFlags().WithSampled(sample(client))
+	return record.Trace{Context: client.WithSpanID(record.NewSpanID()).WithTraceFlags(flags).WithRemote(false), Parent: client.SpanID()}
 }
 
-// takePart gives the turn a span. It is a function of its own because a turn that is not traced allocates no trace then: reading random
-// bytes moves it to the heap under the race detector.
-func takePart(t record.Trace, sample record.Sample) record.Trace {
-	if t.ID == [16]byte{} {
-		_, _ = rand.Read(t.ID[:]) // never fails since Go 1.24
-	}
-	t.Sampled = sample(t)
-	t.Span = record.NewSpanID()
-	return t
-}
+// traceparentLength is the length of version 00; later versions may append more.
+const traceparentLength = len("00-0123456789abcdef0123456789abcdef-0123456789abcdef-00")
 
 // maxTracestate bounds a tracestate. Level 1 requires that at least 512 bytes are passed on.
 const maxTracestate = 512
 
 // parseTrace reads a client's context. An invalid traceparent counts as none; an invalid tracestate alone is dropped.
-func parseTrace(header http.Header) record.Trace {
+func parseTrace(header http.Header) trace.SpanContext {
 	values := header["Traceparent"]
 	if len(values) != 1 { // with several, nothing tells which of them a hop has added
-		return record.Trace{}
+		return trace.SpanContext{}
 	}
 	parent := values[0]
-	if version0 := strings.HasPrefix(parent, "00"); version0 && len(parent) != record.TraceparentLength {
-		return record.Trace{}
+	if version0 := strings.HasPrefix(parent, "00"); version0 && len(parent) != traceparentLength {
+		return trace.SpanContext{}
 	} else if version0 {
 		// Unknown flags are ignored (Trace Context level 2, 3.2.2.5). OpenTelemetry 1.47 refuses a context that has them.
 		var flags [1]byte
@@ -53,14 +51,7 @@ func parseTrace(header http.Header) record.Trace {
 		}
 	}
 	carrier := propagation.MapCarrier{"traceparent": parent, "tracestate": tracestate(header["Tracestate"])}
-	sent := trace.SpanContextFromContext(propagation.TraceContext{}.Extract(context.Background(), carrier))
-	if !sent.IsValid() {
-		return record.Trace{}
-	}
-	return record.Trace{
-		ID: sent.TraceID(), Parent: sent.SpanID(), Sampled: sent.IsSampled(), Random: sent.TraceFlags()&trace.FlagsRandom != 0,
-		State: sent.TraceState().String(),
-	}
+	return trace.SpanContextFromContext(propagation.TraceContext{}.Extract(context.Background(), carrier))
 }
 
 // tracestate drops white space around members, and empty members: the grammar allows them, and OpenTelemetry 1.47 does not.

@@ -14,6 +14,8 @@ type Choice struct {
 	Offer   convcache.Offer        // how much of the ticket this request may use
 	Why     string                 // the reason of a miss, "" if a ticket is used
 	Differs string                 // the first part of the request that differs from what was found, "" if unknown
+
+	byContent bool // the branch was found by content
 }
 
 // excludes returns why an attempt uses no ticket, whatever the store has; "" if it may use one. without is the reason with which an earlier attempt
@@ -70,7 +72,7 @@ func (c *Config) choose(p *Proof, f *Found) (choices []Choice) {
 	for i := range f.Branches {
 		b := &f.Branches[i]
 		if o := p.offers.Offer(b.Branch); o.Tokens > 0 {
-			choices = append(choices, Choice{branch: b, Offer: o, Why: c.leaves(p, f, b, o)})
+			choices = append(choices, Choice{branch: b, Offer: o, Why: c.leaves(p, f, b, o), byContent: f.byContent})
 		}
 	}
 	slices.SortStableFunc(choices, func(a, b Choice) int {

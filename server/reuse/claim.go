@@ -63,89 +63,71 @@ func (t *Tickets) nothing(p *Proof, looked convcache.Outcome) string {
 // not continue what the id has found, claim looks up the content, too. A ticket that the request continues comes first.
 func (t *Tickets) claim(ctx context.Context, p *Proof, f Found) (Claim, Found, string) {
 	var content Found
-	var alike []Choice
 	choices := t.cfg.choose(p, &f)
 	if keys := p.ContentKeys(); len(keys) > 0 && !f.byContent && !continues(choices) {
-		content = t.look(ctx, p.Admitted, keys, true, f.shown)
-		f.shown = content.shown
-		if alike = t.cfg.choose(p, &content); continues(alike) {
-			if claim, why := t.take(ctx, p, &content, alike); why == "" {
-				content.foreign = true
-				return claim, content, why
-			}
+		content = t.look(ctx, p.Admitted, keys, true)
+		alike := t.cfg.choose(p, &content)
+		if continues(alike) {
+			choices, alike = alike, choices
 		}
+		choices = append(choices, alike...)
 	}
-	claim, why := t.take(ctx, p, &f, choices)
-	foreign := rewritten(why) && !f.byContent && len(p.Conversation.Content) > 0
-	if rewritten(why) && len(content.Branches) > 0 {
-		if other, less := t.take(ctx, p, &content, alike); !rewritten(less) {
-			claim, f, why = other, content, less
-		}
+	claim, why := t.take(ctx, p, choices)
+	if len(choices) == 0 && f.dropped && len(f.Branches) == 0 {
+		why = record.ReasonQuarantined
 	}
-	f.foreign = foreign
+	f.foreign = rewritten(why) && !f.byContent && len(p.Conversation.Content) > 0
+	if claim.byContent && !f.byContent {
+		content.foreign, content.learnt, content.continues = true, f.learnt, f.continues
+		f = content
+	}
+	f.taken = claim.branch
 	return claim, f, why
 }
 
-// take takes the first usable choice. If another request was faster, or Redis has failed over since the put, it tries one more choice. Without a
-// claim it returns the reason of the miss.
-func (t *Tickets) take(ctx context.Context, p *Proof, f *Found, choices []Choice) (Claim, string) {
+// take takes the first usable choice. If the ticket of one can't be used, it tries one more, unless the store does not answer. Without a claim it
+// returns the reason of the miss.
+func (t *Tickets) take(ctx context.Context, p *Proof, choices []Choice) (Claim, string) {
 	why, takes := record.ReasonRewritten, 0
-	if f.dropped && len(f.Branches) == 0 {
-		why = record.ReasonQuarantined
-	}
 	for i := range choices {
-		c := &choices[i]
-		claim, outcome, missed := t.takeBranch(ctx, p, c)
+		claim, asked, missed := t.takeBranch(ctx, p, &choices[i])
 		switch {
 		case missed == "":
-			f.taken = c.branch
 			return claim, ""
-		case outcome == unasked:
-			if rewritten(why) { // else a better branch has given the reason
-				why = missed
+		case asked:
+			why = missed
+			if takes++; takes == 2 || why == record.ReasonStoreUnavailable {
+				return Claim{}, why
 			}
-			continue
-		case missed == record.ReasonConsumed && t.deps.Pins.WhyGone(c.branch.Key) == record.ReasonHandingBack:
-			missed = record.ReasonHandingBack
-		}
-		why = missed
-		if takes++; outcome != convcache.Consumed && outcome != convcache.Fenced && why != record.ReasonInstanceGone || takes == 2 {
-			break
+		case takes == 0 && rewritten(why): // else a better branch has given the reason
+			why = missed
 		}
 	}
 	return Claim{}, why
 }
 
-// unasked is the outcome of a take that was not tried.
-const unasked = convcache.Found
-
 // takeBranch takes the ticket of one branch from its holder. why is the reason if it can't: this pair can't use the branch now, there is no ticket,
-// or it is not the one that the look-up showed. Then a trial of the pair that has begun ends, even if the store panics: a pair whose trial never ends
-// would reuse nothing any more.
-func (t *Tickets) takeBranch(ctx context.Context, p *Proof, c *Choice) (claim Claim, outcome convcache.Outcome, why string) {
+// or it is not the one that the look-up showed. asked says that the store was asked.
+func (t *Tickets) takeBranch(ctx context.Context, p *Proof, c *Choice) (claim Claim, asked bool, why string) {
 	if c.Why != "" {
-		return claim, unasked, c.Why
+		return claim, false, c.Why
 	}
 	holder := t.holder(ctx, c.branch)
 	if holder == nil {
-		return claim, unasked, record.ReasonInstanceGone
+		return claim, false, record.ReasonInstanceGone
 	}
-	of := pins.Claim{Holder: holder, Reader: p.Prefill, PairState: p.Prefill.PairWith(holder), Account: p.Account}
-	switch of.PairState.Begin(p.Account) {
-	case pairs.NoReuse:
-		return claim, unasked, record.ReasonNotBidirectional
-	case pairs.Busy:
-		return claim, unasked, record.ReasonPairOnTrial
-	}
-	held := false
-	defer func() {
-		if !held {
-			of.PairState.End(pairs.Inconclusive, of.Account)
-		}
-	}()
-	taken, outcome := t.deps.Pins.Take(ctx, c.branch.Key, c.branch.ID, of, p.Model, p.turn)
-	if held = outcome == convcache.Taken; !held {
-		return claim, outcome, missed(outcome)
+	taken, status, outcome := t.deps.Pins.Take(
+		ctx, c.branch.Key, c.branch.ID, pins.Claim{Holder: holder, Reader: p.Prefill, PairState: p.Prefill.PairWith(holder), Account: p.Account}, p.Model, p.turn,
+	)
+	switch {
+	case status == pairs.NoReuse:
+		return claim, false, record.ReasonNotBidirectional
+	case status == pairs.Busy:
+		return claim, false, record.ReasonPairOnTrial
+	case outcome == convcache.Consumed && t.deps.Pins.WhyGone(c.branch.Key) == record.ReasonHandingBack:
+		return claim, true, record.ReasonHandingBack
+	case outcome != convcache.Taken:
+		return claim, true, missed(outcome)
 	}
 	claim = Claim{Claim: taken, Choice: *c}
 	switch got := taken.Ticket.Branch; {
@@ -154,10 +136,10 @@ func (t *Tickets) takeBranch(ctx context.Context, p *Proof, c *Choice) (claim Cl
 	case t.deps.Pins.Outdated(claim.Ticket): // an unreadable ticket passes: Plan reports what is wrong with it
 		why = record.ReasonInstanceGone
 	default:
-		return claim, outcome, ""
+		return claim, true, ""
 	}
 	claim.GiveUp()
-	return claim, outcome, why
+	return claim, true, why
 }
 
 // holder returns the incarnation of decode that holds a branch. It returns nil if the engine has left, or runs as another incarnation: a restart
@@ -180,10 +162,7 @@ func holderOf(incarnation *fleet.Incarnation) convcache.Holder {
 
 // TicketOffer returns the connector's offer of a claimed ticket, for a leg that computes the attempt's ids.
 func (c *Claim) TicketOffer(p *Proof) upstream.TicketOffer {
-	return upstream.TicketOffer{
-		Ticket: c.Ticket.Params, Reading: pins.Reading(c.Ticket), Holder: c.Holder.Engine().Instance(), Tokens: c.Offer.Tokens, BlockSize: c.Ticket.Chain.BlockSize,
-		PromptIDs: p.IDs.ForPrefill(),
-	}
+	return c.Offered(c.Offer.Tokens, p.IDs.ForPrefill())
 }
 
 // Abandon gives up a claimed ticket that can't be used. The turn goes on with a miss.
@@ -197,12 +176,7 @@ func (c *Claim) Abandon(p *Proof, why string) {
 func (t *Tickets) Settle(ctx context.Context, p *Proof, c *Claim) (back bool) {
 	c.End(ctx, func(ctx context.Context, ticket convcache.Ticket) {
 		back, c.Why = true, record.ReasonRetried
-		t.put(ctx, p.Admitted, c.branch.Key, ticket)
+		t.deps.Pins.Put(ctx, c.branch.Key, ticket, p.Model)
 	})
 	return back
-}
-
-func (t *Tickets) put(ctx context.Context, a *Admitted, key convcache.Key, ticket convcache.Ticket) convcache.Outcome {
-	ticket.Account = a.Account
-	return t.deps.Pins.Put(ctx, key, ticket, a.Model)
 }

@@ -3,7 +3,6 @@ package reuse
 import (
 	"context"
 	"slices"
-	"time"
 
 	"carryover/convcache"
 	"carryover/server/continuation"
@@ -23,14 +22,10 @@ type Found struct {
 	aliases   []convcache.KeyedBranch // led to some of the branches
 	dropped   bool                    // the last look-up gave up branches of another epoch
 	taken     *convcache.KeyedBranch  // the branch whose ticket the turn has taken, nil for none
-	shown
-}
 
-// shown is what the look-ups of a turn have shown together.
-type shown struct {
-	waited    time.Duration // for hand-backs
-	learnt    bool          // the learner of continuations knows of the turn
-	continues bool          // the store has something of the conversation, or had until it expired
+	// What the look-ups of a turn have shown together.
+	learnt    bool // the learner of continuations knows of the turn
+	continues bool // the store has something of the conversation, or had until it expired
 }
 
 // Look looks up the conversation's tickets. It runs before a pair is picked, so that routing policies know where the KV is. A turn that can use no
@@ -40,14 +35,14 @@ func (t *Tickets) Look(ctx context.Context, a *Admitted, parsed *body.Request, f
 	if a.proof == nil || len(keys) == 0 || without {
 		f.outcome = convcache.Empty
 	} else {
-		f = t.look(ctx, a, keys, a.Conversation.ByContent(), f.shown)
+		before := f
+		f = t.look(ctx, a, keys, a.Conversation.ByContent())
 		if content := a.ContentKeys(); len(content) > 0 && f.empty() && f.outcome != convcache.Unavailable {
-			found := t.look(ctx, a, content, true, f.shown)
-			if f.shown = found.shown; !found.empty() {
+			if found := t.look(ctx, a, content, true); !found.empty() {
 				f = found
 			}
 		}
-		f.continues = f.continues || f.outcome == convcache.Found || f.outcome == convcache.Expired
+		f.learnt, f.continues = before.learnt, before.continues || f.outcome == convcache.Found || f.outcome == convcache.Expired
 	}
 	if !f.learnt && len(keys) > 0 {
 		f.learnt = true
@@ -64,17 +59,15 @@ func (t *Tickets) learn(a *Admitted, parsed *body.Request, f *Found) {
 	if a.API == body.Text && c.ByContent() {
 		turn.GoesOn = parsed.Prompt().GoesOn()
 	}
-	if f.byContent {
-		turn.Earlier = slices.Clip(turn.Earlier)
-		for i := range f.Branches {
-			turn.Earlier = append(turn.Earlier, f.Branches[i].Key)
-		}
+	turn.Earlier = slices.Clip(turn.Earlier)
+	for i := range f.Branches {
+		turn.Earlier = append(turn.Earlier, f.Branches[i].Key)
 	}
 	t.deps.Pins.Continuations.Asked(turn, a.began)
 }
 
-func (t *Tickets) look(ctx context.Context, a *Admitted, keys []convcache.Key, byContent bool, so shown) Found {
-	f := Found{byContent: byContent, shown: so}
+func (t *Tickets) look(ctx context.Context, a *Admitted, keys []convcache.Key, byContent bool) Found {
+	f := Found{byContent: byContent}
 	f.outcome = t.peek(ctx, a, keys, &f)
 	var homes []convcache.Key
 	for i := range f.aliases {
@@ -92,7 +85,7 @@ func (t *Tickets) look(ctx context.Context, a *Admitted, keys []convcache.Key, b
 
 // peek looks keys up after their running hand-backs, and sorts the branches into f. It gives up branches of another epoch.
 func (t *Tickets) peek(ctx context.Context, a *Admitted, keys []convcache.Key, f *Found) convcache.Outcome {
-	f.waited = t.deps.Pins.Await(ctx, keys, f.waited)
+	t.deps.Pins.Await(ctx, keys)
 	all, outcome := t.deps.Store.Peek(ctx, keys)
 	if f.Branches == nil {
 		f.Branches = all[:0] // has room for all of them

@@ -1,7 +1,6 @@
 package reuse
 
 import (
-	"bytes"
 	"context"
 	"sync"
 	"time"
@@ -38,20 +37,19 @@ func (t *Tickets) Keep(ctx context.Context, o *Origin, f *Found, got answer.Resu
 	}
 	to := pins.Answer{
 		Prefill: o.Prefill, Decode: o.Decode, IDs: o.IDs, Account: o.Account, Model: o.Model, Salt: o.Salt,
-		Conversation: c.Name, Key: f.home(c), Affinity: c.Affinity, PromptTokens: got.Usage.Prompt,
+		Conversation: c.Name, Key: f.home(c), PromptTokens: got.Usage.Prompt,
 	}
-	if !tickets.Answered(to, &ticket) {
+	choice, ok := tickets.Answered(to, c.Tenant, kind, &ticket)
+	if !ok {
 		t.cfg.Logger.Error("two answers name the same blocks; the ticket of one is dropped", "turn", o.turn, "decode", ticket.Decode.Instance)
 		return "duplicate", keep
 	}
 	o.IDs.Learnt()
-	choice := tickets.Choose(to, c.Tenant, kind, &ticket)
 	keep = record.Keep{What: choice.Now().String(), For: choice.Wait}
 	if choice.Now() != continuation.Release {
 		return t.store(ctx, o, f, &ticket, to.Key), keep
 	}
-	ticket.Params = bytes.Clone(ticket.Params) // they are a slice of the whole answer
-	tickets.Unuse(&ticket)
+	tickets.Unuse(&ticket, nil)
 	return "released", keep
 }
 
@@ -68,7 +66,7 @@ func (t *Tickets) store(ctx context.Context, o *Origin, f *Found, ticket *convca
 			tickets.Put(ctx, o.Conversation.Content[0], convcache.Alias(o.Account, home, time.Now()), o.Model)
 		}
 	})
-	outcome := t.put(ctx, o.Admitted, home, *ticket)
+	outcome := tickets.Put(ctx, home, *ticket, o.Model)
 	aliased.Wait()
 	switch {
 	case outcome != convcache.Stored:

@@ -2,11 +2,9 @@ package reuse
 
 import (
 	"errors"
-	"time"
 
 	"carryover/convcache"
 	"carryover/server/answer"
-	"carryover/server/pins"
 	"carryover/server/proof"
 	"carryover/server/record"
 	"carryover/upstream"
@@ -19,8 +17,6 @@ type Origin struct {
 	*Proof                             // of the attempt
 	Prefill, Decode *fleet.Incarnation // Prefill gave the hand-over, nil if there was none
 	State           *pairs.State       // of the two, nil if one of them is unknown
-	Began           time.Time          // when the leg to decode was sent
-	BlockSize       int                // decode's block size at that time
 	Epoch           int64              // of the legs
 	Caches
 }
@@ -30,7 +26,7 @@ func (t *Tickets) Listen(o *Origin) *proof.IDs {
 	if o.State != nil && !o.Conversation.Final {
 		o.IDs.Retain(t.deps.Pins.Arena())
 	}
-	o.IDs.Grow(o.BlockSize)
+	o.IDs.Grow(o.Decode.BlockSize())
 	return o.IDs
 }
 
@@ -75,15 +71,11 @@ func (t *Tickets) ticketOf(o *Origin, got *answer.Result) (ticket convcache.Tick
 	if why != "" {
 		return ticket, why
 	}
-	decode := o.Decode.Engine()
-	parsed, err := t.deps.Connector.ParseTicket(got.Params, o.BlockSize)
+	ticket, parsed, err := t.deps.Pins.Received(got.Params, o.Decode, got.FreshAsOf)
 	if err != nil && !errors.Is(err, upstream.ErrMisplaced) {
-		t.cfg.Logger.Warn("decode's params can't be a ticket", "turn", o.turn, "decode", decode.Name, "error", err)
-	} else {
-		if !o.API.Rendered() { // answers of other APIs don't count, see sentNothing
-			o.Decode.Silence.SentParams()
-		}
-		t.deps.Pins.Registered(decode.Name, &parsed)
+		t.cfg.Logger.Warn("decode's params can't be a ticket", "turn", o.turn, "decode", o.Decode.Engine().Name, "error", err)
+	} else if !o.API.Rendered() { // answers of other APIs don't count, see sentNothing
+		o.Decode.Silence.SentParams()
 	}
 	switch {
 	case err != nil:
@@ -94,14 +86,8 @@ func (t *Tickets) ticketOf(o *Origin, got *answer.Result) (ticket convcache.Tick
 	case o.Epoch != t.deps.Epoch.Now():
 		return ticket, record.ReasonQuarantined
 	}
-	id := pins.Name(decode.Name, &parsed)
-	ticket = convcache.Ticket{
-		Branch: convcache.Branch{
-			ID: id, Outline: o.outlines.Outline(id, o.parts), Decode: holderOf(o.Decode), Tokens: parsed.Tokens, SharedPrefixTokens: o.Shared,
-			Epoch: o.Epoch, Prefilled: o.Prefilled, FreshAsOf: got.FreshAsOf, Deadline: pins.Deadline(t.cfg.TTL, decode, got.FreshAsOf, parsed.Expires),
-		},
-		Params: parsed.Params, Reading: pins.ReadingOf(parsed), EngineID: parsed.EngineID,
-	}
+	ticket.Account, ticket.SharedPrefixTokens, ticket.Prefilled, ticket.Epoch = o.Account, o.Shared, o.Prefilled, o.Epoch
+	ticket.Outline = o.outlines.Outline(ticket.ID, o.parts)
 	ticket.Chain, why = o.proof.Seal(o.Decode, &parsed, got.Usage.Prompt, got.Usage.Completion)
 	return ticket, why
 }

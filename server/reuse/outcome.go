@@ -7,7 +7,6 @@ import (
 	"carryover/convcache"
 	"carryover/server/record"
 	"carryover/upstream"
-	"carryover/upstream/body"
 	"carryover/upstream/fleet/facts"
 )
 
@@ -129,26 +128,17 @@ func (e *evidence) own(o *Outcome) (own int) {
 // that prefill has by itself. The proof is the engine's: its prefix cache compares the tokens.
 func (e *evidence) handedBack(o *Outcome, own int) {
 	notes := e.found.Notes
-	var here, whole, ours, others bool // handed back to this engine; the prompt has all of that; some note may be this conversation's; some note is another's
-	var most, longest int              // tokens that the prompt begins with: handed back to this engine, and to any
+	var here, whole bool  // handed back to this engine; the prompt has all of that
+	var most, longest int // tokens that the prompt begins with: handed back to this engine, and to any
 	for i := range notes {
 		n := &notes[i]
-		same, anothers := e.same(n), e.anothers(n)
-		longest, ours, others = max(longest, same), ours || !anothers && e.API != body.Text, others || anothers
-		if n.Prefill == e.By {
+		same := e.same(n)
+		if longest = max(longest, same); n.Prefill == e.By {
 			here, most, whole = true, max(most, same), whole || same == n.Tokens
 		}
 	}
-	// If prefill finds more than the tokens that conversations share, it has found something that was handed back. If all notes belong to others who
-	// began alike, it must also find more than it had of their prompts.
-	expected := o.Shared
-	if e.found.byContent && !ours {
-		expected = own
-	}
 	here = here && e.Same
-	// By the ids that prefill has computed, the prompt goes on with more of the handed-back tokens than prefill would have had without it.
-	lost := e.Compared && longest > expected
-	switch beyond := e.Cached - expected; {
+	switch beyond := e.Cached - own; {
 	case beyond > 0:
 		o.Hit, o.Differs, o.Proof, o.Offered, o.FreshAsOf = true, "", "engine", beyond, notes[0].FreshAsOf
 		o.Read = kept(most, e.Cached, own, e.Block)
@@ -160,18 +150,14 @@ func (e *evidence) handedBack(o *Outcome, own int) {
 			o.Kept = facts.Yes
 		}
 	case !e.found.allHandedBack(), e.Cached < 0:
-	case others, here && !lost && e.Compared:
-		o.Reason, o.Differs = record.ReasonRewritten, e.differs(notes)
-	case !here:
-		o.Reason = record.ReasonHandedBackElsewhere
-	// With notes found by content, the default holds only for a chat with a single note that agrees up to the answer. Prefill must lack even tokens
-	// before the answer: only then has it certainly lost the KV that was handed back for this conversation.
-	case e.found.byContent && (len(notes) > 1 || e.API == body.Text || e.Cached >= own || e.agrees(&notes[0]) < len(notes[0].Outline)):
-		o.Reason = e.unstored(e.Silent)
-	default:
-		if o.Reason = record.ReasonHandedBackEvicted; lost {
-			o.Kept = facts.No
+	case e.Compared && longest > own: // prefill lacks handed-back tokens with which the prompt begins
+		if o.Reason = record.ReasonHandedBackElsewhere; here {
+			o.Reason, o.Kept = record.ReasonHandedBackEvicted, facts.No
 		}
+	case e.found.byContent: // the notes may be of others who began alike
+		o.Reason = e.unstored(e.Silent)
+	case e.Compared:
+		o.Reason, o.Differs = record.ReasonRewritten, e.differs(notes)
 	}
 }
 

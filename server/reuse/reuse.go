@@ -17,38 +17,31 @@ package reuse
 import (
 	"context"
 	"log/slog"
-	"time"
 
 	"carryover/convcache"
 	"carryover/server/pins"
 	"carryover/server/proof"
 	"carryover/server/quarantine"
+	"carryover/upstream"
 	"carryover/upstream/fleet"
 )
 
 // Config says which tickets are worth using, and how long they live.
 type Config struct {
-	MinTokens int           // the least tokens for which a ticket is used
-	MinShare  float64       // the least share of its tokens, 0 to 1
-	TTL       time.Duration // longest life of a ticket
+	MinTokens int     // the least tokens for which a ticket is used
+	MinShare  float64 // the least share of its tokens, 0 to 1
 	Logger    *slog.Logger
 }
 
 // Deps is what Tickets works with. All fields are required.
 type Deps struct {
 	Pins      *pins.Pins
-	Store     Store
+	Store     convcache.Store
 	Fleet     *fleet.Fleet
-	Connector pins.Connector
-	Epoch     *quarantine.Epoch
+	Connector upstream.Connector
+	Epoch     *quarantine.Watch
 	Tokens    *proof.Tokens
 	Outlines  convcache.ChainKey // the key of tickets' outlines
-}
-
-// Store keeps tickets between turns.
-type Store interface {
-	// Peek lists the tickets and notes of at most [convcache.MaxKeys] keys, in the order of the keys and the newest of each first. It removes none.
-	Peek(ctx context.Context, keys []convcache.Key) ([]convcache.KeyedBranch, convcache.Outcome)
 }
 
 // Tickets finds the tickets of turns, and makes new ones. It is safe for concurrent use.

@@ -18,16 +18,9 @@ func Limit(ctx context.Context, limit time.Duration) (context.Context, context.C
 	return context.WithTimeout(context.WithoutCancel(ctx), limit)
 }
 
-// Tickets is a store of tickets, as packages reuse and pins need it.
-type Tickets interface {
-	Peek(ctx context.Context, keys []convcache.Key) ([]convcache.KeyedBranch, convcache.Outcome)
-	Take(ctx context.Context, conversation convcache.Key, id convcache.TicketID) (convcache.Ticket, convcache.Outcome)
-	Put(ctx context.Context, conversation convcache.Key, ticket convcache.Ticket, ttl time.Duration) ([]convcache.Ticket, convcache.Outcome)
-}
-
-// Store bounds each operation of another store as [Limit] does.
+// Store bounds each operation on tickets of another store as [Limit] does.
 type Store struct {
-	Of    Tickets
+	convcache.Store
 	Limit time.Duration
 }
 
@@ -35,14 +28,14 @@ type Store struct {
 func (s Store) Peek(ctx context.Context, keys []convcache.Key) ([]convcache.KeyedBranch, convcache.Outcome) {
 	ctx, cancel := Limit(ctx, s.Limit)
 	defer cancel()
-	return s.Of.Peek(ctx, keys)
+	return s.Store.Peek(ctx, keys)
 }
 
 // Take is Take of the store, within the limit.
 func (s Store) Take(ctx context.Context, conversation convcache.Key, id convcache.TicketID) (convcache.Ticket, convcache.Outcome) {
 	ctx, cancel := Limit(ctx, s.Limit)
 	defer cancel()
-	return s.Of.Take(ctx, conversation, id)
+	return s.Store.Take(ctx, conversation, id)
 }
 
 // Put is Put of the store, within the limit.
@@ -51,5 +44,5 @@ func (s Store) Put(
 ) ([]convcache.Ticket, convcache.Outcome) {
 	ctx, cancel := Limit(ctx, s.Limit)
 	defer cancel()
-	return s.Of.Put(ctx, conversation, ticket, ttl)
+	return s.Store.Put(ctx, conversation, ticket, ttl)
 }

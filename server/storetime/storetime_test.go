@@ -96,7 +96,7 @@ func TestLimit_EndsWhatIsMadeOfIt(t *testing.T) {
 }
 
 // stalled is a store that answers when its context ends.
-type stalled struct{}
+type stalled struct{ convcache.Store }
 
 func (stalled) Peek(ctx context.Context, _ []convcache.Key) ([]convcache.KeyedBranch, convcache.Outcome) {
 	<-ctx.Done()
@@ -116,7 +116,7 @@ func (stalled) Put(ctx context.Context, _ convcache.Key, _ convcache.Ticket, _ t
 // Each operation of the store has the limit for itself, even if the client has left before.
 func TestStore_BoundsEachOperation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, began := Store{Of: stalled{}, Limit: time.Second}, time.Now()
+		s, began := Store{Store: stalled{}, Limit: time.Second}, time.Now()
 		client, leave := context.WithCancel(t.Context())
 		leave()
 		_, peeked := s.Peek(client, nil)

@@ -27,6 +27,7 @@ const none = "none"
 const (
 	attrProof  = attribute.Key("proof")
 	attrResult = attribute.Key("result")
+	attrChoice = attribute.Key("choice")
 )
 
 // NewMetrics returns metrics of a meter of this provider.
@@ -75,6 +76,9 @@ func (m *Metrics) begin() {
 	m.confirmed.add(0, roleLabel(upstream.RolePrefill))
 	m.confirmed.add(0, roleLabel(upstream.RoleDecode))
 	m.tickets.add(0, attrResult.String("yes"))
+	for _, choice := range []string{"ticket", "hand_back", "release"} {
+		m.choices.add(0, attrChoice.String(choice))
+	}
 	m.retries.add(0)
 	m.saved.Add(context.Background(), 0)
 }
@@ -90,6 +94,9 @@ func (m *Metrics) Observe(r *record.Turn) {
 	if r.Stored != "" {
 		m.tickets.add(1, attrResult.String(r.Stored))
 	}
+	if chosen := r.End.Keep.What; chosen != "" {
+		m.choices.add(1, attrChoice.String(chosen))
+	}
 	if r.Retries > 0 {
 		m.retries.add(r.Retries)
 	}
@@ -101,8 +108,8 @@ func (m *Metrics) Observe(r *record.Turn) {
 	if r.Whole > 0 {
 		m.whole.record(r.Whole, attribute.String("path", path))
 	}
-	if with, without, ok := r.HitTTFT(); ok {
-		m.hitTTFT.record(with)
+	if without := r.TTFTWithout(); without > 0 {
+		m.hitTTFT.record(r.TTFT)
 		m.hitTTFTWithout.record(without)
 	}
 	for _, leg := range r.Legs {
@@ -129,7 +136,7 @@ func (m *Metrics) reuse(r *record.Turn, outcome string) {
 // request measures the turn by the semantic conventions of HTTP and, if a path was chosen, of generative AI.
 func (m *Metrics) request(r *record.Turn) {
 	failure, ours := failureOf(r)
-	if !ours && failure != clientGone { // the client asked for something impossible
+	if !ours && !r.ClientLeft() { // the client asked for something impossible
 		failure = ""
 	}
 	m.httpDuration.record(r.Took, attrMethod.String(methodPost), attrRoute.String(r.API.Path()), attrStatusCode.Int(r.End.Status), attrScheme.String(schemeHTTP), failureLabel(failure))

@@ -35,8 +35,8 @@ const (
 // instruments measure ended turns. These sums hold: turns and sources, over all labels, count the ended turns; turns with outcome "hit" are
 // follow-ups; tickets with result "yes" count the answers that left a ticket; hitTTFT and hitTTFTWithout have the same turns.
 type instruments struct {
-	turns, sources, prompts, offered, read, confirmed, tickets, retries *counter
-	saved                                                               metric.Float64Counter
+	turns, sources, prompts, offered, read, confirmed, tickets, choices, retries *counter
+	saved                                                                        metric.Float64Counter
 
 	ttft, whole, hitTTFT, hitTTFTWithout *times
 	queue, leg, store                    *times
@@ -151,6 +151,7 @@ func newInstruments(meter metric.Meter) (instruments, error) {
 		read:      m.counter("carryover.reuse.tokens.read", tokenUnit, "Prompt tokens that prefill did not compute because of reuse, beyond what its own cache had."),
 		confirmed: m.counter("carryover.reuse.tokens.confirmed", tokenUnit, "Prompt tokens that engines report as cached: prefill for turns with a ticket, decode for all turns with usage."),
 		tickets:   m.counter("carryover.tickets", turnUnit, "Answers, by whether they left a ticket or why not."),
+		choices:   m.counter("carryover.ticket.choices", ticketUnit, "Choices for new tickets: keep it for a turn, hand it back, or release it immediately."),
 		retries:   m.counter("carryover.retries", turnUnit, "Further attempts of turns."),
 		saved: kept[metric.Float64Counter](m)(meter.Float64Counter("carryover.prefill.saved", metric.WithUnit(seconds),
 			metric.WithDescription("Time that prefill saved by reuse, at its learnt speed."))),

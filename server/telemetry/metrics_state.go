@@ -127,15 +127,14 @@ func (o *observables) server(state State) func(metric.Observer) {
 	ended := o.counter("carryover.hand_backs", ticketUnit, "Tickets taken to hand their KV back to prefill, by outcome.")
 	due := o.gauge("carryover.hand_back.waiting", ticketUnit, "Tickets that wait for the leg that hands them back.")
 	used := o.gauge("carryover.hand_back.memory", byteUnit, "Memory of the token ids of tickets that may be handed back.")
-	choices := o.counter("carryover.ticket.choices", ticketUnit, "Choices for new tickets: keep it for a turn, hand it back, or release it immediately.")
 	return func(to metric.Observer) {
 		owner := state.Server()
 		if owner == nil {
 			return
 		}
 		counts := owner.Counts()
-		for by, n := range map[string]record.Releases{"piggybacked": counts.Piggybacked, "leg": counts.Own} {
-			for result, n := range map[string]uint64{"sent": n.Sent, "failed": n.Failed, "requeued": n.Requeued} {
+		for by, n := range map[string]record.Ends{"piggybacked": counts.Piggybacked, "leg": counts.Own} {
+			for result, n := range map[string]uint64{"sent": n.Done, "failed": n.Failed, "requeued": n.Requeued} {
 				releases(to, int(n), attribute.String("by", by), attribute.String("result", result))
 			}
 		}
@@ -150,9 +149,6 @@ func (o *observables) server(state State) func(metric.Observer) {
 		tickets(to, owner.Pins.Tickets())
 		for outcome, n := range map[string]uint64{"done": counts.HandBacks.Done, "failed": counts.HandBacks.Failed, "requeued": counts.HandBacks.Requeued} {
 			ended(to, int(n), attribute.String("outcome", outcome))
-		}
-		for choice, n := range map[string]uint64{"ticket": counts.Choices.Ticket, "hand_back": counts.Choices.HandBack, "release": counts.Choices.Release} {
-			choices(to, int(n), attribute.String("choice", choice))
 		}
 		due(to, owner.Pins.Waiting())
 		used(to, int(owner.HandBackMemory()))
@@ -183,13 +179,13 @@ func (o *observables) program(state State) func(metric.Observer) {
 
 // Store measures the operations of a ticket store.
 type Store struct {
-	server.Store
+	convcache.Store
 	metrics   *Metrics
 	displaced atomic.Int64
 }
 
 // Store returns the store with its operations measured.
-func (m *Metrics) Store(store server.Store) *Store { return &Store{Store: store, metrics: m} }
+func (m *Metrics) Store(store convcache.Store) *Store { return &Store{Store: store, metrics: m} }
 
 // Peek lists the tickets of conversations.
 func (s *Store) Peek(ctx context.Context, keys []convcache.Key) ([]convcache.KeyedBranch, convcache.Outcome) {

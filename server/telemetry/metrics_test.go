@@ -13,7 +13,6 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
 	"carryover/convcache"
-	"carryover/server"
 	"carryover/server/record"
 	"carryover/upstream"
 	"carryover/upstream/body"
@@ -69,7 +68,7 @@ func hit() *record.Turn {
 		Turn: "t", Asked: record.Asked{API: body.Chat, Model: "m", Conversation: "c", Source: "conversation_id"},
 		Path:  record.Path{Way: record.WayPrefillDecode, Tokens: 100},
 		Reuse: record.Reuse{Continues: true, Hit: true, Proof: "tokens", Offered: 2000, Cached: 2000, Saved: 400 * time.Millisecond}, Stored: "yes",
-		Legs: []record.Leg{
+		Legs: []*record.Leg{
 			{Role: upstream.RolePrefill, Instance: "p-1", Began: began, Took: 30 * time.Millisecond},
 			{Role: upstream.RoleDecode, Instance: "d-1", Began: began, Took: 20 * time.Millisecond},
 		},
@@ -158,9 +157,9 @@ func TestObserve_WordsBeyondTheBoundAreOne(t *testing.T) {
 }
 
 // displacing is a store whose puts displace two tickets.
-type displacing struct{ server.Store }
+type displacing struct{ convcache.Store }
 
-// Put implements server.Store.
+// Put implements convcache.Store.
 func (displacing) Put(context.Context, convcache.Key, convcache.Ticket, time.Duration) ([]convcache.Ticket, convcache.Outcome) {
 	return make([]convcache.Ticket, 2), convcache.Stored
 }

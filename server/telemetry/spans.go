@@ -25,8 +25,8 @@ func Spans(tracer trace.Tracer) record.Observer {
 // Sample returns the decision of the tracer's sampler for a turn. It starts a span that never ends and is not exported, because turns
 // begin long before their spans are made.
 func Sample(tracer trace.Tracer) record.Sample {
-	return func(client record.Trace) bool {
-		_, span := tracer.Start(preset(clientContext(&client), client.ID, client.Span), "sample")
+	return func(client trace.SpanContext) bool {
+		_, span := tracer.Start(trace.ContextWithSpanContext(context.Background(), client), "sample")
 		return span.SpanContext().IsSampled()
 	}
 }
@@ -38,12 +38,13 @@ func (s *spans) observe(r *record.Turn) {
 		return
 	}
 	shared := sharedAttributes(r)
-	ctx := preset(clientContext(&r.Trace), r.Trace.ID, r.Trace.Span)
-	_, turn := s.tracer.Start(ctx, methodPost+" "+r.API.Path(), trace.WithSpanKind(trace.SpanKindServer), trace.WithTimestamp(r.Began),
+	parent := r.Trace.Context.WithSpanID(r.Trace.Parent).WithRemote(r.Trace.Parent.IsValid()) // without a span it gives the trace's id only
+	ctx := trace.ContextWithSpanContext(context.Background(), parent)
+	_, turn := s.tracer.Start(preset(ctx, r.Trace.Context.SpanID()), methodPost+" "+r.API.Path(), trace.WithSpanKind(trace.SpanKindServer), trace.WithTimestamp(r.Began),
 		trace.WithAttributes(shared...), trace.WithAttributes(turnAttributes(r)...))
 	under := trace.ContextWithSpan(context.Background(), turn)
-	for i := range r.Legs {
-		s.leg(under, r, &r.Legs[i], shared)
+	for _, leg := range r.Legs {
+		s.leg(under, leg, shared)
 	}
 	if kind, ours := failureOf(r); kind != "" {
 		turn.SetAttributes(attrErrorType.String(kind))
@@ -52,20 +53,6 @@ func (s *spans) observe(r *record.Turn) {
 		}
 	}
 	turn.End(trace.WithTimestamp(r.Began.Add(r.Took)))
-}
-
-func clientContext(t *record.Trace) context.Context {
-	if t.Parent == [8]byte{} {
-		return context.Background()
-	}
-	var flags trace.TraceFlags
-	state, err := trace.ParseTraceState(t.State)
-	if err != nil { // OpenTelemetry reads the grammar in its own way, and may refuse it
-		state = trace.TraceState{}
-	}
-	return trace.ContextWithRemoteSpanContext(context.Background(), trace.NewSpanContext(trace.SpanContextConfig{
-		TraceID: t.ID, SpanID: t.Parent, TraceFlags: flags.WithSampled(t.Sampled), TraceState: state, Remote: true,
-	}))
 }
 
 func sharedAttributes(r *record.Turn) []attribute.KeyValue {
@@ -136,9 +123,9 @@ func reuseAttributes(u *record.Reuse) []attribute.KeyValue {
 
 const firstEvent = "first event"
 
-func (s *spans) leg(under context.Context, r *record.Turn, leg *record.Leg, shared []attribute.KeyValue) {
+func (s *spans) leg(under context.Context, leg *record.Leg, shared []attribute.KeyValue) {
 	role := leg.Role.String()
-	_, span := s.tracer.Start(preset(under, r.Trace.ID, leg.Span), role+" leg", trace.WithSpanKind(trace.SpanKindClient), trace.WithTimestamp(leg.Began),
+	_, span := s.tracer.Start(preset(under, leg.Span), role+" leg", trace.WithSpanKind(trace.SpanKindClient), trace.WithTimestamp(leg.Began),
 		trace.WithAttributes(shared...), trace.WithAttributes(attribute.String("carryover.role", role), attribute.String("carryover.instance", leg.Instance), attrAttempt.Int(leg.Attempt)))
 	if leg.First > 0 {
 		span.SetAttributes(attribute.Float64("gen_ai.response.time_to_first_chunk", leg.First.Seconds()))
@@ -162,13 +149,8 @@ func (s *spans) leg(under context.Context, r *record.Turn, leg *record.Leg, shar
 
 type presetKey struct{}
 
-type presetIDs struct {
-	trace trace.TraceID
-	span  trace.SpanID
-}
-
-func preset(ctx context.Context, id [16]byte, span [8]byte) context.Context {
-	return context.WithValue(ctx, presetKey{}, presetIDs{id, span})
+func preset(ctx context.Context, span trace.SpanID) context.Context {
+	return context.WithValue(ctx, presetKey{}, span)
 }
 
 // PresetIDs gives spans the ids from their context. OpenTelemetry gives a span its id when it starts, but engines have already got our ids
@@ -176,28 +158,25 @@ func preset(ctx context.Context, id [16]byte, span [8]byte) context.Context {
 type PresetIDs struct{}
 
 // NewIDs implements the SDK's IDGenerator.
-func (PresetIDs) NewIDs(ctx context.Context) (trace.TraceID, trace.SpanID) {
-	ids, _ := ctx.Value(presetKey{}).(presetIDs)
-	return ids.trace, ids.span
+func (g PresetIDs) NewIDs(ctx context.Context) (trace.TraceID, trace.SpanID) {
+	id := trace.SpanContextFromContext(ctx).TraceID()
+	return id, g.NewSpanID(ctx, id)
 }
 
 // NewSpanID implements the SDK's IDGenerator.
-func (g PresetIDs) NewSpanID(ctx context.Context, _ trace.TraceID) trace.SpanID {
-	_, span := g.NewIDs(ctx)
+func (PresetIDs) NewSpanID(ctx context.Context, _ trace.TraceID) trace.SpanID {
+	span, _ := ctx.Value(presetKey{}).(trace.SpanID)
 	return span
 }
 
-const (
-	clientGone = "client_gone"
-	errorOther = "_OTHER" // the word of the conventions for any other error
-)
+const errorOther = "_OTHER" // the word of the conventions for any other error
 
 // failureOf returns how a turn failed, "" if it did not, and whether the deployment is at fault and not the client. Spans and metrics use
 // the code of the error that the client got.
 func failureOf(r *record.Turn) (kind string, ours bool) {
 	switch {
 	case r.ClientLeft():
-		return clientGone, false
+		return r.End.Code, false
 	case r.End.Code != "":
 		return r.End.Code, r.End.Status >= http.StatusInternalServerError || r.End.Status == http.StatusOK // status 200: the answer broke off
 	case r.End.Err != nil:

@@ -37,13 +37,16 @@ var began = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
 
 // aTurn is the record of a turn by prefill and decode, which began in the client's trace.
 func aTurn() record.Turn {
+	state, _ := trace.ParseTraceState("a=1,b=2")
 	return record.Turn{
 		Turn: "CANARY-request-id", Asked: record.Asked{API: body.Text, Model: "served", Conversation: "0123456789ab", Source: "session_id"},
-		Trace: record.Trace{ID: [16]byte{1, 2, 3}, Parent: [8]byte{4}, Span: [8]byte{5}, Sampled: true, State: "a=1,b=2"},
-		Path:  record.Path{Way: record.WayPrefillDecode}, Reuse: record.Reuse{Hit: true, Proof: "tokens", Offered: 100, Read: 64, Cached: 96, Saved: 2 * time.Second},
+		Trace: record.Trace{Context: trace.NewSpanContext(trace.SpanContextConfig{
+			TraceID: trace.TraceID{1, 2, 3}, SpanID: trace.SpanID{5}, TraceFlags: trace.FlagsSampled, TraceState: state,
+		}), Parent: trace.SpanID{4}},
+		Path: record.Path{Way: record.WayPrefillDecode}, Reuse: record.Reuse{Hit: true, Proof: "tokens", Offered: 100, Read: 64, Cached: 96, Saved: 2 * time.Second},
 		Stored: "yes", End: record.End{Status: 200}, Times: record.Times{Began: began, Took: 10 * time.Second},
 		Answer: record.Answer{Finish: "stop", PromptTokens: 120, CompletionTokens: 7},
-		Legs: []record.Leg{
+		Legs: []*record.Leg{
 			{Role: upstream.RolePrefill, Instance: "p", Span: [8]byte{6}, Began: began.Add(time.Second), Took: time.Second, Whole: time.Second},
 			{Role: upstream.RoleDecode, Instance: "d", Span: [8]byte{7}, Began: began.Add(2 * time.Second), Took: time.Second, First: 2 * time.Second, Whole: 5 * time.Second},
 		},
@@ -105,13 +108,13 @@ func TestSpans_HaveTheIDsAndTimesOfTheRecord(t *testing.T) {
 
 func TestSpans_AreMadeOfRecordedTracesOnly(t *testing.T) {
 	off, forbidden := aTurn(), aTurn()
-	off.Trace.Span = [8]byte{} // turns are not traced, and the client's context went on
-	forbidden.Trace.Sampled = false
+	off.Trace.Context = off.Trace.Context.WithRemote(true) // turns are not traced, and the client's context went on
+	forbidden.Trace.Context = forbidden.Trace.Context.WithTraceFlags(0)
 	if spans := observed(t, off, forbidden); len(spans) != 0 {
 		t.Errorf("got %v", spans)
 	}
 	root := aTurn()
-	root.Trace.Parent, root.Trace.State = [8]byte{}, ""
+	root.Trace.Parent, root.Trace.Context = trace.SpanID{}, root.Trace.Context.WithTraceState(trace.TraceState{})
 	if s := named(t, observed(t, root), "POST /v1/completions"); s.Parent.IsValid() || s.SpanContext.TraceID() != (trace.TraceID{1, 2, 3}) || s.SpanContext.SpanID() != (trace.SpanID{5}) {
 		t.Errorf("got %v under %v, want the root of the trace", s.SpanContext, s.Parent)
 	}

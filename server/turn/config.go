@@ -89,7 +89,7 @@ type Deps struct {
 	Connector  Planner
 	Picker     *pick.Picker
 	Pins       *pins.Pins
-	Epoch      *quarantine.Epoch
+	Epoch      *quarantine.Watch
 	Background *background.Group
 	Ratios     *request.Ratios
 	Accepted   *request.Accepted

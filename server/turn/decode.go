@@ -55,7 +55,7 @@ func (a *attempt) decodeOn(ctx context.Context, incarnation *fleet.Incarnation, 
 	prompt, plan := ids.ForDecode(incarnation), upstream.LegPlan{API: a.Request.API}
 	r := &reading{
 		h: a.h, record: a.record, leg: answer.NewLeg(a.Body, ids.Wanted(), incarnation.PlugIn.Found()),
-		origin: reuse.Origin{Proof: a.proof, Decode: incarnation, BlockSize: incarnation.BlockSize(), Epoch: a.epoch, Caches: h.caches},
+		origin: reuse.Origin{Proof: a.proof, Decode: incarnation, Epoch: a.epoch, Caches: h.caches},
 	}
 	if h.Leg != nil {
 		plan = h.Leg(prompt)

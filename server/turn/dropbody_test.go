@@ -20,7 +20,7 @@ import (
 )
 
 // reuses is a connector that leaves KV for a next turn.
-type reuses struct{ pins.Connector }
+type reuses struct{ upstream.Connector }
 
 // Traits implements Connector.
 func (reuses) Traits() upstream.Traits { return upstream.Traits{Reuses: true} }

@@ -48,7 +48,7 @@ func (h *Handler) begin(w http.ResponseWriter, r *http.Request, api body.API) *t
 	t := &turn{
 		Request: request.Request{API: api}, began: time.Now(), routing: h.Routing.Load(), legID: upstream.NewID(),
 	}
-	t.record = record.NewBuilder(cmp.Or(request.ID(r.Header), t.legID), api, request.Trace(r.Header, h.deps.Sample), t.began)
+	t.record = record.NewBuilder(cmp.Or(request.ID(r.Header), t.legID), request.Trace(r.Header, h.deps.Sample), t.began)
 	// Server.exact has set the first deadline of the writes when the request came in.
 	t.out = commitWriter{w: w, limit: h.cfg.ClientWriteTimeout, bounded: t.began, record: &t.record}
 	return t
@@ -113,7 +113,7 @@ func (h *Handler) end(t *turn, err error) {
 			if !began {
 				t.out.end(problem.Event(t.API, 0))
 			}
-			t.record.Broke(&record.AbortError{Err: err}, problem.Code)
+			t.record.Broke(fmt.Errorf("%w: %w", record.ErrAborted, err), problem.Code)
 		} else if t.record.Refused(t.out.w.Header(), err, problem.Status, problem.Code); problem.Status != record.StatusClientGone {
 			_ = t.out.bound()
 			problem.Write(t.out.w, t.API)

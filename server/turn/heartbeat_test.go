@@ -24,7 +24,7 @@ func TestHeartbeat_BeatsUntilTheAnswer(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := httptest.NewRecorder()
-				b := record.NewBuilder("id", row.api, record.Trace{}, time.Now())
+				b := record.NewBuilder("id", record.Trace{}, time.Now())
 				c := writerTo(w, time.Hour, time.Now(), &b)
 				c.beat(row.api, 15*time.Second)
 				<-time.After(15*time.Second - 1)

@@ -29,7 +29,7 @@ type handed struct {
 type prefillLeg struct {
 	upstream.Leg
 	plan     upstream.Plan
-	sent     record.SentLeg
+	sent     *record.Leg
 	began    time.Time
 	took     time.Duration
 	answer   upstream.PrefillAnswer

@@ -31,7 +31,7 @@ type reading struct {
 	record  *record.Builder
 	leg     answer.Leg
 	began   time.Time // when the leg was sent
-	sent    record.SentLeg
+	sent    *record.Leg
 	origin  reuse.Origin // of the answer's KV
 	head    []byte       // what the client gets before decode's first event, nil for nothing
 	untaken func()       // rescues the hand-over; nil once decode has taken it
@@ -88,7 +88,7 @@ func (h *Handler) respond(ctx context.Context, t *turn, r *reading) (err error) 
 // and one step of the engine. Without a hand-over the time depends on the prompt, so only the record gets it.
 func (r *reading) Begun() {
 	r.wait.Heard()
-	if r.sent.Began(); r.origin.Prefill != nil {
+	if r.sent.Begun(); r.origin.Prefill != nil {
 		r.origin.Decode.Engine().Health.Took(1, time.Since(r.began))
 	}
 }

@@ -85,21 +85,16 @@ func identity() admin.Identity {
 	host, _ := os.Hostname() // "" if unknown
 	reasons := map[string]string{}
 	for _, term := range slices.Concat(record.MissReasons(), record.EmptyHits()) {
-		reasons[term.Name] = sentence(term)
+		reasons[term.Name] = plain(term)
 	}
 	for _, term := range record.IneligibleReasons() {
-		reasons["ineligible_"+term.Name] = sentence(term)
+		reasons["ineligible_"+term.Name] = plain(term)
 	}
 	return admin.Identity{Version: command.Version, Replica: host, Reasons: reasons}
 }
 
-func sentence(term record.Term) string {
-	text := term.Means
-	if term.Do != "" {
-		text += " " + term.Do
-	}
-	return strings.ReplaceAll(text, "`", "")
-}
+// plain returns the sentences of a term without the marks of Markdown.
+func plain(term record.Term) string { return strings.ReplaceAll(term.Sentences(), "`", "") }
 
 // ListenAt listens on an address. If that is taken, the error names the flag that chooses another one, and a free port.
 func ListenAt(ctx context.Context, address, choose string) (net.Listener, error) {

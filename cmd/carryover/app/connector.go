@@ -8,7 +8,6 @@ import (
 	"net"
 
 	"carryover/cmd/carryover/config"
-	"carryover/server"
 	"carryover/upstream"
 	"carryover/upstream/connector/lmcache"
 	"carryover/upstream/connector/mooncake"
@@ -19,7 +18,7 @@ import (
 )
 
 // OpenConnector makes the configured connector, and adds its background work.
-func (p *Proxy) OpenConnector(cfg config.Config, client *upstream.Client, logger *slog.Logger) (server.Connector, error) {
+func (p *Proxy) OpenConnector(cfg config.Config, client *upstream.Client, logger *slog.Logger) (upstream.Connector, error) {
 	switch cfg.Connector.Name {
 	case config.ConnectorNIXL, config.ConnectorMulti:
 		// MultiConnector merges its children's params into one object (multi_connector.py), so NIXL's params are the whole.
@@ -36,7 +35,7 @@ func (p *Proxy) OpenConnector(cfg config.Config, client *upstream.Client, logger
 	return nil, fmt.Errorf("connector %q: unknown", cfg.Connector.Name)
 }
 
-func (p *Proxy) openLMCache(cfg config.LMCacheConfig, logger *slog.Logger) (server.Connector, error) {
+func (p *Proxy) openLMCache(cfg config.LMCacheConfig, logger *slog.Logger) (upstream.Connector, error) {
 	named, err := cfg.Receivers()
 	if err != nil {
 		return nil, err

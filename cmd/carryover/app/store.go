@@ -11,11 +11,10 @@ import (
 	"carryover/cmd/carryover/config"
 	"carryover/convcache"
 	"carryover/convcache/redisstore"
-	"carryover/server"
 )
 
 type ticketStore interface {
-	server.Store
+	convcache.Store
 	// Run returns the cause of the end of ctx.
 	Run(ctx context.Context) error
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
 
 	"carryover/server/record"
 	"carryover/server/telemetry"
@@ -84,24 +85,25 @@ func TestTelemetry_SamplesAsTheSDKDoes(t *testing.T) {
 		ratio := map[string]float64{"0": 0, "0.1": 0.1, "0.5": 0.5, "0.999": 0.999, "1": 1}[share]
 		theirs := sdktrace.TraceIDRatioBased(ratio)
 		for range 2000 {
-			var client record.Trace
-			binary.BigEndian.PutUint64(client.ID[:], random.Uint64())
-			binary.BigEndian.PutUint64(client.ID[8:], random.Uint64())
-			want := theirs.ShouldSample(sdktrace.SamplingParameters{ParentContext: t.Context(), TraceID: client.ID}).Decision == sdktrace.RecordAndSample
-			if got := ours(client); got != want {
-				t.Fatalf("%s of %x: got %v, want %v", share, client.ID, got, want)
+			var id trace.TraceID
+			binary.BigEndian.PutUint64(id[:], random.Uint64())
+			binary.BigEndian.PutUint64(id[8:], random.Uint64())
+			want := theirs.ShouldSample(sdktrace.SamplingParameters{ParentContext: t.Context(), TraceID: id}).Decision == sdktrace.RecordAndSample
+			if got := ours(trace.SpanContext{}.WithTraceID(id)); got != want {
+				t.Fatalf("%s of %x: got %v, want %v", share, id, got, want)
 			}
 		}
 	}
-	sent := func(sampled bool) record.Trace {
-		return record.Trace{ID: [16]byte{1}, Parent: [8]byte{1}, Sampled: sampled}
+	fresh := trace.SpanContext{}.WithTraceID(trace.TraceID{1})
+	sent := func(sampled bool) trace.SpanContext {
+		return fresh.WithSpanID(trace.SpanID{1}).WithTraceFlags(trace.TraceFlags(0).WithSampled(sampled)).WithRemote(true)
 	}
 	for name, want := range map[string]struct{ none, yes, no bool }{
 		"": {true, true, false}, "always_on": {true, true, true}, "always_off": {}, "parentbased_always_on": {true, true, false},
 		"parentbased_always_off": {false, true, false}, "parentbased_traceidratio": {true, true, false},
 	} {
 		sample, _ := sampler(t, name, "")
-		if none, yes, no := sample(record.Trace{ID: [16]byte{1}}), sample(sent(true)), sample(sent(false)); none != want.none || yes != want.yes || no != want.no {
+		if none, yes, no := sample(fresh), sample(sent(true)), sample(sent(false)); none != want.none || yes != want.yes || no != want.no {
 			t.Errorf("%s: got %v without a client's context, %v and %v with one; want %+v", name, none, yes, no, want)
 		}
 	}

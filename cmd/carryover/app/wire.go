@@ -74,9 +74,7 @@ func NewProxy(cfg Configured, logger *slog.Logger, observers ...record.Observer)
 		return nil, err
 	}
 	settings := NewServerConfig(cfg.Config, logger)
-	settings.Tell = server.Tellers{
-		Quarantine: p.Events.Teller(events.Quarantine), Drain: p.Events.Teller(events.Drain),
-	}
+	settings.Tell = p.Events.Tell
 	p.Server = server.New(settings, deps)
 	return p, nil
 }

@@ -89,11 +89,11 @@ func TestLMCache_ReplicasRelayNotifications(t *testing.T) {
 
 // replanning is a connector whose plans are changed.
 type replanning struct {
-	server.Connector
+	upstream.Connector
 	change func(plan *upstream.Plan)
 }
 
-// Plan implements server.Connector.
+// Plan implements upstream.Connector.
 func (c replanning) Plan(ctx context.Context, t upstream.Transfer) (upstream.Plan, error) {
 	plan, err := c.Connector.Plan(ctx, t)
 	if err == nil {

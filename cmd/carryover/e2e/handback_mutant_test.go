@@ -23,11 +23,11 @@ import (
 
 // respelling changes the legs of hand-backs when the connector has made them: it makes none of what is not whole.
 type respelling struct {
-	server.Connector
+	upstream.Connector
 	change func(leg map[string]json.RawMessage)
 }
 
-// HandBack implements server.Connector.
+// HandBack implements upstream.Connector.
 func (c respelling) HandBack(o upstream.TicketOffer, model, salt string) (upstream.ReleaseLeg, error) {
 	made, err := c.Connector.HandBack(o, model, salt)
 	if err != nil {
@@ -63,12 +63,12 @@ func oneBlockMore(leg map[string]json.RawMessage) {
 
 // believing is legs whose hand-backs always have the receipt that is wanted: the program does not compare.
 type believing struct {
-	server.Legs
+	upstream.Legs
 	mu  sync.Mutex // guards ids
 	ids []byte     // of the ticket
 }
 
-// HandBack implements server.Legs.
+// HandBack implements upstream.Legs.
 func (b *believing) HandBack(ctx context.Context, leg upstream.Leg) (upstream.PrefillAnswer, error) {
 	answer, err := b.Legs.HandBack(ctx, leg)
 	b.mu.Lock()
@@ -79,11 +79,11 @@ func (b *believing) HandBack(ctx context.Context, leg upstream.Leg) (upstream.Pr
 
 // listening remembers the ids that a hand-back is to be made of.
 type listening struct {
-	server.Connector
+	upstream.Connector
 	of *believing
 }
 
-// HandBack implements server.Connector.
+// HandBack implements upstream.Connector.
 func (c listening) HandBack(o upstream.TicketOffer, model, salt string) (upstream.ReleaseLeg, error) {
 	c.of.mu.Lock()
 	c.of.ids = append([]byte{}, o.PromptIDs...)
@@ -152,7 +152,7 @@ func manyIDs(from, n int) (ids []int) {
 func unrecognised(ticket *convcache.Ticket) { ticket.ID = convcache.NewTicketID() }
 
 // leaving hands out copies: a ticket that was taken is there for the next one. It keeps notes of hand-backs only if told so.
-func leaving(store server.Store, notes bool) server.Store {
+func leaving(store convcache.Store, notes bool) convcache.Store {
 	var mu sync.Mutex // guards tickets
 	tickets := map[convcache.TicketID]convcache.Ticket{}
 	return &tapped{Store: store, puts: func(ticket convcache.Ticket) bool {

@@ -7,14 +7,13 @@ import (
 	"testing"
 	"time"
 
-	"carryover/server"
 	"carryover/upstream"
 	"carryover/upstream/vllmsim"
 )
 
 // interposed lets a test act on the legs of a turn. It also gives legs to silent instances less time.
 type interposed struct {
-	server.Legs
+	upstream.Legs
 	ahead  atomic.Pointer[func()]                    // acts once before the next leg is sent, when the turn has read which start is alive
 	once   atomic.Pointer[func(ctx context.Context)] // acts once between the legs: after prefill has answered, before the server knows
 	silent sync.Map                                  // base URLs of instances that answer no leg
@@ -73,7 +72,7 @@ func (e *interposed) answersNone(instance *upstream.Instance) bool {
 	return is
 }
 
-// Decode implements server.Legs.
+// Decode implements upstream.Legs.
 func (e *interposed) Decode(ctx context.Context, leg upstream.Leg, limits upstream.Limits) (*upstream.Stream, error) {
 	e.acts()
 	if e.answersNone(leg.Instance) {
@@ -82,7 +81,7 @@ func (e *interposed) Decode(ctx context.Context, leg upstream.Leg, limits upstre
 	return e.Legs.Decode(ctx, leg, limits)
 }
 
-// Prefill implements server.Legs.
+// Prefill implements upstream.Legs.
 func (e *interposed) Prefill(ctx context.Context, leg upstream.Leg) (upstream.PrefillAnswer, error) {
 	e.acts()
 	if e.answersNone(leg.Instance) {

@@ -6,13 +6,12 @@ import (
 	"time"
 
 	"carryover/convcache"
-	"carryover/server"
 	"carryover/upstream/fleet"
 )
 
 // tapped is a store that is watched, or that is another than it should be. Any of its functions may be nil.
 type tapped struct {
-	server.Store
+	convcache.Store
 	key    func() convcache.Key                                  // in place of the key that is asked for
 	peeked func(branch *convcache.Branch)                        // each branch that a look-up shows
 	takes  func(id convcache.TicketID) (*convcache.Ticket, bool) // a ticket that is handed out in the store's place
@@ -21,7 +20,7 @@ type tapped struct {
 	kept   func(ticket convcache.Ticket, displaced *[]convcache.Ticket, outcome convcache.Outcome)
 }
 
-// Peek implements server.Store.
+// Peek implements convcache.Store.
 func (s *tapped) Peek(ctx context.Context, keys []convcache.Key) ([]convcache.KeyedBranch, convcache.Outcome) {
 	if s.key != nil {
 		keys = []convcache.Key{s.key()}
@@ -35,7 +34,7 @@ func (s *tapped) Peek(ctx context.Context, keys []convcache.Key) ([]convcache.Ke
 	return branches, outcome
 }
 
-// Take implements server.Store.
+// Take implements convcache.Store.
 func (s *tapped) Take(ctx context.Context, key convcache.Key, id convcache.TicketID) (convcache.Ticket, convcache.Outcome) {
 	if s.key != nil {
 		key = s.key()
@@ -52,7 +51,7 @@ func (s *tapped) Take(ctx context.Context, key convcache.Key, id convcache.Ticke
 	return ticket, outcome
 }
 
-// Put implements server.Store.
+// Put implements convcache.Store.
 func (s *tapped) Put(ctx context.Context, key convcache.Key, ticket convcache.Ticket, ttl time.Duration) ([]convcache.Ticket, convcache.Outcome) {
 	if s.key != nil {
 		key = s.key()
@@ -101,7 +100,7 @@ func (l *ledger) forget(tickets ...convcache.Ticket) {
 }
 
 // unread has the ledger know of each ticket that was kept whether it was ever handed out. The blocks of those that were not stay pinned.
-func (l *ledger) unread(store server.Store) server.Store {
+func (l *ledger) unread(store convcache.Store) convcache.Store {
 	return &tapped{Store: store, taken: func(ticket *convcache.Ticket) { l.forget(*ticket) }, kept: func(ticket convcache.Ticket, _ *[]convcache.Ticket, outcome convcache.Outcome) {
 		if outcome == convcache.Stored {
 			l.note(ticket)
@@ -110,7 +109,7 @@ func (l *ledger) unread(store server.Store) server.Store {
 }
 
 // live has the ledger know which tickets a store has. Another replica may take one before this one knows that it is stored.
-func (l *ledger) live(store server.Store) server.Store {
+func (l *ledger) live(store convcache.Store) convcache.Store {
 	return &tapped{
 		Store: store, taken: func(ticket *convcache.Ticket) { l.forget(*ticket) },
 		puts: func(ticket convcache.Ticket) bool { l.note(ticket); return true },

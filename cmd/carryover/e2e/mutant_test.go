@@ -52,7 +52,7 @@ func question(text string) json.RawMessage {
 }
 
 // blind tells each look-up of a conversation that what it holds are the tokens of another one, the first: the chains are mixed up.
-func blind(store server.Store) server.Store {
+func blind(store convcache.Store) convcache.Store {
 	var other atomic.Pointer[convcache.Chain]
 	mixUp := func(b *convcache.Branch) {
 		b.Chain.Whole, b.Chain.Blocks = 0, other.Load().Blocks[:min(len(other.Load().Blocks), b.Tokens/b.Chain.BlockSize)]
@@ -119,11 +119,11 @@ func TestMutant_WithTakeInTwoStepsTheOracleSeesIt(t *testing.T) {
 // replayingEngine sends a hand-over a second time, as a proxy does that repeats a
 // decode leg after it was sent.
 type replayingEngine struct {
-	server.Legs
+	upstream.Legs
 	to *upstream.Instance // nil: the same instance again
 }
 
-// Decode implements server.Legs.
+// Decode implements upstream.Legs.
 func (e *replayingEngine) Decode(ctx context.Context, leg upstream.Leg, limits upstream.Limits) (*upstream.Stream, error) {
 	again := leg
 	again.Body = slices.Clone(leg.Body)
@@ -160,7 +160,7 @@ func TestMutant_WithAHandOverToTwoDecodesTheOracleSeesIt(t *testing.T) {
 }
 
 // hoarding never forgets its first ticket: what was taken can be taken again. It keeps no other, of which a turn could use more.
-func hoarding(store server.Store) server.Store {
+func hoarding(store convcache.Store) convcache.Store {
 	var first atomic.Pointer[convcache.Ticket]
 	return &tapped{Store: store, puts: func(ticket convcache.Ticket) bool { return first.CompareAndSwap(nil, &ticket) }, takes: func(convcache.TicketID) (*convcache.Ticket, bool) {
 		ticket := *first.Load()

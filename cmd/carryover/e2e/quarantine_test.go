@@ -22,7 +22,7 @@ import (
 // asks, and wherever the KV has got to by then.
 
 // saidRisen is what the log says once of each rise of the epoch.
-const saidRisen = "WARN a prefill has computed other ids than it was sent: tickets from before are given up, and legs have a cache_salt until their engines are restarted"
+const saidRisen = "WARN a prefill has computed other ids than it was sent: no ticket from before is used, and legs have a cache_salt until their engines are restarted"
 
 // poisoned is two replicas, of which one knows the incarnation of prefill that computes other ids, and the other knows another; both share
 // Redis and a decode instance.
@@ -229,13 +229,13 @@ func TestQuarantine_TurnsInFlight(t *testing.T) {
 
 // decodeHeld has a decode leg that is answered wait before the program knows.
 type decodeHeld struct {
-	server.Legs
+	upstream.Legs
 	held    *atomic.Bool
 	reached chan struct{}
 	until   func()
 }
 
-// Decode implements server.Legs.
+// Decode implements upstream.Legs.
 func (h *decodeHeld) Decode(ctx context.Context, leg upstream.Leg, limits upstream.Limits) (*upstream.Stream, error) {
 	stream, err := h.Legs.Decode(ctx, leg, limits)
 	if h.held.Swap(false) {

@@ -20,7 +20,7 @@ import (
 // blockUses sees every prefill leg and hand-back. It counts how often the blocks of each answer are named by one, to be read or to be released,
 // and knows of each answer whether the program was told that its blocks are pinned. All by remote_request_id.
 type blockUses struct {
-	server.Legs
+	upstream.Legs
 	unsure func() bool // answers of now may be those of an incarnation that is not known; nil is never
 
 	mu       sync.Mutex // guards what follows
@@ -44,12 +44,12 @@ func (c *blockUses) watch(deps *server.Deps) {
 	deps.Connector, c.Legs, deps.Legs = bookedConnector{deps.Connector, c}, deps.Legs, c
 }
 
-// Prefill implements server.Legs.
+// Prefill implements upstream.Legs.
 func (c *blockUses) Prefill(ctx context.Context, leg upstream.Leg) (upstream.PrefillAnswer, error) {
 	return c.follow(ctx, leg, c.Legs.Prefill)
 }
 
-// HandBack implements server.Legs.
+// HandBack implements upstream.Legs.
 func (c *blockUses) HandBack(ctx context.Context, leg upstream.Leg) (upstream.PrefillAnswer, error) {
 	return c.follow(ctx, leg, c.Legs.HandBack)
 }

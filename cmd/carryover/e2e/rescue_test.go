@@ -109,9 +109,9 @@ func TestRescue_OfWhatTheEngineHasFreed(t *testing.T) {
 }
 
 // unsent sends no rescue.
-type unsent struct{ server.Legs }
+type unsent struct{ upstream.Legs }
 
-// Prefill implements server.Legs.
+// Prefill implements upstream.Legs.
 func (u unsent) Prefill(ctx context.Context, leg upstream.Leg) (upstream.PrefillAnswer, error) {
 	if strings.HasSuffix(leg.RequestID, "-rescue") {
 		return upstream.PrefillAnswer{}, &upstream.LegError{Role: upstream.RoleDecode, Instance: leg.Instance.Name, Kind: upstream.Dial, Err: errors.New("not sent")}

@@ -163,7 +163,7 @@ func logged(values map[string]string) *record.Turn {
 	retries, _ := strconv.Atoi(values["retries"])
 	r := &record.Turn{
 		Turn: values["turn"], Stored: values["stored"], Retries: retries,
-		Legs: []record.Leg{{Role: upstream.RoleDecode, Instance: values["decode"]}},
+		Legs: []*record.Leg{{Role: upstream.RoleDecode, Instance: values["decode"]}},
 	}
 	if values["error"] != "" {
 		r.End.Err = errors.New(values["error"])

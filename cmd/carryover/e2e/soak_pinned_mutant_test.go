@@ -18,12 +18,12 @@ import (
 
 // forgetfulKeeping makes nothing of one answer, on whatever path it is read: it is neither counted nor released.
 type forgetfulKeeping struct {
-	server.Connector
+	upstream.Connector
 	once      sync.Once
 	forgotten string
 }
 
-// ParseTicket implements server.Connector.
+// ParseTicket implements upstream.Connector.
 func (f *forgetfulKeeping) ParseTicket(final []byte, blockSize int) (upstream.TicketParams, error) {
 	id := gjson.GetBytes(final, "remote_request_id").String()
 	f.once.Do(func() { f.forgotten = id })
@@ -35,11 +35,11 @@ func (f *forgetfulKeeping) ParseTicket(final []byte, blockSize int) (upstream.Ti
 
 // lazyReleases says of one release that it was sent.
 type lazyReleases struct {
-	server.Legs
+	upstream.Legs
 	was atomic.Bool
 }
 
-// HandBack implements server.Legs.
+// HandBack implements upstream.Legs.
 func (l *lazyReleases) HandBack(ctx context.Context, leg upstream.Leg) (answer upstream.PrefillAnswer, err error) {
 	if !l.was.Swap(true) {
 		return answer, nil

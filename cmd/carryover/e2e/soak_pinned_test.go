@@ -12,7 +12,6 @@ import (
 	"github.com/tidwall/gjson"
 
 	"carryover/cmd/carryover/config"
-	"carryover/server"
 	"carryover/upstream"
 	"carryover/upstream/vllmsim"
 )
@@ -26,11 +25,11 @@ type toldPin struct {
 
 // bookedConnector notes the answers of which the program is told.
 type bookedConnector struct {
-	server.Connector
+	upstream.Connector
 	books *blockUses
 }
 
-// ParseTicket implements server.Connector.
+// ParseTicket implements upstream.Connector.
 func (c bookedConnector) ParseTicket(final []byte, blockSize int) (upstream.TicketParams, error) {
 	params := gjson.ParseBytes(final)
 	id := params.Get("remote_request_id").String()

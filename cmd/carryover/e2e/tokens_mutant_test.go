@@ -32,11 +32,11 @@ func (r *rig) noticed(t *testing.T, mutant bool) {
 
 // offering changes what the connector is told to make of a ticket.
 type offering struct {
-	server.Connector
+	upstream.Connector
 	change func(o *upstream.TicketOffer)
 }
 
-// Plan implements server.Connector.
+// Plan implements upstream.Connector.
 func (c offering) Plan(ctx context.Context, transfer upstream.Transfer) (upstream.Plan, error) {
 	if transfer.Offer.Ticket != nil {
 		c.change(&transfer.Offer)
@@ -44,7 +44,7 @@ func (c offering) Plan(ctx context.Context, transfer upstream.Transfer) (upstrea
 	return c.Connector.Plan(ctx, transfer)
 }
 
-// Release implements server.Connector.
+// Release implements upstream.Connector.
 func (c offering) Release(o upstream.TicketOffer, model string) (upstream.ReleaseLeg, error) {
 	c.change(&o)
 	return c.Connector.Release(o, model)
@@ -96,12 +96,12 @@ func TestMutant_ReleaseWithATokenCountTheOracleSeesIt(t *testing.T) {
 
 // legChanger changes legs and answers on their way.
 type legChanger struct {
-	server.Legs
+	upstream.Legs
 	prefillBody, decodeBody func(body []byte) []byte
 	prefilled               func(body []byte, answer *upstream.PrefillAnswer)
 }
 
-// Prefill implements server.Legs.
+// Prefill implements upstream.Legs.
 func (e *legChanger) Prefill(ctx context.Context, leg upstream.Leg) (upstream.PrefillAnswer, error) {
 	body := leg.Body.Bytes()
 	if e.prefillBody != nil {
@@ -114,7 +114,7 @@ func (e *legChanger) Prefill(ctx context.Context, leg upstream.Leg) (upstream.Pr
 	return answer, err
 }
 
-// Decode implements server.Legs.
+// Decode implements upstream.Legs.
 func (e *legChanger) Decode(ctx context.Context, leg upstream.Leg, limits upstream.Limits) (*upstream.Stream, error) {
 	if e.decodeBody != nil {
 		leg.Body = rawjson.Pieces{e.decodeBody(leg.Body.Bytes())}
@@ -176,7 +176,7 @@ func TestMutant_WithoutIDEchoTheOracleSeesIt(t *testing.T) {
 }
 
 // recalling hands out a ticket and later says that it has displaced it.
-func recalling(store server.Store) server.Store {
+func recalling(store convcache.Store) convcache.Store {
 	var mu sync.Mutex // guards used
 	var used []convcache.Ticket
 	return &tapped{Store: store, taken: func(ticket *convcache.Ticket) {

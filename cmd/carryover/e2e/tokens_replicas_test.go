@@ -15,14 +15,14 @@ import (
 // does that knows conversations and no tickets: the look-up saw what one replica left
 // behind, the take gets what the other did.
 type mixingStore struct {
-	server.Store
+	convcache.Store
 	mixes bool
 	// blind makes what was taken look like what was peeked at: the comparison after the
 	// take sees no difference.
 	blind bool
 }
 
-// Take implements server.Store.
+// Take implements convcache.Store.
 func (s *mixingStore) Take(ctx context.Context, key convcache.Key, id convcache.TicketID) (convcache.Ticket, convcache.Outcome) {
 	branches, _ := s.Peek(ctx, []convcache.Key{key})
 	if !s.mixes || len(branches) != 2 {
