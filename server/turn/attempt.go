@@ -51,10 +51,8 @@ func (a *attempt) settle(ctx context.Context) {
 func (a *attempt) run(ctx context.Context) (r *reading, err error) {
 	defer a.settle(ctx)
 	a.epoch = a.h.deps.Epoch.Now()
-	if a.pair.Prefill == nil {
-		return a.decode(ctx, handed{})
-	}
 	plan, err := a.plan(ctx)
+	a.reuses(reuse.Told{Cached: -1})
 	if err != nil {
 		return nil, err
 	}
@@ -68,6 +66,7 @@ func (a *attempt) run(ctx context.Context) (r *reading, err error) {
 		r.untaken = func() { a.rescue(upstream.Plan{}, h) } // its events show whether decode takes the hand-over
 	}()
 	switch {
+	case a.pair.Prefill == nil:
 	case plan.Alone != "":
 		a.pair.Prefilled()
 		a.record.Takes(plan.Alone, a.pair.Uncached)
@@ -131,6 +130,9 @@ func (a *attempt) together(ctx context.Context, plan upstream.Plan) (r *reading,
 // plan asks the connector how the legs run. It passes the prompt's ids if the connector wants them, and offers the proven part of the claimed
 // ticket. Without a claimed ticket it may add an unused one: the leg then releases that ticket's blocks.
 func (a *attempt) plan(ctx context.Context) (upstream.Plan, error) {
+	if a.pair.Prefill == nil {
+		return upstream.Plan{}, nil
+	}
 	connector, prefill, decode := a.h.deps.Connector, a.pair.Prefill.Engine(), a.pair.Decode.Engine()
 	transfer := upstream.Transfer{
 		Request: a.Body, RequestID: a.legID, Prefill: prefill.Instance(), Decode: decode.Instance(),
@@ -160,25 +162,20 @@ func (a *attempt) plan(ctx context.Context) (upstream.Plan, error) {
 	case ticket != nil && ticket.Epoch == a.epoch:
 		transfer.Offer = a.claim.TicketOffer(a.proof)
 	case ticket != nil: // the epoch has ended since the ticket was taken
-		a.abandon(record.ReasonQuarantined)
+		a.claim.Abandon(a.proof, record.ReasonQuarantined)
 	case a.h.cfg.Release && a.Failed == nil:
 		a.claim.Claim = a.h.deps.Pins.Piggyback(a.pair.Prefill)
 		transfer.Offer = a.claim.Release
 	}
 	plan, err := connector.Plan(ctx, transfer)
 	if err != nil && a.claim.Carries() {
-		a.h.log(a.record).Error("ticket can't be used", "error", err) // an older or a foreign version has made it
-		a.abandon(cmp.Or(a.claim.Why, record.ReasonRewritten))        // a miss that carries a release keeps its reason
+		// An older or a foreign version has made the ticket. A miss that carries a release keeps its reason.
+		a.h.log(a.record).Error("ticket can't be used", "error", err)
+		a.claim.Abandon(a.proof, cmp.Or(a.claim.Why, record.ReasonRewritten))
 		transfer.Offer = upstream.TicketOffer{}
 		plan, err = connector.Plan(ctx, transfer)
 	}
 	return plan, err
-}
-
-// abandon gives up what the claim carries. The attempt goes on without it.
-func (a *attempt) abandon(why record.Reason) {
-	a.claim.Abandon(a.proof, why)
-	a.reuses(reuse.Told{Cached: -1})
 }
 
 // ready waits until the KV has arrived at decode, or the hand-over budget has ended. It waits only if decode can't wait by itself. KV that does not

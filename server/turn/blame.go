@@ -18,7 +18,7 @@ func (h *Handler) foreign(to *fleet.Incarnation) *upstream.LegError {
 // failure counts at once.
 type doubts struct {
 	legs  []*upstream.LegError                         // answered with 500, the oldest first: the engine or the request is at fault
-	added [upstream.RoleDecode + 1][]func(spared bool) // by role: tell of what legs carried besides the request that were answered with 5xx
+	added [upstream.RoleDecode + 1][]func(spared bool) // by role, for legs that were answered with 5xx and carried more than the request
 }
 
 // failed notes a leg that failed. Once the same request has gone well, picks prefer other engines for a while.

@@ -9,6 +9,7 @@ import (
 	"weak"
 
 	"carryover/convcache"
+	"carryover/server/pick"
 	"carryover/server/pins"
 	"carryover/server/proof"
 	"carryover/server/request"
@@ -32,7 +33,7 @@ func turnOfLargeBody(t *testing.T, tokens *proof.Tokens) (*turn, weak.Pointer[by
 	if err != nil {
 		t.Fatal(err)
 	}
-	turn := &turn{Request: request.Request{API: body.Chat, Conversation: request.Conversation{Known: true}}, body: req}
+	turn := &turn{Request: request.Request{API: body.Chat, Conversation: request.Conversation{Known: true}}, asked: pick.Attempt{Body: req}}
 	tickets := reuse.New(
 		reuse.Config{},
 		reuse.Deps{Tokens: tokens, Connector: reuses{}, Pins: pins.New(pins.Config{}, pins.Deps{Fleet: fleet.New(fleet.Config{}), Connector: reuses{}})},

@@ -57,8 +57,8 @@ func (h *hopeless) fails(account string, req *body.Request, everywhere bool) boo
 	if everywhere {
 		h.known.Put(account, key, time.Now())
 	}
-	failed, known := h.known.Get(key)
-	return known && time.Since(failed) < hopelessFor
+	failed, _ := h.known.Get(key)
+	return time.Since(failed) < hopelessFor
 }
 
 // isHopeless reports whether the request is at fault: its body failed everywhere a while ago, or does so now. The attempt's failure is then the
@@ -70,7 +70,7 @@ func (h *Handler) isHopeless(t *turn, err error) bool {
 		return false
 	}
 	last := leg.Role == upstream.RoleDecode && (t.asked.NoPrefill || !h.mayRestart(t, leg.Role))
-	if !h.hopeless.fails(t.Account, t.body, last && everywhere(all)) {
+	if !h.hopeless.fails(t.Account, t.asked.Body, last && everywhere(all)) {
 		return false
 	}
 	h.log(&t.record).Info("a request fails everywhere, which opens no circuit", "error", err)

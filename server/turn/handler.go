@@ -93,14 +93,14 @@ func (h *Handler) take(r *http.Request, t *turn) error {
 	if err != nil {
 		return err
 	}
-	t.Request, t.body, err = requests.Understand(r, t.API, tenant, raw, &t.share)
+	t.Request, t.asked.Body, err = requests.Understand(r, t.API, tenant, raw, &t.share)
 	if err != nil {
 		return err
 	}
-	t.admitted = h.deps.Tickets.Admit(&t.Request, t.body, t.began)
+	t.admitted = h.deps.Tickets.Admit(&t.Request, t.asked.Body, t.began)
 	asked.Model, asked.Conversation, asked.Source, asked.ID = t.Model, t.Conversation.Name, t.Conversation.Source, t.Conversation.ID
 	t.record.Asks(asked)
-	t.asked.Request, t.asked.Body, t.asked.Tickets = &t.Request, t.body, t.admitted.TakesPart()
+	t.asked.Request, t.asked.Tickets = &t.Request, t.admitted.TakesPart()
 	t.asked.Threshold, t.asked.PrefillError = t.routing.DisaggThreshold, t.routing.PrefillFailure == PrefillError
 	return nil
 }

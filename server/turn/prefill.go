@@ -13,7 +13,6 @@ import (
 	"carryover/server/reuse"
 	"carryover/upstream"
 	"carryover/upstream/body"
-	"carryover/upstream/fleet"
 	"carryover/upstream/fleet/pairs"
 	"carryover/upstream/fleet/prefixindex"
 )
@@ -80,7 +79,13 @@ func (a *attempt) conclude(p *prefillLeg) (handed, error) {
 	p.sent.Answered(p.took, p.err)
 	lost := handed{Handover: upstream.Handover{Bound: true, Rescue: p.plan.Lost, Left: true}} // unless more is known
 	if leg := upstream.LegOf(p.err); leg != nil {
-		a.prefillFailed(engine, p.began, leg)
+		a.doubts.carried(leg, a.claim.Doubted(leg))
+		a.doubts.failed(engine, leg)
+		if engine.Ended(leg, a.failed.caused(leg)); errors.Is(leg, upstream.ErrPrefillTimeout) {
+			// If the engine has answered no other leg since this one began, it leaves the rotation at once. Its health check does not matter: an LMCache
+			// sender whose receiver does not listen answers no leg any more, and its /health stays 200 (measured, 0.5.6).
+			engine.Health.Unanswered(p.began)
+		}
 		switch {
 		case !leg.Sent, leg.Kind == upstream.Status: // the engine has not begun to send KV
 			return handed{}, leg
@@ -123,19 +128,6 @@ func (a *attempt) conclude(p *prefillLeg) (handed, error) {
 	tokens := cmp.Or(answer.PromptTokens, a.Request.Length.Whole.Tokens(request.UsualRatio))
 	engine.LearnPrefill(tokens-cached, p.took, a.claim.Ticket == nil && p.handover.Cached >= 0 && answer.PromptTokens > 0)
 	return handed{Handover: *p.handover, until: time.Now().Add(a.h.cfg.HandoverBudget), caches: reused.Caches}, nil
-}
-
-// prefillFailed notes what the failure of a leg says about the ticket and the engine.
-func (a *attempt) prefillFailed(engine *fleet.Engine, began time.Time, leg *upstream.LegError) {
-	a.doubts.carried(leg, a.claim.Doubted(leg))
-	a.doubts.failed(engine, leg)
-	engine.Ended(leg, a.failed.caused(leg))
-	if errors.Is(leg, upstream.ErrPrefillTimeout) {
-		// If a leg reached its time limit, and the engine has answered no other leg since the leg began, it leaves the rotation at once. Its
-		// health check does not matter: an LMCache sender whose receiver does not listen answers no leg any more, and its /health stays 200
-		// (measured, 0.5.6).
-		engine.Health.Unanswered(began)
-	}
 }
 
 // grown returns how long prefill may take: as long as the operator has set, or three times as long as expected if that is more. The limit grows

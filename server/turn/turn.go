@@ -11,14 +11,12 @@ import (
 	"carryover/server/request"
 	"carryover/server/reuse"
 	"carryover/upstream"
-	"carryover/upstream/body"
 	"carryover/upstream/fleet"
 )
 
 // turn is one client request and its answer. Only the turn's own goroutine uses it.
 type turn struct {
 	request.Request
-	body     *body.Request // nil once the answer has begun
 	began    time.Time
 	routing  *RoutingConfig // as it was when the turn began
 	legID    string         // X-Request-Id of the legs; a retry gets a new one
@@ -27,7 +25,7 @@ type turn struct {
 	found    reuse.Found // what the store has of the conversation
 
 	// What the attempts so far mean for the next one.
-	asked   pick.Attempt    // what engines are picked for; empty once the answer has begun
+	asked   pick.Attempt    // what engines are picked for, with the request's body; empty once the answer has begun
 	failed  failure         // how the last one has failed
 	retried int             // how many have failed and were tried again
 	tried   []upstream.Role // roles whose leg was sent, failed, and was tried again
@@ -55,7 +53,7 @@ type turn struct {
 //
 // All that is kept for others is bounded.
 func (t *turn) dropBody() {
-	t.body, t.asked = nil, pick.Attempt{}
+	t.asked = pick.Attempt{}
 	t.share.ShrinkTo(t.admitted.Drop(&t.found))
 }
 
@@ -103,12 +101,12 @@ func (h *Handler) try(ctx context.Context, t *turn) error {
 // pick looks up which tickets the conversation has, and picks the attempt's engines and path.
 func (h *Handler) pick(ctx context.Context, t *turn) (pair *pick.Pair, err error) {
 	t.failed = failure{}
-	t.found = h.deps.Tickets.Look(ctx, &t.admitted, t.body, t.found, t.without != "")
+	t.found = h.deps.Tickets.Look(ctx, &t.admitted, t.asked.Body, t.found, t.without != "")
 	if t.retried == 0 { // else the record keeps what the last attempt has reused, until this one decides
 		t.record.Reuses(t.admitted.Nothing(&t.found))
 	}
 	t.asked.Hint, t.asked.Owned = t.found.Hint(&t.admitted)
-	t.asked.Chain = h.deps.Picker.PromptChain(t.body)
+	t.asked.Chain = h.deps.Picker.PromptChain(t.asked.Body)
 	pair, t.asked.Earlier, err = h.deps.Picker.Pick(ctx, t.asked)
 	if t.record.Waited(t.asked.Queued); err == nil {
 		t.record.Takes(pair.Alone, pair.Uncached)
@@ -123,7 +121,6 @@ func (h *Handler) find(ctx context.Context, t *turn, pair *pick.Pair) *attempt {
 		h: h, Attempt: t.asked, record: &t.record, legID: t.legID, pair: pair, proof: &t.proof, found: &t.found, doubts: &t.doubts,
 	}
 	a.claim, t.found = h.deps.Tickets.Find(ctx, &t.proof, t.found, t.without)
-	a.reuses(reuse.Told{Cached: -1})
 	return a
 }
 
