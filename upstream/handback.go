@@ -39,7 +39,7 @@ func (c *Client) HandBack(ctx context.Context, leg Leg) (PrefillAnswer, error) {
 	if err != nil && LegOf(err) == nil {
 		err = leg.failure(ctx, Broken, wireError(Broken, err))
 	}
-	return answer, err
+	return c.inStep(answer, err)
 }
 
 // firstChoice returns the first event with a choice. A *LegError is a fault that the stream reports; other errors come from reading.

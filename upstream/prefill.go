@@ -33,7 +33,15 @@ func (c *Client) Prefill(ctx context.Context, leg Leg) (PrefillAnswer, error) {
 	if err != nil {
 		return PrefillAnswer{}, leg.failed(KindOf(err), err)
 	}
-	return leg.readAnswer(body)
+	return c.inStep(leg.readAnswer(body))
+}
+
+// inStep drops all idle connections if an answer belongs to another request: some connection is out of step then.
+func (c *Client) inStep(answer PrefillAnswer, err error) (PrefillAnswer, error) {
+	if errors.Is(err, ErrForeign) {
+		c.Close()
+	}
+	return answer, err
 }
 
 // readInTime reads the body of an answer within a limit. Mostly all of it has arrived with the header.
@@ -114,6 +122,9 @@ func (l Leg) readAnswer(raw []byte) (PrefillAnswer, error) {
 		e.Status = http.StatusInternalServerError
 		e.Fault = ReadFault([]byte(`{"error":` + string(failed) + `}`))
 		return PrefillAnswer{}, e
+	}
+	if l.Foreign != nil && l.Foreign(l.RequestID, answer.ID) {
+		return PrefillAnswer{}, l.failed(Broken, ErrForeign)
 	}
 	return answer, nil
 }

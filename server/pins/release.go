@@ -135,12 +135,9 @@ func (p *Pins) send(
 	if made.Whole {
 		run = p.deps.Legs.Prefill
 	}
-	leg := upstream.Leg{Instance: prefill.Instance(), API: made.API, Body: rawjson.Pieces{made.Body}, RequestID: upstream.NewID()}
-	answer, err := run(ctx, leg)
-	if err == nil && prefill.AnswerIDs.Foreign(leg.RequestID, answer.ID) {
-		p.deps.Legs.Close()
-		err = reader.LegError(upstream.Broken, upstream.ErrForeign)
-	}
+	answer, err := run(ctx, upstream.Leg{
+		Instance: prefill.Instance(), API: made.API, Body: rawjson.Pieces{made.Body}, RequestID: upstream.NewID(), Foreign: prefill.AnswerIDs.Foreign,
+	})
 	prefill.Ended(err, true)
 	if err != nil && !errors.As(err, &failed) {
 		failed = reader.LegError(upstream.Broken, err) // it may have been sent

@@ -8,9 +8,9 @@ import (
 )
 
 // foreign makes the failure of a leg whose answer belongs to another request. Some connection is out of step then, so all idle ones are closed.
-func (h *Handler) foreign(to *fleet.Incarnation) *upstream.LegError {
-	h.deps.Legs.Close()
-	return to.LegError(upstream.Broken, upstream.ErrForeign)
+func (r *reading) foreign() *upstream.LegError {
+	r.h.deps.Legs.Close()
+	return r.origin.Decode.LegError(upstream.Broken, upstream.ErrForeign)
 }
 
 // doubts is the only way in which one turn's failures count against tickets, releases and hand-overs. A failure alone shows nothing, because the

@@ -59,14 +59,11 @@ func (a *attempt) send(ctx context.Context, p *prefillLeg) {
 	p.Body, p.began = nil, time.Now() // the body is freed as soon as it is written
 	p.answer, p.err = a.h.deps.Legs.Prefill(ctx, leg)
 	p.took = time.Since(p.began)
-	switch prefill := a.pair.Prefill; {
-	case p.err != nil:
-	case prefill.Engine().AnswerIDs.Foreign(leg.RequestID, p.answer.ID):
-		p.answer, p.err = upstream.PrefillAnswer{}, a.h.foreign(prefill) // its ids belong to another prompt
-	default:
-		if p.handover, p.unusable = p.plan.Handover(p.answer); p.unusable != nil && p.plan.Together != nil {
-			p.err = prefill.LegError(upstream.KVLoad, p.unusable) // decode has got its hand-over already
-		}
+	if p.err != nil {
+		return
+	}
+	if p.handover, p.unusable = p.plan.Handover(p.answer); p.unusable != nil && p.plan.Together != nil {
+		p.err = a.pair.Prefill.LegError(upstream.KVLoad, p.unusable) // decode has got its hand-over already
 	}
 }
 

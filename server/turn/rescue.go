@@ -53,7 +53,9 @@ func (a *attempt) sendRescue(plan upstream.Plan, h handed) {
 		PromptIDs: bytes.Clone(a.proof.IDs.ForDecode(a.pair.Decode)), // the turn may give the list's memory back before the leg is written
 	})
 	leg := a.leg(decode, upstream.LegPlan{API: api}, text)
-	leg.RequestID += "-rescue"
+	if leg.RequestID += "-rescue"; api == body.Responses {
+		leg.Foreign = nil // the body names no id
+	}
 	a.record.Joins(&leg)
 	to.deps.Background.Run("turn", id, func() {
 		defer to.rescues.Add(-1)
@@ -73,9 +75,6 @@ func (a *attempt) sendRescue(plan upstream.Plan, h handed) {
 		ctx, cancel := context.WithTimeoutCause(context.Background(), detachedLimit, upstream.ErrFirstByteTimeout)
 		defer cancel()
 		answer, err := to.deps.Legs.Prefill(ctx, leg) // the answer is read whole, like prefill's
-		if err == nil && api != body.Responses && engine.AnswerIDs.Foreign(leg.RequestID, answer.ID) {
-			err = to.foreign(decode)
-		}
 		if err == nil {
 			from.PairWith(decode).ExchangedKV()
 			to.deps.Pins.UnuseParams(answer.Params, decode, model, began)

@@ -158,7 +158,7 @@ func (r *reading) relayWhole(ctx context.Context) error {
 	r.keep(ctx, false, nil)
 	switch {
 	case r.Foreign:
-		return r.h.foreign(r.origin.Decode)
+		return r.foreign()
 	case r.Result(false).Ineligible == answer.Unparsable:
 		return r.garbage(errors.New("the answer is not JSON"))
 	}
@@ -178,7 +178,7 @@ func (r *reading) relayWhole(ctx context.Context) error {
 func (r *reading) passUnread(ctx context.Context, part []byte) error {
 	r.UnreadWhole(part)
 	if r.Foreign {
-		return r.h.foreign(r.origin.Decode)
+		return r.foreign()
 	}
 	r.taken()
 	r.out.announce(-1)
@@ -229,7 +229,7 @@ func (r *reading) ended(ctx context.Context, err error) error {
 	case stopped && r.Unwritable != nil:
 		err = r.garbage(r.Unwritable)
 	case stopped && r.Foreign:
-		err = r.h.foreign(r.origin.Decode)
+		err = r.foreign()
 	case stopped && r.Fault == http.StatusServiceUnavailable: // an engine refuses a whole answer by its status, and a stream in the first event
 		err = r.told()
 	case stopped:
