@@ -67,6 +67,18 @@ func TestStream_EndsAfterItsLimits(t *testing.T) {
 	}
 }
 
+// The limit of a whole answer has a name of its own, because the client decides how long the answer is.
+func TestStream_AWholeAnswerThatIsLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, stream := guard(t.Context(), Limits{FirstByte: time.Second, Whole: true})
+		stream.attach("application/json", &script{ctx: ctx, waits: []time.Duration{time.Hour}})
+		defer func() { _ = stream.Close() }()
+		if _, err := io.ReadAll(stream); !errors.Is(err, ErrAnswerTimeout) || !IsTimeout(err) {
+			t.Errorf("ended with %v, want %v", err, ErrAnswerTimeout)
+		}
+	})
+}
+
 func TestStream_AbandonedEndsWithTheFirstByteOrItsLimit(t *testing.T) {
 	gone := errors.New("gone")
 	for name, tc := range map[string]struct {
