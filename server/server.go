@@ -86,8 +86,7 @@ func New(cfg Config, deps Deps) *Server {
 		Dialer: deps.Legs, Queue: s.Slots.Instances,
 	})
 	s.turns = turn.New(turn.Config{
-		LegConfig: cfg.LegConfig, Release: cfg.Release, ReuseTrialTimeout: cfg.ReuseTrialTimeout,
-		Logger: cfg.Logger,
+		LegConfig: cfg.LegConfig, ReuseTrialTimeout: cfg.ReuseTrialTimeout, Logger: cfg.Logger,
 	}, turn.Deps{
 		Fleet: deps.Fleet, Legs: deps.Legs, Connector: deps.Connector, Pins: s.Pins, Epoch: s.quarantines, Background: s.background, Ratios: ratios,
 		Accepted: accepted, Picker: picker, Tickets: tickets,

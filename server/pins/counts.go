@@ -49,7 +49,7 @@ func (p *Pins) TicketsOut(conversation string) (out []TicketOut) {
 	p.lock()
 	defer p.mu.Unlock()
 	for _, n := range p.pins {
-		if n.state == stored && n.holder != nil && (n.Conversation == conversation || n.Key.Named(conversation)) {
+		if (n.state == stored || n.state == late) && n.holder != nil && (n.Conversation == conversation || n.Key.Named(conversation)) {
 			out = append(out, TicketOut{Decode: n.holder.incarnation.Engine().Name, Tokens: n.tokens, Deadline: n.deadline})
 		}
 	}

@@ -157,11 +157,6 @@ func holderOf(incarnation *fleet.Incarnation) convcache.Holder {
 	return convcache.Holder{Instance: incarnation.Engine().Name, Incarnation: incarnation.ID()}
 }
 
-// TicketOffer returns the connector's offer of a claimed ticket, for a leg that computes the attempt's ids.
-func (c *Claim) TicketOffer(p *Proof) upstream.TicketOffer {
-	return c.Offered(c.Offer.Tokens, p.IDs.ForPrefill())
-}
-
 // Abandon gives up a claimed ticket that can't be used. The turn goes on with a miss.
 func (c *Claim) Abandon(p *Proof, why string) {
 	c.GiveUp()

@@ -128,17 +128,23 @@ func (e *evidence) own(o *Outcome) (own int) {
 // that prefill has by itself. The proof is the engine's: its prefix cache compares the tokens.
 func (e *evidence) handedBack(o *Outcome, own int) {
 	notes := e.found.Notes
-	var here, whole bool  // handed back to this engine; the prompt has all of that
-	var most, longest int // tokens that the prompt begins with: handed back to this engine, and to any
+	var here, whole, ours bool // handed back to this engine; the prompt has all of that; the prompt has all of some note
+	var most, longest int      // tokens that the prompt begins with: handed back to this engine, and to any
 	for i := range notes {
 		n := &notes[i]
 		same := e.same(n)
-		if longest = max(longest, same); n.Prefill == e.By {
+		if longest, ours = max(longest, same), ours || same == n.Tokens; n.Prefill == e.By {
 			here, most, whole = true, max(most, same), whole || same == n.Tokens
 		}
 	}
 	here = here && e.Same
-	switch beyond := e.Cached - own; {
+	// If prefill finds more than the tokens that conversations share, it has found something that was handed back. If the notes may belong to others who
+	// began alike, it must also find more than it had of their prompts.
+	expected := o.Shared
+	if e.found.byContent && !ours {
+		expected = own
+	}
+	switch beyond := e.Cached - expected; {
 	case beyond > 0:
 		o.Hit, o.Differs, o.Proof, o.Offered, o.FreshAsOf = true, "", "engine", beyond, notes[0].FreshAsOf
 		o.Read = kept(most, e.Cached, own, e.Block)
@@ -150,7 +156,7 @@ func (e *evidence) handedBack(o *Outcome, own int) {
 			o.Kept = facts.Yes
 		}
 	case !e.found.allHandedBack(), e.Cached < 0:
-	case e.Compared && longest > own: // prefill lacks handed-back tokens with which the prompt begins
+	case e.Compared && longest > expected: // prefill lacks handed-back tokens with which the prompt begins
 		if o.Reason = record.ReasonHandedBackElsewhere; here {
 			o.Reason, o.Kept = record.ReasonHandedBackEvicted, facts.No
 		}

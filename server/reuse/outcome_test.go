@@ -162,7 +162,7 @@ func TestOutcome(t *testing.T) {
 		"handed back, and the answer was changed":             {chat(none), notes(mine, here), unreported, told0, "miss;reason=history_rewritten;differs=add_special_tokens"},
 		"by content, which others may have left":              {asked, byContent(notes(mine, holderOf(asked.Prefill))), unreported, Tell(asked, &upstream.Handover{}, 900), "miss;reason=first_turn"},
 		"by content, to a decode that sends no params":        {text, byContent(notes(mine, here)), unreported, silent, "miss;reason=engine_sends_no_params"},
-		"by content, of a chat that finds less than it had":   {chat(all), byContent(notes(prefilled(mine, here, 320), here)), unreported, told(192, 900), "prefix;tokens=192;reason=handed_back_evicted kept no"},
+		"by content, of a chat that finds less than it had":   {chat(all), byContent(notes(prefilled(mine, here, 320), here)), unreported, told(192, 900), "hit;tokens=192;read=0;proof=engine;confirmed=192;reason=handed_back_evicted kept yes"},
 		"by content, of a chat that lacks what came before":   {chat(all), byContent(notes(prefilled(mine, here, 320), here)), unreported, told0, "miss;reason=handed_back_evicted kept no"},
 	} {
 		check(name, row.proof, row.found, row.choice, row.told, row.want)

@@ -159,13 +159,13 @@ func (a *attempt) plan(ctx context.Context) (upstream.Plan, error) {
 		return upstream.Plan{}, failed
 	}
 	switch ticket := a.claim.Ticket; {
-	case ticket != nil && ticket.Epoch == a.epoch:
-		transfer.Offer = a.claim.TicketOffer(a.proof)
-	case ticket != nil: // the epoch has ended since the ticket was taken
+	case ticket != nil && ticket.Epoch != a.epoch: // the epoch has ended since the ticket was taken
 		a.claim.Abandon(a.proof, record.ReasonQuarantined)
-	case a.h.cfg.Release && a.Failed == nil:
+	case ticket == nil && a.Failed == nil:
 		a.claim.Claim = a.h.deps.Pins.Piggyback(a.pair.Prefill)
-		transfer.Offer = a.claim.Release
+	}
+	if a.claim.Carries() {
+		transfer.Offer = a.claim.Offered(a.claim.Offer.Tokens, a.proof.IDs.ForPrefill())
 	}
 	plan, err := connector.Plan(ctx, transfer)
 	if err != nil && a.claim.Carries() {

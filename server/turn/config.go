@@ -59,7 +59,6 @@ func (c *LegConfig) begins(stream bool) time.Duration {
 // Config configures how turns run.
 type Config struct {
 	LegConfig
-	Release           bool          // decode frees the blocks that no turn will use
 	ReuseTrialTimeout time.Duration // how long a leg with a ticket may take beyond a usual prefill
 	Logger            *slog.Logger
 }

@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"net/http"
+	"slices"
 	"time"
 
+	"carryover/server/pick"
 	"carryover/upstream"
 	"carryover/upstream/body"
 	"carryover/upstream/fleet"
@@ -41,21 +43,18 @@ func (a *attempt) rescue(plan upstream.Plan, h handed) {
 	plan.Done()
 }
 
-// sendRescue sends the leg in the background, and then closes the plan. The time is bounded, because prefill's blocks have a lease. The blocks of
-// decode's answer are released.
+// sendRescue sends the leg in the background, and then closes the plan. One instance after another gets it until one has taken the hand-over, first the
+// one that the hand-over was for. The time is bounded, because prefill's blocks have a lease. The blocks of decode's answer are released.
 //
 // The fleet hears of a failure as of a leg of our own. A good end says nothing about the engine: one token is easier for it than the client's leg,
 // which failed.
 func (a *attempt) sendRescue(plan upstream.Plan, h handed) {
-	to, from, decode, model, id := a.h, a.pair.Prefill, a.rescuer(h), a.Request.Model, a.record.ID() // the work keeps nothing else of the attempt
+	to, pair, model, id := a.h, a.pair, a.Request.Model, a.record.ID() // the work keeps nothing else of the attempt
 	api, text := a.Body.RescueBody(body.LegEdit{
 		Members: h.Rescue(), CacheSalt: upstream.Salted(upstream.NewID()+"~", a.proof.Salt),
 		PromptIDs: bytes.Clone(a.proof.IDs.ForDecode(a.pair.Decode)), // the turn may give the list's memory back before the leg is written
 	})
-	leg := a.leg(decode, upstream.LegPlan{API: api}, text)
-	if leg.RequestID += "-rescue"; api == body.Responses {
-		leg.Foreign = nil // the body names no id
-	}
+	leg := a.leg(pair.Decode, upstream.LegPlan{API: api}, text)
 	a.record.Joins(&leg)
 	to.deps.Background.Run("turn", id, func() {
 		defer to.rescues.Add(-1)
@@ -71,30 +70,36 @@ func (a *attempt) sendRescue(plan upstream.Plan, h handed) {
 			}
 			h.arrived = true
 		}
-		engine, began := decode.Engine(), time.Now()
-		ctx, cancel := context.WithTimeoutCause(context.Background(), detachedLimit, upstream.ErrFirstByteTimeout)
-		defer cancel()
-		answer, err := to.deps.Legs.Prefill(ctx, leg) // the answer is read whole, like prefill's
-		if err == nil {
-			from.PairWith(decode).ExchangedKV()
-			to.deps.Pins.UnuseParams(answer.Params, decode, model, began)
-			return
+		decodes := []*fleet.Incarnation{pair.Decode} // the first one ends the turn's leg before it reads
+		for _, e := range to.deps.Fleet.Engines(upstream.RoleDecode) {
+			if !h.Bound && e != pair.Decode.Engine() && e.Takes(model) {
+				decodes = append(decodes, e.Last())
+			}
 		}
-		if engine.Ended(err, true); h.arrived || !frees(err) {
+		var err error
+		freed := false
+		for _, decode := range decodes[:min(len(decodes), pick.MaxDials)] {
+			engine, began := decode.Engine(), time.Now()
+			leg.RequestID += "-rescue" // a new id for each instance, because each leg may have been sent
+			leg.Instance, leg.Body = engine.Instance(), slices.Clone(text)
+			if leg.Foreign = nil; api != body.Responses { // whose body names no id
+				leg.Foreign = engine.AnswerIDs.Foreign
+			}
+			ctx, cancel := context.WithTimeoutCause(context.Background(), detachedLimit, upstream.ErrFirstByteTimeout)
+			defer cancel()
+			var answer upstream.PrefillAnswer
+			if answer, err = to.deps.Legs.Prefill(ctx, leg); err == nil { // the answer is read whole, like prefill's
+				pair.Prefill.PairWith(decode).ExchangedKV()
+				to.deps.Pins.UnuseParams(answer.Params, decode, model, began)
+				return
+			}
+			engine.Ended(err, true)
+			freed = freed || !h.arrived && frees(err)
+		}
+		if !freed {
 			to.strand(id, err)
 		}
 	})
-}
-
-// rescuer returns the decode instance that gets the leg: another one than the hand-over was for, which has not taken it, if there is one. A hand-over
-// that is bound goes to no other instance.
-func (a *attempt) rescuer(h handed) *fleet.Incarnation {
-	for _, e := range a.h.deps.Fleet.Engines(upstream.RoleDecode) {
-		if !h.Bound && e != a.pair.Decode.Engine() && e.Takes(a.Request.Model) {
-			return e.Last()
-		}
-	}
-	return a.pair.Decode
 }
 
 // frees reports whether an engine that failed the leg has told prefill that it does not read the KV. The leg has only a prompt and a hand-over.
