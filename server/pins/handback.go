@@ -54,9 +54,8 @@ func (p *Pins) done(u *underWay) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.underWay = slices.DeleteFunc(p.underWay, func(other *underWay) bool { return other == u })
-	if close(u.ended); u.ids != nil {
-		u.ids.Free()
-	}
+	close(u.ended)
+	u.ids.Free()
 	if u.count != nil {
 		*u.count++
 	}

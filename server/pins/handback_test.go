@@ -59,7 +59,7 @@ func TestPut_AsksForTheHandBackThatIsDue(t *testing.T) {
 		r.answered(&ticket)
 		n := r.pins[ticket.ID]
 		began := time.Now()
-		n.until, n.Prefill, n.Decode, n.ids = r.now().Add(after), r.prefill, r.decode, noIDs{}
+		n.until, n.Prefill, n.Decode, n.ids = r.now().Add(after), r.prefill, r.decode, r.arena.Retain(nil)
 		r.Put(t.Context(), convcache.Key{1}, ticket, "m")
 		select {
 		case <-r.wake:

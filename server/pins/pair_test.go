@@ -151,21 +151,6 @@ func (s *modelStore) Put(_ context.Context, key convcache.Key, ticket convcache.
 	return displaced, convcache.Stored
 }
 
-// noIDs are ids in no memory.
-type noIDs struct{}
-
-// Len implements tokenIDs.
-func (noIDs) Len() int { return 0 }
-
-// AppendList implements tokenIDs.
-func (noIDs) AppendList(dst []byte) []byte { return append(dst, "[]"...) }
-
-// Are implements tokenIDs.
-func (noIDs) Are([]byte) bool { return true }
-
-// Free implements tokenIDs.
-func (noIDs) Free() {}
-
 // modelLegs end as those of the model.
 type modelLegs struct {
 	upstream.Legs
@@ -301,7 +286,7 @@ func (r *replica) plan(id convcache.TicketID, retreat, retire time.Time) {
 	defer r.mu.Unlock()
 	if n := r.pins[id]; n != nil && n.state == stored {
 		if n.until = retire; !retreat.IsZero() {
-			n.until, n.Prefill, n.Decode, n.ids = retreat, r.prefill, r.decode, noIDs{}
+			n.until, n.Prefill, n.Decode, n.ids = retreat, r.prefill, r.decode, r.arena.Retain(nil)
 		}
 		r.move(n, stored)
 	}

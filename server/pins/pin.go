@@ -7,6 +7,7 @@ import (
 
 	"carryover/account"
 	"carryover/convcache"
+	"carryover/server/proof"
 	"carryover/upstream"
 	"carryover/upstream/fleet"
 )
@@ -22,10 +23,10 @@ type pin struct {
 	deadline  time.Time // of the ticket
 
 	state   state
-	ids     tokenIDs  // of a ticket that can be handed back, else nil
-	until   time.Time // when a stored ticket is handed back, or released if it has no ids, unless a turn has taken it; zero for never
-	params  []byte    // while it waits for a release, or is on its leg
-	reading any       // upstream.TicketParams.Reading of params, nil if unknown
+	ids     *proof.Retained // of a ticket that can be handed back, else nil
+	until   time.Time       // when a stored ticket is handed back, or released if it has no ids, unless a turn has taken it; zero for never
+	params  []byte          // while it waits for a release, or is on its leg
+	reading any             // upstream.TicketParams.Reading of params, nil if unknown
 
 	since  time.Time          // when its release became due for the first time
 	reader *fleet.Incarnation // the incarnation of prefill that was sent the ticket and has not answered; see releasable
@@ -138,9 +139,7 @@ func (p *Pins) leave(n *pin) {
 
 // drop frees what only a hand-back or a release needs.
 func (n *pin) drop() {
-	if n.ids != nil {
-		n.ids.Free()
-	}
+	n.ids.Free()
 	n.ids, n.params, n.reading, n.until = nil, nil, nil, time.Time{}
 }
 

@@ -170,9 +170,7 @@ func (p *Pins) Answered(a Answer, tenant string, kind continuation.Kind, ticket 
 	n := p.claim(a.Key, ticket, a.Model)
 	choice = p.choose(&a, tenant, kind, ticket, takes)
 	if takes && n.state == claimed && choice.End == continuation.HandBack {
-		if ids := a.IDs.Retained(ticket.Tokens); ids != nil { // if they fit into memory
-			n.ids = ids
-		}
+		n.ids = a.IDs.Retained(ticket.Tokens) // if they fit into memory
 	}
 	if n.ids != nil || choice.End == continuation.Release {
 		n.until = p.now().Add(choice.Wait)
@@ -224,7 +222,7 @@ func (p *Pins) putting(key convcache.Key, t *convcache.Ticket, model string) {
 // stored moves the pin of a ticket that was put, and starts what follows from that. The caller holds p.mu.
 func (p *Pins) stored(n *pin) {
 	p.move(n, stored)
-	p.makeRoom(p.arena.Use)
+	p.makeRoom()
 	if n.ids != nil {
 		// With the ticker alone, the legs of all pairs would begin together, four times a second, and turns would wait for them.
 		time.AfterFunc(n.until.Sub(p.now()), func() { ask(p.wake) })

@@ -20,14 +20,6 @@ type Answer struct {
 	PromptTokens    int
 }
 
-// tokenIDs are the ids of a ticket's tokens. Free returns their memory.
-type tokenIDs interface {
-	Len() int
-	AppendList(dst []byte) []byte
-	Are(list []byte) bool
-	Free()
-}
-
 // choose decides how long a ticket waits for its turn and what happens then. takes says that it can be handed back. The caller holds p.mu.
 func (p *Pins) choose(a *Answer, tenant string, kind continuation.Kind, ticket *convcache.Ticket, takes bool) continuation.Choice {
 	switch {
@@ -50,8 +42,8 @@ func (p *Pins) choose(a *Answer, tenant string, kind continuation.Kind, ticket *
 
 // makeRoom keeps an eighth of the memory free for the ids of answers under way. The account with most ids loses the ids of its newest tickets, whose
 // hand-back is farthest away. Such a ticket ends as if it could not be handed back. The caller holds p.mu.
-func (p *Pins) makeRoom(use func() (used, most int64)) {
-	for used, most := use(); used > most-most/8 && p.retained.Len > 0; used, _ = use() {
+func (p *Pins) makeRoom() {
+	for used, most := p.arena.Use(); used > most-most/8 && p.retained.Len > 0; used, _ = p.arena.Use() {
 		n := p.retained.Most().Newest().Value
 		n.drop()
 		p.move(n, stored)

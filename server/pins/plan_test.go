@@ -8,6 +8,7 @@ import (
 
 	"carryover/convcache"
 	"carryover/server/continuation"
+	"carryover/server/proof"
 	"carryover/upstream/body"
 	"carryover/upstream/fleet"
 )
@@ -89,28 +90,20 @@ func TestPins_ReleaseLate(t *testing.T) {
 	}
 }
 
-// bytesOf are ids that take so much of a memory.
-type bytesOf struct {
-	noIDs
-	n    int
-	used *int64
-}
-
-func (b bytesOf) Len() int { return b.n }
-func (b bytesOf) Free()    { *b.used -= int64(b.n) }
-
 // What one account has handed back leaves others room, and what is due soonest stays.
 func TestPins_MakeRoomWithinTheAccountThatHasMost(t *testing.T) {
 	r := alone(t)
-	used := int64(0)
+	prompt := make([]uint32, 20)
+	r.arena.Retain(prompt)
+	each, _ := r.arena.Use()
+	r.arena = proof.NewArena(5 * each)
 	var ids []convcache.TicketID
 	for i, from := range []string{"quiet", "inventor", "inventor", "inventor", "quiet", "inventor"} {
 		ticket := r.put(byte(i), 10, from)
 		n := r.pins[ticket.ID]
-		n.ids = bytesOf{n: 20, used: &used}
-		used += 20
+		n.ids = r.arena.Retain(prompt)
 		r.move(n, stored)
-		r.makeRoom(func() (int64, int64) { return used, 100 })
+		r.makeRoom()
 		ids = append(ids, ticket.ID)
 	}
 	for i, want := range []bool{true, true, true, false, true, false} {
@@ -118,7 +111,7 @@ func TestPins_MakeRoomWithinTheAccountThatHasMost(t *testing.T) {
 			t.Errorf("the ids of ticket %d are kept: %t, want %t", i, kept, want)
 		}
 	}
-	if used != 80 || r.retained.Len != 4 {
+	if used, _ := r.arena.Use(); used != 4*each || r.retained.Len != 4 {
 		t.Errorf("%d bytes are used for %d tickets", used, r.retained.Len)
 	}
 }

@@ -75,6 +75,13 @@ func (r *Retained) Free() {
 	}
 }
 
+// Retain keeps copies of ids.
+func (r *Arena) Retain(ids []uint32) *Retained {
+	kept := &Retained{arena: r}
+	kept.add(ids)
+	return kept
+}
+
 // add adds copies of ids. If the arena has no room for them, all ids are freed: an incomplete list is useless.
 func (r *Retained) add(ids []uint32) {
 	if r == nil || r.full {
@@ -101,8 +108,7 @@ func (k *IDs) Retain(arena *Arena) {
 	if !k.Wanted() || arena == nil {
 		return
 	}
-	k.retained = &Retained{arena: arena}
-	k.retained.add(k.prompt.IDs)
+	k.retained = arena.Retain(k.prompt.IDs)
 }
 
 // seal ends the chain after this many tokens. Retained ids must be all ids of the chain, because later only the last one may be left out. Fewer ids,

@@ -111,3 +111,10 @@ func (a *Admitted) agrees(b *convcache.KeyedBranch) (parts int) {
 	}
 	return parts
 }
+
+// anothers reports whether a branch certainly belongs to another chat: its history differs before the answer, or the request ends there. The last
+// piece of a text may differ or go on, so a text is never certain.
+func (a *Admitted) anothers(b *convcache.KeyedBranch) bool {
+	parts := a.agrees(b)
+	return a.API != body.Text && parts >= 0 && (parts < len(b.Outline) || parts == len(a.parts))
+}

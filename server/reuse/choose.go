@@ -105,10 +105,8 @@ func (c *Config) leaves(p *Proof, f *Found, b *convcache.KeyedBranch, o convcach
 		if slices.ContainsFunc(b.Prefilled, func(has convcache.Prefilled) bool { return has.Tokens >= o.Tokens+max(1, b.Chain.BlockSize) }) {
 			return record.ReasonRewritten
 		}
-	case slices.ContainsFunc(f.Branches, func(alike convcache.KeyedBranch) bool { return alike.Key == b.Key && alike.ID != b.ID }):
-		if parts := p.agrees(b); parts >= 0 && (parts < len(b.Outline) || parts == len(p.parts)) { // or the request ends before the answer
-			return record.ReasonNothingStored
-		}
+	case p.anothers(b) && slices.ContainsFunc(f.Branches, func(alike convcache.KeyedBranch) bool { return alike.Key == b.Key && alike.ID != b.ID }):
+		return record.ReasonNothingStored
 	}
 	return ""
 }

@@ -7,6 +7,7 @@ import (
 	"carryover/convcache"
 	"carryover/server/record"
 	"carryover/upstream"
+	"carryover/upstream/body"
 	"carryover/upstream/fleet/facts"
 )
 
@@ -128,12 +129,12 @@ func (e *evidence) own(o *Outcome) (own int) {
 // that prefill has by itself. The proof is the engine's: its prefix cache compares the tokens.
 func (e *evidence) handedBack(o *Outcome, own int) {
 	notes := e.found.Notes
-	var here, whole, ours bool // handed back to this engine; the prompt has all of that; the prompt has all of some note
+	var here, whole, ours bool // handed back to this engine; the prompt has all of that; some note may be of this conversation
 	var most, longest int      // tokens that the prompt begins with: handed back to this engine, and to any
 	for i := range notes {
 		n := &notes[i]
 		same := e.same(n)
-		if longest, ours = max(longest, same), ours || same == n.Tokens; n.Prefill == e.By {
+		if longest, ours = max(longest, same), ours || e.API != body.Text && !e.anothers(n); n.Prefill == e.By {
 			here, most, whole = true, max(most, same), whole || same == n.Tokens
 		}
 	}
