@@ -1,7 +1,7 @@
 package server_test
 
 import (
-	"crypto/rand"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -55,7 +55,7 @@ func TestModels_TurnsGoWhereTheirModelIsServed(t *testing.T) {
 		t.Errorf("got %+v, want vLLM's words", e)
 	}
 	for i := range 20 { // one client's invented names are asked at a bounded rate, and another's are still asked
-		r.wantError(r.send(askFor(rand.Text())), http.StatusNotFound, map[bool]string{true: "invalid_request", false: "model_not_found"}[i < 7])
+		r.wantError(r.send(askFor(fmt.Sprint("invented-", i))), http.StatusNotFound, map[bool]string{true: "invalid_request", false: "model_not_found"}[i < 7])
 	}
 	r.wantError(r.send(askFor("y"), "X-Tenant", "b"), http.StatusNotFound, "invalid_request")
 	r.prefill[0].always(prefills)

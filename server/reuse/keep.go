@@ -41,6 +41,7 @@ func (t *Tickets) Keep(ctx context.Context, o *Origin, f *Found, got answer.Resu
 	}
 	choice, ok := tickets.Answered(to, c.Tenant, kind, &ticket)
 	if !ok {
+		t.cfg.Logger.Error("two answers name the same blocks; the ticket of one is dropped", "decode", ticket.Decode.Instance)
 		return "duplicate", keep
 	}
 	o.IDs.Learnt()
