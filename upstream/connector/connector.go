@@ -8,7 +8,7 @@
 //	storage       nothing                       nothing                                nothing
 //	mooncake      transfer id, ids              transfer id, ids, prefill's engine id  nothing
 //
-// A connector maps values to values (upstream.TicketOffer, upstream.TicketParams; the caller declares the interface, upstream.Connector).
+// A connector maps values to values (upstream.TicketOffer, upstream.TicketParams), as upstream.Connector says.
 // It sends no leg and reads no clock. Mooncake's asks a bootstrap server when it plans.
 //
 // # What makes sure that decode uses the right KV
