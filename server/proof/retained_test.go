@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"carryover/logtest"
 	"carryover/sse/rawjson"
@@ -255,6 +256,25 @@ func TestBegin_WarnsOfAnUnknownIncarnation(t *testing.T) {
 		}
 		if got := log.Count("why=incarnation"); got != 1 {
 			t.Errorf("%s: %d warnings, want 1", api.Path(), got)
+		}
+	}
+}
+
+// A response whose prompt can't be rendered can be handed back all the same, because its own answer reports the ids. A message reports none.
+func TestRender_WithoutAnEndpointSparesResponsesOnly(t *testing.T) {
+	client := upstream.NewClient(upstream.ClientConfig{DialTimeout: time.Minute})
+	t.Cleanup(client.Close)
+	engines := fleet.New(fleet.Config{Client: client, AskLimit: time.Minute})
+	engines.Set([]upstream.Instance{{Name: "p", Role: upstream.RolePrefill, BaseURL: "http://127.0.0.1:1"}}) // nobody listens
+	for api, want := range map[body.API]string{body.Responses: "", body.Messages: LacksRender} {
+		k := attemptOf(t)
+		req, err := body.ParseRequest(api, []byte(`{"model":"m","input":"x","max_tokens":1,"messages":[{"role":"user","content":"x"}]}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		k.turn.req, k.turn.api, k.turn.prefill = req, api, engines.Engine(upstream.RolePrefill, "p").Last()
+		if got := k.turn.render(t.Context()); got != want || k.turn.unrendered != Unproven(LacksRender) {
+			t.Errorf("%s: lacks %q, unrendered %q, want %q", api.Path(), got, k.turn.unrendered, want)
 		}
 	}
 }
