@@ -100,6 +100,7 @@ type outgoing struct {
 func (c *Client) request(method, base, path, authorization string) *outgoing {
 	q := &outgoing{Request: http1.Request{Method: method, Path: path}}
 	q.Scheme, q.Authority, _ = strings.Cut(base, "://")
+	q.Header = make([]http1.Field, 0, 8) // a leg has at most as many
 	q.add("Accept-Encoding", "identity")
 	q.add("User-Agent", "carryover")
 	if authorization == "" {

@@ -36,9 +36,11 @@ type Leg struct {
 	Authorization string
 	// Trace becomes traceparent and tracestate; nothing if it is invalid.
 	Trace trace.SpanContext
-	// Foreign reports whether an answer with this id can't belong to the leg with this RequestID. Prefill and HandBack then fail with ErrForeign. nil
+	// AnswerIDs reports whether an answer with this id can't belong to the leg with this RequestID. Prefill and HandBack then fail with ErrForeign. nil
 	// checks nothing.
-	Foreign func(requestID, id string) bool
+	AnswerIDs interface {
+		Foreign(requestID, id string) bool
+	}
 }
 
 // send returns the answer of a leg if it is usable, and drops the leg's body. stream learns which connection serves

@@ -123,7 +123,7 @@ func (l Leg) readAnswer(raw []byte) (PrefillAnswer, error) {
 		e.Fault = ReadFault([]byte(`{"error":` + string(failed) + `}`))
 		return PrefillAnswer{}, e
 	}
-	if l.Foreign != nil && l.Foreign(l.RequestID, answer.ID) {
+	if l.AnswerIDs != nil && l.AnswerIDs.Foreign(l.RequestID, answer.ID) {
 		return PrefillAnswer{}, l.failed(Broken, ErrForeign)
 	}
 	return answer, nil

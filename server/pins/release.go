@@ -136,7 +136,7 @@ func (p *Pins) send(
 		run = p.deps.Legs.Prefill
 	}
 	answer, err := run(ctx, upstream.Leg{
-		Instance: prefill.Instance(), API: made.API, Body: rawjson.Pieces{made.Body}, RequestID: upstream.NewID(), Foreign: prefill.AnswerIDs.Foreign,
+		Instance: prefill.Instance(), API: made.API, Body: rawjson.Pieces{made.Body}, RequestID: upstream.NewID(), AnswerIDs: &prefill.AnswerIDs,
 	})
 	prefill.Ended(err, true)
 	if err != nil && !errors.As(err, &failed) {

@@ -170,5 +170,5 @@ func (p *Path) Header() string {
 	case WayDecodeOnly:
 		reason = ";reason=" + p.Reason
 	}
-	return fmt.Sprintf("%s%s;tokens=%d", p.Way, reason, p.Tokens)
+	return p.Way + reason + ";tokens=" + strconv.Itoa(p.Tokens)
 }

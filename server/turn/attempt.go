@@ -198,7 +198,7 @@ func (a *attempt) ready(ctx context.Context, plan upstream.Plan, h *handed) erro
 func (a *attempt) leg(to *fleet.Incarnation, plan upstream.LegPlan, body rawjson.Pieces) upstream.Leg {
 	return upstream.Leg{
 		Instance: to.Engine().Instance(), API: plan.API, Body: body, RequestID: a.legID, Rank: plan.Rank,
-		Authorization: a.Request.Authorization, Foreign: to.Engine().AnswerIDs.Foreign,
+		Authorization: a.Request.Authorization, AnswerIDs: &to.Engine().AnswerIDs,
 	}
 }
 

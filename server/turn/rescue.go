@@ -82,8 +82,8 @@ func (a *attempt) sendRescue(plan upstream.Plan, h handed) {
 			engine, began := decode.Engine(), time.Now()
 			leg.RequestID += "-rescue" // a new id for each instance, because each leg may have been sent
 			leg.Instance, leg.Body = engine.Instance(), slices.Clone(text)
-			if leg.Foreign = nil; api != body.Responses { // whose body names no id
-				leg.Foreign = engine.AnswerIDs.Foreign
+			if leg.AnswerIDs = nil; api != body.Responses { // whose body names no id
+				leg.AnswerIDs = &engine.AnswerIDs
 			}
 			ctx, cancel := context.WithTimeoutCause(context.Background(), detachedLimit, upstream.ErrFirstByteTimeout)
 			defer cancel()

@@ -109,7 +109,7 @@ func (r *reading) taken() {
 	}
 	if r.untaken = nil; r.unread {
 		r.unread = false
-		r.origin.Prefill.EndLoad(r.origin.Decode, pairs.Answered, "turn", r.record.ID())
+		r.origin.Prefill.EndLoad(r.origin.Decode, pairs.Answered)
 	}
 	r.turn.dropBody()
 }
