@@ -1,7 +1,6 @@
 package vllmsim
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -33,7 +32,6 @@ type Instance struct {
 	faults    fault.Set
 	holds     engine.Holds
 	record    record
-	cancel    context.CancelFunc // ends the parent of every request
 }
 
 // Start runs an instance on free ports of 127.0.0.1. Close ends it.
@@ -52,13 +50,11 @@ func StartAt(cfg config.Config, httpAddr, sideAddr string) (*Instance, error) {
 	i.live.Store(&cfg)
 	i.faults.Places = engine.ShortestTarget
 	i.faults.Draw = rand.New(rand.NewPCG(cfg.Seed, uint64(len(cfg.Role))))
-	var ctx context.Context
-	ctx, i.cancel = context.WithCancel(context.Background())
 	i.api, i.ops = api.New(i.config, i.engines, i.tok, &i.holds), ops.New(i.config, i.engines)
 	if err := i.open(&cfg, httpAddr, sideAddr); err != nil {
 		return nil, errors.Join(err, i.Close())
 	}
-	i.network.serve(ctx, i)
+	i.network.serve(i)
 	for _, r := range i.ranks {
 		r.serve(&i.network)
 	}
@@ -118,10 +114,11 @@ func (i *Instance) Advance(d time.Duration) {
 // Restart replaces the engine process at the same addresses: another engine id and start time, no KV, metrics at zero. Requests under way
 // lose their connection.
 func (i *Instance) Restart() {
-	for _, r := range i.ranks {
-		r.replace(func() *engine.Engine { return i.newEngine(r) })
-	}
-	i.network.drop()
+	i.network.drop(func() {
+		for _, r := range i.ranks {
+			r.replace(i.newEngine(r))
+		}
+	})
 }
 
 // Stats returns the counts since Start and the current state.
@@ -158,7 +155,6 @@ func (i *Instance) ClearFaults() error {
 // Close ends the instance and returns when none of its goroutines is left.
 func (i *Instance) Close() error {
 	i.network.stop()
-	i.cancel()
 	var err error
 	if i.network.server != nil {
 		err = i.network.server.Close()
@@ -168,7 +164,7 @@ func (i *Instance) Close() error {
 	for _, r := range i.ranks {
 		r.close()
 	}
-	i.network.drop()
+	i.network.drop(func() {})
 	i.underWay.Close()
 	i.network.serving.Close()
 	if errors.Is(err, net.ErrClosed) {

@@ -5,7 +5,6 @@ import (
 	"net"
 	"net/http"
 	"strconv"
-	"time"
 
 	"carryover/upstream/vllmsim/config"
 	"carryover/upstream/vllmsim/connector"
@@ -36,9 +35,7 @@ func openBootstrap(cfg *config.Config, n *network, ranks []*rank) (*bootstrap, e
 	mux.HandleFunc("GET /query", func(w http.ResponseWriter, _ *http.Request) {
 		_ = wire.WriteJSON(w, http.StatusOK, entries(ranks)) // the reader may have gone
 	})
-	b := &bootstrap{listener: l, server: &http.Server{
-		Handler: mux, ConnState: n.connState, IdleTimeout: keepAlive, ReadHeaderTimeout: time.Minute,
-	}}
+	b := &bootstrap{listener: l, server: n.newServer(mux)}
 	n.serving.Spawn(func() {
 		_ = b.server.Serve(l) // ends when it is closed
 	})

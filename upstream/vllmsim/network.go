@@ -25,8 +25,8 @@ type network struct {
 
 	mu        sync.Mutex // guards what follows
 	http      net.Listener
-	accepting chan struct{}         // closed when http accepts no more connections
-	open      map[net.Conn]struct{} // of all ports
+	accepting chan struct{}                   // closed when http accepts no more connections
+	open      map[net.Conn]context.CancelFunc // of all ports
 	closed    bool
 }
 
@@ -42,7 +42,7 @@ func (n *network) listen(address string) (err error) {
 	if err != nil {
 		return fmt.Errorf("listen for HTTP: %w", err)
 	}
-	n.http, n.address, n.open = l, l.Addr().String(), make(map[net.Conn]struct{})
+	n.http, n.address, n.open = l, l.Addr().String(), make(map[net.Conn]context.CancelFunc)
 	return nil
 }
 
@@ -72,16 +72,27 @@ func reserve(at *net.TCPAddr) (file int, address string, err error) {
 	return file, net.JoinHostPort(at.IP.String(), strconv.Itoa(bound.(*syscall.SockaddrInet4).Port)), nil
 }
 
-// serve answers HTTP with a handler until the network closes. ctx is the parent of every request.
-func (n *network) serve(ctx context.Context, handler http.Handler) {
-	n.server = &http.Server{
-		Handler:           handler,
-		BaseContext:       func(net.Listener) context.Context { return ctx },
-		ConnState:         n.connState,
-		IdleTimeout:       keepAlive,
-		ReadHeaderTimeout: time.Minute,
-	}
+// serve answers HTTP with a handler until the network closes.
+func (n *network) serve(handler http.Handler) {
+	n.server = n.newServer(handler)
 	n.acceptHTTP(n.http)
+}
+
+// newServer returns a server whose connections are the network's. Each has a context for its requests.
+func (n *network) newServer(handler http.Handler) *http.Server {
+	return &http.Server{
+		Handler: handler, IdleTimeout: keepAlive, ReadHeaderTimeout: time.Minute,
+		ConnContext: func(ctx context.Context, conn net.Conn) context.Context {
+			ctx, end := context.WithCancel(ctx)
+			n.track(conn, end)
+			return ctx
+		},
+		ConnState: func(conn net.Conn, state http.ConnState) {
+			if state == http.StateClosed || state == http.StateHijacked {
+				n.untrack(conn)
+			}
+		},
+	}
 }
 
 func (n *network) acceptHTTP(l net.Listener) {
@@ -99,7 +110,7 @@ func (n *network) refuse() {
 	accepting := n.accepting
 	n.mu.Unlock()
 	<-accepting // the kernel accepts connections until the call of Accept has returned
-	n.drop()
+	n.drop(func() {})
 }
 
 func (n *network) listenAgain() error {
@@ -122,51 +133,49 @@ func (n *network) accept(l net.Listener, serve func(net.Conn)) {
 			if err != nil {
 				return
 			}
-			if !n.track(conn) {
+			if !n.track(conn, func() {}) {
 				_ = conn.Close() // the instance is closing
 				return
 			}
 			n.serving.Spawn(func() {
-				defer n.untrack(conn)
 				serve(conn)
+				n.untrack(conn)
+				_ = conn.Close() // the peer has gone or has to go
 			})
 		}
 	})
 }
 
-func (n *network) connState(conn net.Conn, state http.ConnState) {
-	switch state {
-	case http.StateNew:
-		n.track(conn)
-	case http.StateClosed, http.StateHijacked:
-		n.mu.Lock()
-		delete(n.open, conn)
-		n.mu.Unlock()
-	}
-}
-
-func (n *network) track(conn net.Conn) bool {
+// track keeps a connection for drop. end ends its requests.
+func (n *network) track(conn net.Conn, end context.CancelFunc) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.closed {
-		return false
+	if !n.closed {
+		n.open[conn] = end
 	}
-	n.open[conn] = struct{}{}
-	return true
+	return !n.closed
 }
 
 func (n *network) untrack(conn net.Conn) {
 	n.mu.Lock()
+	defer n.mu.Unlock()
+	if end := n.open[conn]; end != nil {
+		end()
+	}
 	delete(n.open, conn)
-	n.mu.Unlock()
-	_ = conn.Close() // the peer has gone or has to go
 }
 
-// drop closes all connections, as the end of a process does.
-func (n *network) drop() {
+// drop closes all connections, as the end of a process does. Their requests end first, so they see nothing of the process that restart begins.
+func (n *network) drop(restart func()) {
 	n.mu.Lock()
-	defer n.mu.Unlock()
-	for conn := range n.open {
+	open := n.open
+	n.open = make(map[net.Conn]context.CancelFunc)
+	n.mu.Unlock()
+	for _, end := range open {
+		end()
+	}
+	restart()
+	for conn := range open {
 		_ = conn.Close() // intended
 	}
 }

@@ -71,11 +71,8 @@ func (r *rank) serve(n *network) {
 	}
 }
 
-func (r *rank) replace(fresh func() *engine.Engine) {
-	old := r.engine.Load()
-	if !r.engine.CompareAndSwap(old, fresh()) {
-		return // another call was faster
-	}
+func (r *rank) replace(fresh *engine.Engine) {
+	old := r.engine.Swap(fresh)
 	old.Stop(engine.ErrRestarted)
 	counted := old.Snapshot()
 	counted.ForgetHoldings()

@@ -125,9 +125,10 @@ type Peers struct {
 	clock    *Clock
 	Patience time.Duration // duration of a call if nothing listens at the address; engine time
 
-	mu     sync.Mutex // guards what follows
-	idle   map[string][]*sideConn
-	closed bool
+	calls Gate // a process that has ended reads nothing
+
+	mu   sync.Mutex // guards idle
+	idle map[string][]*sideConn
 }
 
 type sideConn struct {
@@ -144,6 +145,10 @@ func NewPeers(c *Clock) *Peers {
 // Call sends one request to the side channel at addr. If the owner has closed an idle connection, Call replaces it once. If nothing listens
 // at addr, Call takes p.Patience.
 func (p *Peers) Call(ctx context.Context, addr string, req SideRequest) (SideReply, error) {
+	if !p.calls.Enter() {
+		return SideReply{}, ErrRestarted
+	}
+	defer p.calls.Leave()
 	for {
 		conn, reused, err := p.get(ctx, addr)
 		if err != nil {
@@ -151,7 +156,9 @@ func (p *Peers) Call(ctx context.Context, addr string, req SideRequest) (SideRep
 		}
 		reply, err := conn.roundTrip(req, p.clock.Real(PeerTimeout))
 		if err == nil {
-			p.put(addr, conn)
+			p.mu.Lock()
+			p.idle[addr] = append(p.idle[addr], conn)
+			p.mu.Unlock()
 			if reply.Err == ErrEngineMismatch.Error() {
 				return reply, ErrEngineMismatch
 			}
@@ -198,21 +205,11 @@ func (p *Peers) get(ctx context.Context, addr string) (conn *sideConn, reused bo
 	return &sideConn{Conn: raw, enc: gob.NewEncoder(raw), dec: gob.NewDecoder(raw)}, false, nil
 }
 
-func (p *Peers) put(addr string, conn *sideConn) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.closed {
-		_ = conn.Close() // nothing reads from it any more
-		return
-	}
-	p.idle[addr] = append(p.idle[addr], conn)
-}
-
-// Close drops the idle connections; a restarted process has none.
+// Close waits for calls under way, refuses later ones, and drops the connections.
 func (p *Peers) Close() {
+	p.calls.Close()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.closed = true
 	for _, list := range p.idle {
 		for _, conn := range list {
 			_ = conn.Close() // idle, nothing to lose
