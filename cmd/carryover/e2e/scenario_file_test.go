@@ -36,6 +36,7 @@ type scenario struct {
 	Proxy   []string
 	Learns  bool // how instances read prompts is learnt by turns
 	Env     []string
+	Redis   bool
 	Least   int           // ReuseMinTokens of the server, if not 0
 	Trial   time.Duration // ReuseTrialTimeout of the server, if not 0
 	Alone   bool          // answers are those of an engine alone

@@ -14,6 +14,7 @@ import (
 
 	"carryover/cmd/carryover/config"
 	"carryover/cmd/carryover/testrig"
+	"carryover/convcache/redistest"
 	"carryover/upstream/vllmsim"
 )
 
@@ -33,12 +34,16 @@ type play struct {
 
 func newPlay(t *testing.T, s *scenario, stream bool) *play {
 	t.Helper()
+	redis := ""
+	if s.Redis {
+		redis = redistest.Start(t).Addr()
+	}
 	return &play{
 		scenario: s, stream: stream,
 		branches: map[string]*history{}, seen: map[*vllmsim.Instance]int{}, scopes: map[string]string{}, names: map[string]string{},
 		rig: startRig(t, rigConfig{
 			prefill: s.Engines.configs(t, config.RolePrefill), decode: s.Engines.configs(t, config.RoleDecode),
-			host: s.Engines.Host, flags: s.flags(), env: s.Env, server: s.settings, taught: !s.Learns && s.Engines.Connector == "",
+			host: s.Engines.Host, flags: s.flags(), env: s.Env, server: s.settings, redis: redis, taught: !s.Learns && s.Engines.Connector == "",
 			connector: s.Engines.Connector, entry: s.Engines.Entry, alone: s.Alone,
 		}),
 	}
