@@ -61,7 +61,7 @@ func Checks() []Check {
 		{"a put-back keeps id and deadline", "put a, wait 20s, take a, put a 40s, peek a, wait 39.999s, peek a, wait 1ms, peek expired"},
 		{"a put-back ends in time", "put a, take a, wait 20s, put a 10m, wait 39.999s, peek a, wait 1ms, peek expired, in 2, put b, take b, wait 20s, put b 10s," +
 			"wait 10s, peek expired"},
-		{"a put-back cannot live longer", "put a, take a, put a 10m, wait 1m, peek expired, take a expired, put a expired"},
+		{"a put-back cannot live longer", "put a, take a, put a 10m, wait 1m, peek expired, take a expired, put a expired, in 2, put b, take b, wait 1m, put b 10s expired"},
 		{"an ended context changes nothing", "put a, ended peek unavailable, ended take a unavailable, ended put b not_stored, peek a, take a"},
 		{"a note is found and taken whole", "chain a 70 1 2, back a, put a, peek a, take a, take a consumed, peek"},
 		{"a note lives for its own time", "put a, wait 59s, take a, note a, put a, wait 59m59.999s, peek a, wait 1ms, peek expired, take a expired"},

@@ -12,10 +12,12 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"carryover/convcache"
+	"carryover/convcache/clocktest"
 	"carryover/convcache/convcachetest"
 	"carryover/convcache/redisstore"
 	"carryover/convcache/redistest"
@@ -36,19 +38,19 @@ func setLeast(s *redistest.Server, commands []string) {
 	s.CLI(args...)
 }
 
-// keepsContract runs the contract suite on stores of one config, each with a prefix of its own.
+// keepsContract runs the contract suite on stores of one config, each with a prefix of its own. Time passes as on a machine that is suspended.
 func keepsContract(t *testing.T, cfg Config) {
 	t.Helper()
 	convcachetest.Run(t, func(t *testing.T) convcachetest.Harness {
-		c := &clock{}
+		began, passed := time.Now(), time.Duration(0)
 		cfg := cfg
-		cfg.Now, cfg.Prefix = c.now, freshPrefix()
+		cfg.Now, cfg.Prefix = func() time.Time { return clocktest.Apart(t, began, passed) }, freshPrefix()
 		r := openRedis(t, cfg)
 		r.check()
 		if strings.HasSuffix(t.Name(), "takers_one_gets_the_ticket") {
 			connectAll(t, r.Client())
 		}
-		return convcachetest.Harness{Store: r, Now: c.now, Advance: c.advance}
+		return convcachetest.Harness{Store: r, Now: cfg.Now, Advance: func(d time.Duration) { passed += d }}
 	})
 }
 

@@ -114,6 +114,23 @@ func TestRedis_PoolExhausted_CostsOnlyWhatIsGranted(t *testing.T) {
 	timed(t, 4*time.Second, func(context.Context) { r.down() })
 }
 
+// No answer is large where none comes.
+func TestRedis_Stopped_LookUpsOpenTheBreaker(t *testing.T) {
+	s := redistest.Start(t)
+	r := openAt(t, s)
+	r.check()
+	s.Stop()
+	for range 5 {
+		stuck(t, func(ctx context.Context) Outcome {
+			_, got := r.Peek(ctx, []Key{k1})
+			return got
+		})
+	}
+	if r.Shares() {
+		t.Error("five look-ups failed, and more are sent")
+	}
+}
+
 // A Cluster or a Sentinel none of whose addresses answers.
 func TestRedis_NoAddressAnswers_TicketsStayHome(t *testing.T) {
 	s, a := redistest.Start(t), ticket(1, 10)

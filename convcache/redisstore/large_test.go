@@ -81,6 +81,8 @@ func TestRedis_LargerTicketsStayHome(t *testing.T) {
 	quiet(t, s, func() { r.put(k1, large) })
 	r.shows(k1, large, small)
 	other.shows(k1, small)
+	r.put(k2, ticket(8, aboveMaxValue))
+	r.keys([]Key{k1, k2}, Found, k1, k1, k2) // though what is in this process is found first
 	other.take(k1, large, Consumed)
 	r.take(k1, small)
 	r.take(k1, large)
