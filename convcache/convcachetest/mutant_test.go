@@ -4,6 +4,7 @@ import (
 	"context"
 	"reflect"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -25,46 +26,46 @@ type mutant struct {
 	tickets map[convcache.Key][]convcache.Ticket // newest first
 }
 
-// flaws break one clause of the contract each. They are exported so that a test can set each in turn.
+// flaws break one clause of the contract each, and the checks that their tags name have to fail. They are exported so that a test can set each in turn.
 type flaws struct {
-	GetThenDelete    bool // Take looks and removes in two critical sections
-	TakesExpired     bool // Take does not look at the deadline
-	PeeksExpired     bool // Peek does not
-	LateDeadline     bool // the deadline itself still counts as usable
-	GrowsForever     bool // nothing is displaced
-	DropsSilently    bool // what is displaced is not handed back
-	HandsBackItself  bool // a ticket put twice is displaced by itself
-	OldestFirst      bool // Peek lists in the wrong order
-	TakeEmpties      bool // Take forgets the whole conversation
-	OneConversation  bool // the key is ignored
-	Aliases          bool // params are not copied
-	NewLife          bool // putting back renews the deadline
-	NewID            bool // putting back renames the ticket
-	IgnoresContext   bool // an ended context is not noticed
-	StoresExpired    bool // ttl <= 0 is stored
-	NeverSupersedes  bool // a contained chain stays
-	ByFirstBlock     bool // chains that diverge are superseded as well
-	ByBlocksAlone    bool // so are those that are longer or differ after the last full block
-	AnyBlockSize     bool // so are those in blocks of another size
-	EmptyIsContained bool // a ticket without chain is contained in every other
-	LosesChain       bool // the chain is not kept
-	LosesEngine      bool // the incarnation and the engine's id are not kept
-	LosesPrefill     bool // a note's instance and start are not kept
-	LosesCommon      bool // what is common with others is not kept
-	CapsLife         bool // nothing lives longer than tickets do
-	StoresLateNotes  bool // whatever is there
-	LosesOutline     bool // the outline is not kept
-	FirstNoteStays   bool // of two of the same
-	NotesDisplace    bool // tickets too, by what they contain
-	NotesPushOut     bool // tickets too, as the fifth branch
-	NotesGoFirst     bool // whatever is put as the fifth
-	FirstKeyOnly     bool // of several keys one is looked up
-	AnyNumber        bool // of keys is looked up
-	LastKeyFirst     bool // the keys are looked up in the wrong order
-	NamesFirstKey    bool // all branches carry the first key
-	LastKeyDecides   bool // whether tickets of other keys have expired is forgotten
-	ExpiredHides     bool // so are usable ones, where those of a key have expired
-	EmptyIsExpired   bool // a key without a ticket is as if its tickets had expired
+	GetThenDelete    bool `fails:"of 32 takers one gets the ticket"`                                                                                            // Take looks and removes in two critical sections
+	TakesExpired     bool `fails:"a ticket is taken until its deadline"`                                                                                        // Take does not look at the deadline
+	PeeksExpired     bool `fails:"a ticket is found until its deadline|expired branches are not shown beside others|expired tickets of one key hide no others"` // Peek does not
+	LateDeadline     bool `fails:"a ticket is found until its deadline|a ticket is taken until its deadline"`                                                   // the deadline itself still counts as usable
+	GrowsForever     bool `fails:"a fifth branch displaces the oldest"`                                                                                         // nothing is displaced
+	DropsSilently    bool `fails:"a fifth branch displaces the oldest|a contained chain is superseded|what comes later supersedes a note"`                      // what is displaced is not handed back
+	HandsBackItself  bool `fails:"the same ticket put twice is there once|a note takes the place of its ticket alone"`                                          // a ticket put twice is displaced by itself
+	OldestFirst      bool `fails:"branches are shown newest first|branches of several keys are shown in the order of the keys"`                                 // Peek lists in the wrong order
+	TakeEmpties      bool `fails:"taking one ticket leaves the others"`                                                                                         // Take forgets the whole conversation
+	OneConversation  bool `fails:"conversations do not see each other|a ticket is shown and taken under its own key"`                                           // the key is ignored
+	Aliases          bool `fails:"a ticket put is found and taken whole"`                                                                                       // params are not copied
+	NewLife          bool `fails:"a put-back cannot live longer"`                                                                                               // putting back renews the deadline
+	NewID            bool `fails:"a put-back keeps id and deadline"`                                                                                            // putting back renames the ticket
+	IgnoresContext   bool `fails:"an ended context changes nothing|an ended context shows none of several keys"`                                                // an ended context is not noticed
+	StoresExpired    bool `fails:"no time left stores nothing"`                                                                                                 // ttl <= 0 is stored
+	NeverSupersedes  bool `fails:"a contained chain is superseded|the same tokens supersede|superseding makes room|what comes later supersedes a note"`         // a contained chain stays
+	ByFirstBlock     bool `fails:"chains that are not contained stay|a late note is stored beside what has not"`                                                // chains that diverge are superseded as well
+	ByBlocksAlone    bool `fails:"chains that are not contained stay"`                                                                                          // so are those that are longer or differ after the last full block
+	AnyBlockSize     bool `fails:"chains that are not contained stay"`                                                                                          // so are those in blocks of another size
+	EmptyIsContained bool `fails:"tickets without chain do not supersede"`                                                                                      // a ticket without chain is contained in every other
+	LosesChain       bool `fails:"a ticket put is found and taken whole"`                                                                                       // the chain is not kept
+	LosesEngine      bool `fails:"a ticket put is found and taken whole"`                                                                                       // the incarnation and the engine's id are not kept
+	LosesPrefill     bool `fails:"a note is found and taken whole"`                                                                                             // a note's instance and start are not kept
+	LosesCommon      bool `fails:"a ticket put is found and taken whole"`                                                                                       // what is common with others is not kept
+	CapsLife         bool `fails:"a note lives for its own time"`                                                                                               // nothing lives longer than tickets do
+	StoresLateNotes  bool `fails:"a late note is not stored beside what has its tokens"`                                                                        // whatever is there
+	LosesOutline     bool `fails:"a ticket put is found and taken whole"`                                                                                       // the outline is not kept
+	FirstNoteStays   bool `fails:"what comes later supersedes a note"`                                                                                          // of two of the same
+	NotesDisplace    bool `fails:"a note displaces no ticket"`                                                                                                  // tickets too, by what they contain
+	NotesPushOut     bool `fails:"a note displaces no ticket|a fifth branch displaces notes like tickets"`                                                      // tickets too, as the fifth branch
+	NotesGoFirst     bool `fails:"a fifth branch displaces notes like tickets"`                                                                                 // whatever is put as the fifth
+	FirstKeyOnly     bool `fails:"several keys are shown whole"`                                                                                                // of several keys one is looked up
+	AnyNumber        bool `fails:"keys beyond the bound are not looked up"`                                                                                     // of keys is looked up
+	LastKeyFirst     bool `fails:"branches of several keys are shown in the order of the keys"`                                                                 // the keys are looked up in the wrong order
+	NamesFirstKey    bool `fails:"branches of several keys are shown in the order of the keys"`                                                                 // all branches carry the first key
+	LastKeyDecides   bool `fails:"expired tickets of one key hide no others"`                                                                                   // whether tickets of other keys have expired is forgotten
+	ExpiredHides     bool `fails:"expired tickets of one key hide no others"`                                                                                   // so are usable ones, where those of a key have expired
+	EmptyIsExpired   bool `fails:"several keys without a ticket are empty"`                                                                                     // a key without a ticket is as if its tickets had expired
 }
 
 func (m *mutant) advance(d time.Duration) {
@@ -319,9 +320,11 @@ func TestChecks_FailForEachFlaw(t *testing.T) {
 	for i := range reflect.TypeFor[flaws]().NumField() {
 		var f flaws
 		reflect.ValueOf(&f).Elem().Field(i).SetBool(true)
-		failed := failing(t, f)
-		if len(failed) == 0 {
-			t.Errorf("%+v: no check fails", f)
+		failed, field := failing(t, f), reflect.TypeFor[flaws]().Field(i)
+		for want := range strings.SplitSeq(field.Tag.Get("fails"), "|") {
+			if !slices.Contains(failed, want) {
+				t.Errorf("%s: failing checks: got %q, want %q among them", field.Name, failed, want)
+			}
 		}
 		for _, check := range failed {
 			useful[check] = true
