@@ -59,3 +59,23 @@ func TestApart_ALonePair(t *testing.T) {
 		}
 	}
 }
+
+// Where another prefill instance can be read, no turn is decode's alone.
+func TestApart_OnePrefillOfTwo(t *testing.T) {
+	t.Parallel()
+	for _, stream := range []bool{false, true} {
+		cfg := vllmsim.DefaultConfig()
+		r := startRig(t, rigConfig{prefill: []vllmsim.Config{engineWith(`{"block_size":8}`), cfg}, decode: []vllmsim.Config{cfg, cfg}, flags: []string{"--routing-prefill", "round_robin"}})
+		for n := range 12 {
+			if a := r.say(t, shortAsk("", n, stream)); a.status != http.StatusOK || !strings.HasPrefix(a.header.Get("X-KV-Path"), "prefill_decode;") {
+				t.Errorf("turn %d: %+v", n, a)
+			}
+		}
+		if m := scrape(t, r.metrics()); m.sum("carryover_instance_state", `"apart"`) != 1 || m.sum("carryover_instance_state", `"up"`) != 3 {
+			t.Errorf("one is to be apart: %v", m.own("carryover_instance_state"))
+		}
+		if n := r.prefill[0].Stats().Pins; n > 2*pairs.Strikes {
+			t.Errorf("%d turns went to the instance that nobody can read", n)
+		}
+	}
+}

@@ -78,6 +78,23 @@ func TestMutant_OfferBeyondWhatIsProvenTheOracleSeesIt(t *testing.T) {
 	}
 }
 
+// Where sampled tokens are not those of their text, equal histories are not equal KV.
+func TestMutant_WholeTicketsOfOtherTokensTheOracleSeesIt(t *testing.T) {
+	bothWays(t, func(t *testing.T, mutant bool) {
+		r := startRig(t, rigConfig{taught: true, cfg: engineWith(`{"sampling":"noncanonical"}`), replace: func(deps *server.Deps) {
+			if mutant {
+				deps.Connector = offering{deps.Connector, func(o *upstream.TicketOffer) { o.Tokens = heldBy(o) }}
+			}
+		}})
+		var messages speech
+		for n := range 6 {
+			messages = append(messages, says(n))
+			messages = append(messages, r.askAs(t, "sampled", messages...).assistant())
+		}
+		r.noticed(t, mutant)
+	})
+}
+
 func TestMutant_ReleaseWithATokenCountTheOracleSeesIt(t *testing.T) {
 	bothWays(t, func(t *testing.T, mutant bool) {
 		r := startMutant(t, func(deps *server.Deps) {
