@@ -18,6 +18,9 @@ type Switches struct {
 	Params   *string `json:"params,omitempty"`
 	Sampling *string `json:"sampling,omitempty"`
 	Render   *bool   `json:"render,omitempty"`
+	// EmptyDeltas and Adapters are switched by the scripts of public reports.
+	EmptyDeltas *bool     `json:"empty_deltas,omitempty"`
+	Adapters    *[]string `json:"adapters,omitempty"`
 	// Timing replaces all times; times that it does not name become zero.
 	Timing   *config.Timing `json:"timing,omitempty"`
 	Slowness *float64       `json:"slowness,omitempty"`
