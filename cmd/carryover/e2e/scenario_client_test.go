@@ -219,7 +219,11 @@ func (r *rig) say(t *testing.T, body object) *answered {
 // askAs sends messages as one turn of a conversation.
 func (r *rig) askAs(t *testing.T, id string, messages ...json.RawMessage) *answered {
 	t.Helper()
-	return r.say(t, object{"model": "sim", "messages": messages, "max_tokens": 400, "conversation_id": id})
+	a := r.say(t, object{"model": "sim", "messages": messages, "max_tokens": 400, "conversation_id": id})
+	if a.status != http.StatusOK {
+		t.Errorf("status %d: %s", a.status, a.raw)
+	}
+	return a
 }
 
 // alone is the answer of a new engine to a request.
