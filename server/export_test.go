@@ -63,10 +63,15 @@ func PassOn(header http.Header) (traceparent, tracestate string) {
 // HandBack hands back, one after the other, what is due after so long, and returns how many tickets were begun with. It ends with the
 // first that has to wait again.
 func (s *Server) HandBack(ctx context.Context, after time.Duration) (n int) {
-	for begun, again := 1, false; begun > 0 && !again; n += begun {
-		begun, again = s.Pins.HandBacks(ctx, time.Now().Add(after))
+	for {
+		before := s.Pins.Counts().HandBacks
+		begun := s.Pins.HandBacks(ctx, time.Now().Add(after))
+		s.background.Wait()
+		n += begun
+		if now := s.Pins.Counts().HandBacks; now.Done+now.Failed == before.Done+before.Failed {
+			return n
+		}
 	}
-	return n
 }
 
 // Learn has the learner know answers of the tenant without a name, which were continued after so long, 0 for never.

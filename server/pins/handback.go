@@ -75,34 +75,32 @@ func (p *Pins) again(u *underWay) {
 }
 
 // handBack hands a ticket back: prefill reads the blocks into its own prefix cache, decode frees them, and a note replaces the ticket in the store.
-// The next turn goes to that prefill engine, whose cache compares tokens by itself. A ticket that was sent is never sent again. again says that the
-// ticket has to wait for another leg.
+// The next turn goes to that prefill engine, whose cache compares tokens by itself. A ticket that was sent is never sent again.
 //
 // The leg is a text completion of the ids. Its connection is dropped at the first event, which has the id echo. Decode's blocks are free 0.02 to 0.15
 // s later, and prefill's own 0.05 to 0.5 s later (measured on vLLM 0.32).
-func (p *Pins) handBack(ctx context.Context, u *underWay) (again bool) {
+func (p *Pins) handBack(ctx context.Context, u *underWay) {
 	defer p.done(u)
 	if !u.Prefill.Alive(ctx) || !u.Decode.Alive(ctx) || u.Decode.Engine().Health.Suspected() {
 		p.again(u)
-		return true
+		return
 	}
 	claim, status, outcome := p.Take(ctx, u.Key, u.id, Claim{Holder: u.Decode, Reader: u.Prefill, PairState: u.Prefill.PairWith(u.Decode)}, u.Model, "hand-back")
 	switch {
 	case status == pairs.NoReuse, status == pairs.Busy:
 		p.again(u)
-		return true
-	case outcome != convcache.Taken:
-		return false // a turn has used it
+		return
+	case outcome != convcache.Taken: // a turn has used it
+		return
 	}
 	defer claim.End(ctx, func(ctx context.Context, ticket convcache.Ticket) { // runs after a panic too
-		again = true
 		p.again(u)
 		p.Put(ctx, u.Key, ticket, u.Model)
 	})
 	ticket := *claim.Ticket
 	if ticket.Epoch != p.deps.Epoch.Now() || p.Outdated(&ticket) || UntilFreed(ticket.Deadline) <= 0 {
 		claim.GiveUp()
-		return false
+		return
 	}
 	err := p.copyOver(ctx, &claim, u)
 	// Requeued: nothing was sent, or the engine refused the leg. The ticket is tried again, or released.
@@ -123,7 +121,6 @@ func (p *Pins) handBack(ctx context.Context, u *underWay) (again bool) {
 	} else {
 		p.cfg.Logger.Info("hand-back", attrs...)
 	}
-	return false
 }
 
 func (p *Pins) copyOver(ctx context.Context, c *Claim, u *underWay) error {

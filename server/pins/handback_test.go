@@ -43,7 +43,7 @@ func TestHandBack_WithoutAnAnswerWaitsForItsReader(t *testing.T) {
 		engine.Refresh(t.Context())
 	}
 	r.model.hangs = true
-	if begun, _ := r.HandBacks(t.Context(), r.now()); begun != 1 || n.state != due || n.reader != r.prefill {
+	if begun := r.HandBacks(t.Context(), r.now()); begun != 1 || n.state != due || n.reader != r.prefill {
 		t.Fatalf("%d begun, the pin is %s", begun, n.state)
 	}
 	if n.releasable(r.prefill, true, r.now()) || !n.releasable(r.prefill, true, r.now().Add(readerHears)) {

@@ -33,11 +33,7 @@ func (p *Pins) Begin(repeat func(task string, every time.Duration, early <-chan 
 		})
 	}
 	if p.arena != nil {
-		repeat("hand-back", runEvery, p.wake, func(ctx context.Context) {
-			for _, u := range p.begin(p.now()) {
-				p.deps.Background("hand-back", u.Decode.Engine().Name, func() { p.handBack(ctx, u) })
-			}
-		})
+		repeat("hand-back", runEvery, p.wake, func(ctx context.Context) { p.HandBacks(ctx, p.now()) })
 	}
 }
 
@@ -87,13 +83,13 @@ func (p *Pins) releases(ctx context.Context) {
 	}
 }
 
-// HandBacks runs the next due hand-back of each pair in turn. It returns how many ran, and whether one of the tickets has to wait for another leg.
-func (p *Pins) HandBacks(ctx context.Context, at time.Time) (begun int, again bool) {
+// HandBacks begins the hand-backs that are due at a time, one for each pair, and returns how many.
+func (p *Pins) HandBacks(ctx context.Context, at time.Time) int {
 	all := p.begin(at)
 	for _, u := range all {
-		again = p.handBack(ctx, u) || again
+		p.deps.Background("hand-back", u.Decode.Engine().Name, func() { p.handBack(ctx, u) })
 	}
-	return len(all), again
+	return len(all)
 }
 
 // Await waits for running hand-backs of a conversation, mostly a tenth of a second. Afterwards prefill need not compute those tokens. If prefill
