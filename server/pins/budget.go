@@ -23,15 +23,12 @@ const (
 	fullAt = 90
 )
 
-func (p *Pins) allHolders() []*holder {
-	p.lock()
-	defer p.mu.Unlock()
-	return slices.Collect(maps.Values(p.holders))
-}
-
 // enforce is one round of the budget. On each engine whose tickets pin more than their share, it gives up the oldest ones.
 func (p *Pins) enforce(ctx context.Context) {
-	for _, h := range p.allHolders() {
+	p.lock()
+	holders := slices.Collect(maps.Values(p.holders))
+	p.mu.Unlock()
+	for _, h := range holders {
 		engine := h.incarnation.Engine()
 		most := p.Budget(engine)
 		if most == 0 {
@@ -132,7 +129,9 @@ const handBackWithin = 3 * time.Second
 // last ticket is read or released, POST /pause and /sleep of such an engine do not answer, and its shutdown waits (measured on vLLM 0.33). That would
 // take minutes if the tickets had to expire. Tickets are handed back for handBackWithin; then the rest is released.
 func (p *Pins) evacuate() {
-	for _, h := range p.allHolders() {
+	p.lock()
+	defer p.mu.Unlock()
+	for _, h := range p.holders {
 		if !h.incarnation.Engine().Leaves() {
 			h.leaving = time.Time{}
 			continue
@@ -140,19 +139,16 @@ func (p *Pins) evacuate() {
 		if h.leaving.IsZero() {
 			h.leaving = p.now()
 		}
-		expired := time.Since(h.leaving) >= handBackWithin
-		p.mu.Lock()
 		h.hurried = true
 		for _, n := range p.pins {
 			switch {
 			case n.holder != h, n.state != stored, len(h.due)+len(p.late) >= maxLeaving:
-			case n.ids == nil, expired:
+			case n.ids == nil, time.Since(h.leaving) >= handBackWithin:
 				p.giveUp(n, record.ReasonInstanceGone)
 			case n.in == nil:
 				n.until = h.leaving
 				p.schedule(n)
 			}
 		}
-		p.mu.Unlock()
 	}
 }
