@@ -42,7 +42,7 @@ func TestLearnt_DecidesWhatIsKept(t *testing.T) {
 			if _, values := r.line(); values["keep"] != row.keep {
 				t.Errorf("keep %v, want %s", values["keep"], row.keep)
 			}
-			if kept, due := r.server.Pins.Tickets(), r.server.Unused(); kept != row.tickets || r.store.Len() != row.tickets || due != row.releases {
+			if kept, due := r.server.Counts().Tickets, r.server.Unused(); kept != row.tickets || r.store.Len() != row.tickets || due != row.releases {
 				t.Errorf("%d tickets are kept, %d conversations in the store, %d wait for their release, want %d, %d and %d", kept, r.store.Len(), due, row.tickets, row.tickets, row.releases)
 			}
 		})

@@ -32,7 +32,7 @@ func TestPinned_ExpiredTicketsCountUntilDecodeFreesThem(t *testing.T) {
 		p.turn(conversation)
 		p.until(func() bool {
 			p.server.MakeRoom(t.Context())
-			return p.server.Pins.Tickets() == 0
+			return p.server.Counts().Tickets == 0
 		})
 		p.wantKnown("expired tickets, and a turn that found one", pins+1)
 	}

@@ -57,28 +57,16 @@ func (p *Pins) TicketsOut(conversation string) (out []TicketOut) {
 	return out
 }
 
-// Tickets returns how many of this replica's tickets are in the store, as far as it knows.
-func (p *Pins) Tickets() (tickets int) {
-	p.lock()
-	defer p.mu.Unlock()
-	for _, h := range p.holders {
-		tickets += h.stored.Len
-	}
-	return tickets
-}
-
 // Counts returns the package's part of the program's counts.
 func (p *Pins) Counts() record.Counts {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.counts
-}
-
-// Waiting returns how many tickets wait to be handed back.
-func (p *Pins) Waiting() (tickets int) {
 	p.lock()
 	defer p.mu.Unlock()
-	return len(p.ready)
+	counts := p.counts
+	counts.Waiting = len(p.ready)
+	for _, h := range p.holders {
+		counts.Tickets += h.stored.Len
+	}
+	return counts
 }
 
 // Budget returns how many tokens of a decode engine's KV cache tickets may pin, 0 if that is unknown or unlimited.

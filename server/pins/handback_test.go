@@ -17,13 +17,13 @@ func TestHandBacks_OneAtATimeForEachPair(t *testing.T) {
 	}
 	begin := func() []*underWay { return r.begin(r.now()) }
 	first, second := begin(), begin()
-	if len(first) != 1 || len(second) != 0 || r.Waiting() != 1 {
-		t.Fatalf("%d and %d begin, %d wait", len(first), len(second), r.Waiting())
+	if len(first) != 1 || len(second) != 0 || r.Counts().Waiting != 1 {
+		t.Fatalf("%d and %d begin, %d wait", len(first), len(second), r.Counts().Waiting)
 	}
 	r.handBack(t.Context(), first[0])
 	next := begin()
-	if len(next) != 1 || r.Waiting() != 0 {
-		t.Fatalf("%d begin behind the first, %d wait", len(next), r.Waiting())
+	if len(next) != 1 || r.Counts().Waiting != 0 {
+		t.Fatalf("%d begin behind the first, %d wait", len(next), r.Counts().Waiting)
 	}
 	r.handBack(t.Context(), next[0])
 	if n := r.Pinned(r.decode.Engine()); n != 0 || r.Counts().HandBacks.Done != 2 {

@@ -70,12 +70,12 @@ func TestMove_ChangesAsTheTableSays(t *testing.T) {
 func TestPins_CountInWholeBlocks(t *testing.T) {
 	r := alone(t)
 	first := r.put(1, 11, "")
-	if r.put(1, 20, ""); r.Pinned(r.decode.Engine()) != 40 || r.Tickets() != 2 {
+	if r.put(1, 20, ""); r.Pinned(r.decode.Engine()) != 40 || r.Counts().Tickets != 2 {
 		t.Errorf("%d tokens, want 40", r.Pinned(r.decode.Engine()))
 	}
 	taken, _ := r.take(t.Context(), convcache.Key{1}, first.ID, "m")
-	if r.Tickets() != 1 || r.Pinned(r.decode.Engine()) != 40 {
-		t.Errorf("%d tickets, %d tokens while one is on its way", r.Tickets(), r.Pinned(r.decode.Engine()))
+	if r.Counts().Tickets != 1 || r.Pinned(r.decode.Engine()) != 40 {
+		t.Errorf("%d tickets, %d tokens while one is on its way", r.Counts().Tickets, r.Pinned(r.decode.Engine()))
 	}
 	r.Put(t.Context(), convcache.Key{1}, taken, "m")
 	if r.Pinned(r.decode.Engine()) != 40 || len(r.TicketsOut(convcache.Key{1}.Short())) != 2 || r.TicketsOut("another") != nil {

@@ -84,7 +84,7 @@ func TestPins_ReleaseLate(t *testing.T) {
 		}
 		r.model.passed.Store(int64(time.Duration(after)*time.Minute - 10*time.Second))
 		r.takeLate(t.Context())
-		if got := r.Tickets(); got != want {
+		if got := r.Counts().Tickets; got != want {
 			t.Errorf("after %d min %d tickets are kept, want %d", after, got, want)
 		}
 	}

@@ -217,8 +217,10 @@ func (r *Turn) TTFTWithout() time.Duration {
 	return 0
 }
 
-// Counts are events since the program started that no turn's record has.
+// Counts are the events since the program started, and the tickets of now, that no turn's record has.
 type Counts struct {
+	Tickets int // of this replica in the store, as far as it knows
+	Waiting int // those of them whose hand-back is due
 	// Piggybacked are releases on legs of turns, Own those on legs of our own. A leg of our own that has failed tries once more.
 	Piggybacked, Own Ends
 	HandBacks        Ends

@@ -146,11 +146,11 @@ func (o *observables) server(state State) func(metric.Observer) {
 		queue(to, forInstance, attribute.String("queue", "instance"))
 		open(to, owner.Slots.Open())
 		active(to, owner.Slots.Open()+toBegin, attrMethod.String(methodPost), attrScheme.String(schemeHTTP))
-		tickets(to, owner.Pins.Tickets())
+		tickets(to, counts.Tickets)
 		for outcome, n := range map[string]uint64{"done": counts.HandBacks.Done, "failed": counts.HandBacks.Failed, "requeued": counts.HandBacks.Requeued} {
 			ended(to, int(n), attribute.String("outcome", outcome))
 		}
-		due(to, owner.Pins.Waiting())
+		due(to, counts.Waiting)
 		used(to, int(owner.HandBackMemory()))
 	}
 }

@@ -32,8 +32,8 @@ func (r *rig) ends() ends {
 // settle waits until nothing is left to hand back. What a turn leaves is known when its client has the end of the answer.
 func (r *rig) settle(t *testing.T) {
 	t.Helper()
-	if !testrig.Eventually(func() bool { return r.proxy.Server.HandBackMemory() == 0 && r.proxy.Server.Pins.Waiting() == 0 }) {
-		t.Fatalf("%d tickets wait to be handed back, of %+v", r.proxy.Server.Pins.Waiting(), r.ends())
+	if !testrig.Eventually(func() bool { return r.proxy.Server.HandBackMemory() == 0 && r.proxy.Server.Counts().Waiting == 0 }) {
+		t.Fatalf("%d tickets wait to be handed back, of %+v", r.proxy.Server.Counts().Waiting, r.ends())
 	}
 }
 

@@ -190,7 +190,7 @@ func TestMetrics_OfAScriptedScenario(t *testing.T) {
 }
 
 // waiting is how many answers that are no tickets decode pins until they are released.
-func (s *scripted) waiting() int { return s.decode[0].Stats().Pins - s.proxy.Server.Pins.Tickets() }
+func (s *scripted) waiting() int { return s.decode[0].Stats().Pins - s.proxy.Server.Counts().Tickets }
 
 // settle waits until decode has read all that was handed over, and the program has heard of it.
 func (s *scripted) settle(t *testing.T) {
