@@ -37,8 +37,9 @@ func (c *Claim) Offered(tokens int, ids []byte) upstream.TicketOffer {
 	if c.Ticket == nil {
 		return c.Release
 	}
+	parsed, _ := c.pins.read(c.Ticket) // Plan reports what is wrong with an unreadable one
 	return upstream.TicketOffer{
-		Ticket: c.Ticket.Params, Reading: reading(c.Ticket), Holder: c.Holder.Engine().Instance(), Tokens: tokens, BlockSize: c.Ticket.Chain.BlockSize,
+		Ticket: c.Ticket.Params, Reading: parsed.Reading, Holder: c.Holder.Engine().Instance(), Tokens: tokens, BlockSize: c.Ticket.Chain.BlockSize,
 		PromptIDs: ids,
 	}
 }

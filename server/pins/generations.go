@@ -14,7 +14,7 @@ const maxMemories = 1 << 14
 // Outdated reports whether the engine with a ticket's blocks has registered its memory again since.
 func (p *Pins) Outdated(ticket *convcache.Ticket) bool {
 	parsed, err := p.read(ticket)
-	return err == nil && p.Registered(ticket.Decode.Instance, parsed)
+	return err == nil && p.Registered(ticket.Decode.Instance, &parsed)
 }
 
 // Registered records the remote_registration_generation in a decode instance's params. It reports whether this engine id has already shown a higher

@@ -112,16 +112,14 @@ func readingOf(parsed upstream.TicketParams) *upstream.TicketParams {
 }
 
 // read returns what the connector reads in a ticket's params. Only a ticket of another replica has to be parsed, once.
-func (p *Pins) read(ticket *convcache.Ticket) (*upstream.TicketParams, error) {
+func (p *Pins) read(ticket *convcache.Ticket) (parsed upstream.TicketParams, err error) {
 	if known, ok := ticket.Reading.(*upstream.TicketParams); ok {
-		return known, nil
+		return *known, nil
 	}
-	parsed, err := p.deps.Connector.ParseTicket(ticket.Params, 0)
-	if err != nil {
-		return nil, err
+	if parsed, err = p.deps.Connector.ParseTicket(ticket.Params, 0); err == nil {
+		ticket.Params, ticket.Reading = parsed.Params, readingOf(parsed)
 	}
-	ticket.Params, ticket.Reading = parsed.Params, readingOf(parsed)
-	return &parsed, nil
+	return parsed, err
 }
 
 // claim moves the pin of a ticket that has left the store to claimed. It returns nil if another taker has, or had, the blocks: the ticket must not be
@@ -256,23 +254,15 @@ func (p *Pins) Unuse(ticket *convcache.Ticket, reader *fleet.Incarnation) {
 
 // release lets a pin whose ticket is not in the store wait for its release. The caller holds p.mu.
 func (p *Pins) release(n *pin, ticket *convcache.Ticket) {
-	_, err := p.read(ticket)
+	parsed, err := p.read(ticket)
 	n.drop()
-	n.params, n.reading, n.since = bytes.Clone(ticket.Params), reading(ticket), p.now() // params may be a slice of the whole answer
+	n.params, n.reading, n.since = bytes.Clone(ticket.Params), parsed.Reading, p.now() // params may be a slice of the whole answer
 	to := due
 	// If the ticket can't be read, an older or a foreign version has made it, and no engine would understand it either.
 	if err != nil || n.holder != nil && (!p.cfg.Release || len(n.holder.due) >= maxDue) {
 		to = lost
 	}
 	p.move(n, to)
-}
-
-// reading returns upstream.TicketParams.Reading of a ticket that was read, nil for others.
-func reading(ticket *convcache.Ticket) any {
-	if parsed, ok := ticket.Reading.(*upstream.TicketParams); ok {
-		return parsed.Reading
-	}
-	return nil
 }
 
 // UnuseParams gives up the blocks in decode's params, unless params is nil or the blocks have a ticket.
