@@ -122,7 +122,7 @@ func newRig(t *testing.T, s setup) *rig {
 	t.Cleanup(func() {
 		r.front.Close()
 		r.checkLegs()
-		if r.log.count("table of transitions") > 0 {
+		if r.log.count("table of states") > 0 {
 			t.Errorf("a ticket's blocks changed as they never may; log ends with\n%s", r.log.end())
 		}
 		r.until(func() bool { n, clients := r.server.Inflight(); return n == 0 && clients == 0 }) // of legs without their client too
