@@ -31,10 +31,10 @@ func (t *Tickets) Find(ctx context.Context, p *Proof, f Found, without string) (
 	default:
 		if why = p.proof.Look(ctx); why == "" {
 			claim, f, why = t.claim(ctx, p, f)
-			if rewritten(why) || claim.Ticket != nil && !claim.Offer.Whole {
-				claim.Differs = p.differs(f.Branches)
-			}
 		}
+	}
+	if rewritten(why) || claim.Ticket != nil && !claim.Offer.Whole { // of an attempt that runs again, too
+		claim.Differs = p.differs(f.Branches)
 	}
 	claim.Why = why
 	p.IDs.Forward(claim.Ticket != nil)
