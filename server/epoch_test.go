@@ -50,6 +50,33 @@ func TestQuarantine_IsSaidOnce(t *testing.T) {
 	}
 }
 
+func TestQuarantine_StoredTicketsAreGivenUp(t *testing.T) {
+	r, _ := quarantineRig(t)
+	r.wantOK(r.sendIDs("c", true, count(1, 200)...), "miss;")
+	r.wantOK(r.sendIDs("d", true, count(1000, 200)...), "miss;")
+	r.quarantineBy(r.prefill[0])
+	for range 2 {
+		r.server.TakeLate(t.Context())
+		r.wantReleasing(2)
+	}
+}
+
+// The quarantine comes while the answer's ticket is put.
+func TestQuarantine_WhileTheTicketIsPut(t *testing.T) {
+	for _, swept := range []bool{false, true} { // before it is stored
+		r, seam := quarantineRig(t)
+		seam.put = func(ctx context.Context) (convcache.Outcome, bool) {
+			if r.quarantineBy(r.prefill[0]); swept {
+				r.server.TakeLate(ctx)
+			}
+			return convcache.Unavailable, false
+		}
+		r.wantOK(r.sendIDs("c", true, count(1, 200)...), "miss;")
+		r.server.TakeLate(t.Context())
+		r.wantReleasing(1)
+	}
+}
+
 func TestQuarantine_ATurnFindsNothingOfIt(t *testing.T) {
 	for _, between := range []bool{false, true} { // look and take
 		r, seam := quarantineRig(t)

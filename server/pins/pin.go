@@ -8,6 +8,7 @@ import (
 	"carryover/account"
 	"carryover/convcache"
 	"carryover/server/proof"
+	"carryover/server/record"
 	"carryover/upstream"
 	"carryover/upstream/fleet"
 )
@@ -176,7 +177,7 @@ func (p *Pins) schedule(n *pin) {
 	}
 }
 
-// pass does what is due. Tickets past their deadline become lost. Lost blocks become void when decode's TTL has freed them. Stored tickets that no
+// pass does what is due. Stored tickets of older epochs are given up, once for each epoch: no turn may use them. Tickets past their deadline become lost. Lost blocks become void when decode's TTL has freed them. Stored tickets that no
 // turn has taken in time wait for their hand-back or release. The caller holds p.mu.
 func (p *Pins) pass(now time.Time) {
 	reached := func(t time.Time) bool { return !t.IsZero() && upstream.Elapsed(t, now) >= 0 }
@@ -190,6 +191,14 @@ func (p *Pins) pass(now time.Time) {
 			}
 		}
 		delete(p.holders, incarnation)
+	}
+	if epoch := p.deps.Epoch.Now(); epoch > p.swept {
+		p.swept = epoch
+		for _, n := range p.pins {
+			if n.state == stored && n.epoch < epoch {
+				p.giveUp(n, record.ReasonQuarantined)
+			}
+		}
 	}
 	for len(p.soonest) > 0 && reached(p.soonest[0].next) {
 		switch n := p.soonest[0]; {

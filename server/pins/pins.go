@@ -44,6 +44,7 @@ type Pins struct {
 	spent, spentBefore map[convcache.TicketID]struct{}
 	since              time.Time
 	highest            map[memory]int // see Registered
+	swept              int64          // the epoch whose beginning pass has seen
 	counts             record.Counts
 
 	warned sync.Map // for each prefill engine the incarnation that the log has warned about: it keeps nothing
@@ -219,7 +220,9 @@ func (p *Pins) putting(key convcache.Key, t *convcache.Ticket, model string) {
 
 // stored moves the pin of a ticket that was put, and starts what follows from that. The caller holds p.mu.
 func (p *Pins) stored(n *pin) {
-	p.move(n, stored)
+	if p.move(n, stored); n.epoch < p.swept { // it was on its way when the epoch began
+		p.giveUp(n, record.ReasonQuarantined)
+	}
 	p.makeRoom()
 	if n.ids != nil {
 		// With the ticker alone, the legs of all pairs would begin together, four times a second, and turns would wait for them.

@@ -5,8 +5,8 @@
 // that cache: decode by hand-overs, other incarnations of prefill by tickets and hand-backs. Nobody has to know which engines have, or since when.
 // The incarnation is quarantined until it is restarted, and the epoch of the fleet rises (epoch.go):
 //
-//   - A ticket or note has the epoch of its turn's legs. In another epoch it is a miss. A ticket's blocks are released when a turn or a
-//     hand-back finds it so.
+//   - A ticket or note has the epoch of its turn's legs. In another epoch it is a miss. Stored tickets of older epochs are
+//     given up when the epoch rises, and their blocks are released.
 //   - Both legs of a turn have the cache_salt of their epoch, unless both engines were started after the epoch began. So no engine finds in its prefix
 //     cache what it stored before.
 //   - If the epoch rises before decode gets the hand-over, the turn runs again. If decode already has it, the turn leaves no ticket.
