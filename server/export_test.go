@@ -22,6 +22,9 @@ func (s *Server) SpendRetries() { s.turns.Retries.Earn("", -36_200) }
 // CompareQuarantines is one round of what runs beside the turns.
 func (s *Server) CompareQuarantines(ctx context.Context) { s.quarantines.Compare(ctx) }
 
+// Remind is one round of what repeats in the log that an instance is quarantined.
+func (s *Server) Remind(ctx context.Context) { s.quarantines.Remind(ctx) }
+
 // Inflight is the memory that request bodies take, and how many clients it is booked on.
 func (s *Server) Inflight() (bytes int64, clients int) {
 	return s.requests.Held()

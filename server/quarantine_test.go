@@ -219,3 +219,25 @@ func TestQuarantine_OfAnIDEchoIsMended(t *testing.T) {
 		r.wantPath(r.sendIDs("d", true, count(100, 200)...), map[bool]string{true: "prefill_decode;tokens=200", false: "decode_only;reason=prefill_quarantined;tokens=200"}[policy == turn.PrefillError])
 	}
 }
+
+func TestQuarantine_IsLoggedUntilTheRestart(t *testing.T) {
+	r := newRig(t, setup{prefills: 2})
+	mentioned := func() int {
+		return r.log.count("prefill is quarantined; restart it", `"level":"WARN"`, r.prefill[0].name)
+	}
+	r.quarantine(r.prefill[0])
+	r.server.CompareQuarantines(t.Context())
+	if n := mentioned(); n != 0 {
+		t.Errorf("mentioned %d times at once, want not before the first reminder", n)
+	}
+	for n := 1; n <= 3; n++ {
+		if r.server.Remind(t.Context()); mentioned() != n {
+			t.Errorf("mentioned %d times by %d reminders", mentioned(), n)
+		}
+	}
+	r.tell(r.prefill[0], metricsOf("1.6e+09", rigBlock))
+	r.engine(r.prefill[0]).Refresh(t.Context())
+	if r.server.Remind(t.Context()); mentioned() != 3 {
+		t.Error("mentioned behind the restart")
+	}
+}

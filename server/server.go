@@ -153,6 +153,7 @@ func (s *Server) Run(ctx context.Context, listener net.Listener) error {
 	s.quarantines.Compare(ctx)
 	go func() { served <- srv.Serve(clients) }()
 	s.background.Repeat("quarantines", quarantine.Every, s.quarantines.Risen, s.quarantines.Compare)
+	s.background.Repeat("reminders", time.Minute, nil, s.quarantines.Remind)
 	select {
 	case err := <-served:
 		s.background.Abandon()

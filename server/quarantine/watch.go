@@ -71,6 +71,15 @@ func (w *Watch) Compare(ctx context.Context) {
 	}
 }
 
+// Remind has the log mention each quarantined prefill.
+func (w *Watch) Remind(context.Context) {
+	for _, prefill := range w.cfg.Fleet.Engines(upstream.RolePrefill) {
+		if prefill.Quarantined() {
+			w.cfg.Logger.Warn("prefill is quarantined; restart it", "prefill", prefill.Name)
+		}
+	}
+}
+
 // errReplica is why another replica's quarantine is taken over.
 var errReplica = errors.New("another replica has found that it does not compute the ids that it is sent")
 
