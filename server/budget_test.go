@@ -41,3 +41,19 @@ func TestBudget_StopsWhereTheStoreDoesNotAnswer(t *testing.T) {
 		t.Errorf("%d tickets are in the store, want 1", n)
 	}
 }
+
+// Giving up a ticket that no instance can release costs its reuse and frees nothing.
+func TestBudget_KeepsWhatCannotBeReleased(t *testing.T) {
+	r := crowded(t, nil)
+	r.shot()
+	r.prefill[0].next(status(500, "x"))
+	r.server.ReleaseOne(t.Context(), r.engine(r.decode[0])) // the pair releases nothing for a while
+	r.shot()
+	r.wantOK(r.turn("c", 1, true), "miss;")
+	r.wantStored(3, "yes")
+	r.server.MakeRoom(t.Context())
+	if n := r.store.Len(); n != 1 {
+		t.Errorf("%d tickets are in the store, want 1", n)
+	}
+	r.wantOK(r.turn("c", 2, true), "hit;")
+}

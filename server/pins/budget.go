@@ -8,6 +8,7 @@ import (
 
 	"carryover/convcache"
 	"carryover/server/record"
+	"carryover/upstream"
 	"carryover/upstream/fleet"
 )
 
@@ -39,11 +40,20 @@ func (p *Pins) enforce(ctx context.Context) {
 		p.mu.Lock()
 		keep := h.keep(live, most)
 		h.hurried = h.hurried || h.tokens[stored]+h.tokens[due] > keep
-		p.giveUpOldest(h, keep)
+		if p.releasable(h) {
+			p.giveUpOldest(h, keep)
+		}
 		p.mu.Unlock()
 		p.takeLate(ctx)
 	}
 	p.releases(ctx)
+}
+
+// releasable reports whether a prefill instance can release blocks of an incarnation now. If none can, giving tickets up frees nothing.
+func (p *Pins) releasable(h *holder) bool {
+	return slices.ContainsFunc(p.deps.Fleet.Engines(upstream.RolePrefill), func(prefill *fleet.Engine) bool {
+		return !prefill.Quarantined() && prefill.Last().PairWith(h.incarnation).Releases()
+	})
 }
 
 // share exchanges with other replicas how many tokens each pins on an incarnation.
