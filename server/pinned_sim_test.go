@@ -156,6 +156,9 @@ func TestPinned_OldestAreReleasedOverBudget(t *testing.T) {
 	p.settle()
 	p.wantOK(p.turn("c0"), "hit;")
 	p.settle()
+	if n := p.log.count("released the oldest tickets", `"decode":"decode"`); n != 1 {
+		t.Errorf("got %d lines about it, want 1 within a minute", n)
+	}
 	p.wantKnown("all", -1)
 }
 

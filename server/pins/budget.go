@@ -40,8 +40,11 @@ func (p *Pins) enforce(ctx context.Context) {
 		p.mu.Lock()
 		keep := h.keep(live, most)
 		h.hurried = h.hurried || h.tokens[stored]+h.tokens[due] > keep
-		if p.releasable(h) {
-			p.giveUpOldest(h, keep)
+		if own := h.tokens[stored]; p.releasable(h) {
+			if p.giveUpOldest(h, keep); h.tokens[stored] < own && time.Since(h.told) >= time.Minute {
+				h.told = time.Now()
+				p.cfg.Logger.Info("released the oldest tickets, for room in the KV cache", "decode", engine.Name, "share", p.cfg.PinnedShare)
+			}
 		}
 		p.mu.Unlock()
 		p.takeLate(ctx)

@@ -255,6 +255,7 @@ type holder struct {
 	leaving     time.Time          // when the engine was first seen leaving, zero if it stays
 
 	// For the budget.
+	told   time.Time // when the log last had that tickets were given up for it
 	stood  time.Time // the reading since which the engine runs nothing while requests wait; zero if it does not stand
 	others []int     // the pinned tokens of the other replicas
 	heard  time.Time // when they were received, zero for never
