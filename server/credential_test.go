@@ -53,7 +53,10 @@ func TestCredential_RepeatedIsRefused(t *testing.T) {
 			headers = headers[:2]
 		}
 		for _, header := range headers {
-			twice := []string{header, "Bearer a", strings.ToLower(header), "Bearer b"}
+			twice, code := []string{header, "Bearer a", strings.ToLower(header), "Bearer b"}, "invalid_credential"
+			if header == "X-Tenant" {
+				code = "invalid_tenant"
+			}
 			for path, request := range map[string]string{
 				"POST " + chatPath: ask("c", true, "q"), "POST /v1/messages": `{"model":"m","max_tokens":1,"messages":[]}`,
 				"POST /v1/messages/count_tokens": `{"model":"m","messages":[]}`, "GET /v1/models": "",
@@ -63,7 +66,7 @@ func TestCredential_RepeatedIsRefused(t *testing.T) {
 				}
 				method, path, _ := strings.Cut(path, " ")
 				p := r.do(t.Context(), method, path, strings.NewReader(request), twice...)
-				if p.status != http.StatusBadRequest || !strings.Contains(p.body, header) || strings.Contains(p.body, "Bearer") {
+				if p.status != http.StatusBadRequest || !strings.Contains(p.body, header) || path == chatPath && !strings.Contains(p.body, `"code":"`+code+`"`) || strings.Contains(p.body, "Bearer") {
 					t.Errorf("%s, %s: %s twice: got %d %s, want 400 with the header's name", name, path, header, p.status, p.body)
 				}
 			}

@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"carryover/server"
+	"carryover/upstream"
 )
 
 // cutOff checks that a client saw an abnormal end, and no [DONE].
@@ -85,4 +87,25 @@ func TestModels_OfTheFirstEngineThatAnswers(t *testing.T) {
 	judged.wantError(judged.get("/v1/models"), 502, "upstream_auth")
 	dead := newRig(t, setup{deadPrefills: -1, deadDecodes: -1})
 	dead.wantError(dead.get("/v1/models"), 503, "prefill_unavailable")
+}
+
+// otherIDs fails a prefill leg as one that was computed from other ids than it was sent.
+type otherIDs struct {
+	upstream.Legs
+	fails bool
+}
+
+func (e *otherIDs) Prefill(ctx context.Context, l upstream.Leg) (upstream.PrefillAnswer, error) {
+	if e.fails {
+		e.fails = false
+		return upstream.PrefillAnswer{}, &upstream.LegError{Role: upstream.RolePrefill, Instance: l.Instance.Name, Kind: upstream.IDEcho, Sent: true, Err: errors.New("x")}
+	}
+	return e.Legs.Prefill(ctx, l)
+}
+
+func TestRetry_AfterAFailedIDEchoCostsNoBudget(t *testing.T) {
+	r := newRig(t, setup{deps: func(d *server.Deps) { d.Legs = &otherIDs{d.Legs, true} }})
+	r.server.SpendRetries()
+	r.wantOK(r.turn("c", 1, true), "miss;reason=first_turn")
+	r.prefill[0].wantLegs(1)
 }
