@@ -33,7 +33,7 @@ func (p *Pins) begin(at time.Time) (all []*underWay) {
 		case slices.ContainsFunc(p.underWay, func(u *underWay) bool { return u.Prefill == n.Prefill && u.Decode == decode }):
 		case n.epoch != p.deps.Epoch.Now():
 			p.giveUp(n, record.ReasonQuarantined)
-		case n.Prefill.Over(), engine.Quarantined(), n.Prefill.PrefixCache.Forgets() != "":
+		case n.Prefill.Over(), engine.Quarantined(), n.Prefill.PrefixCache.Forgets() != "", status == pairs.NoReuse && n.Conversation == "":
 			n.drop()
 			p.move(n, stored)
 		case engine.Last() != n.Prefill, decode.Engine().Last() != decode, status == pairs.NoReuse, status == pairs.Busy, !engine.TakesHandBack():
@@ -151,7 +151,7 @@ func (p *Pins) copyOver(ctx context.Context, c *Claim, u *underWay) error {
 		p.deps.Epoch.Caught(c.Reader, ticket.Epoch, "hand-back")
 		return proof.ErrIDs
 	}
-	if ticket.Epoch == p.deps.Epoch.Now() {
+	if ticket.Epoch == p.deps.Epoch.Now() && u.Conversation != "" {
 		p.Put(ctx, u.Key, ticket.Note(convcache.Holder{Instance: prefill.Name, Incarnation: c.Reader.ID()}, p.now()), u.Model)
 	}
 	return nil

@@ -264,7 +264,7 @@ func (r *replica) answer(tokens int) convcache.Ticket {
 
 // answered makes the pin of a ticket that is never handed back.
 func (r *replica) answered(ticket *convcache.Ticket) bool {
-	_, ok := r.Answered(Answer{}, "", continuation.Kind{}, ticket)
+	_, ok := r.Answered(Answer{Conversation: "c"}, "", continuation.Kind{}, ticket)
 	return ok
 }
 

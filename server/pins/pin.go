@@ -138,10 +138,12 @@ func (p *Pins) leave(n *pin) {
 	n.enlist(nil)
 }
 
-// drop frees what only a hand-back or a release needs.
+// drop frees what only a hand-back or a release needs. A ticket that turns can use then waits for them.
 func (n *pin) drop() {
 	n.ids.Free()
-	n.ids, n.params, n.reading, n.until = nil, nil, nil, time.Time{}
+	if n.ids, n.params, n.reading = nil, nil, nil; n.Conversation != "" {
+		n.until = time.Time{}
+	}
 }
 
 // enlist moves a pin from the list that contains it to the end of another, nil for none. The caller holds p.mu.

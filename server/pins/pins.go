@@ -171,6 +171,9 @@ func (p *Pins) Answered(a Answer, tenant string, kind continuation.Kind, ticket 
 	if takes && n.state == claimed && choice.End == continuation.HandBack {
 		n.ids = a.IDs.Retained(ticket.Tokens) // if they fit into memory
 	}
+	if n.ids == nil && a.Conversation == "" {
+		choice.End = continuation.Release
+	}
 	if n.ids != nil || choice.End == continuation.Release {
 		n.until = p.now().Add(choice.Wait)
 	}

@@ -220,7 +220,7 @@ func (r *Turn) TTFTWithout() time.Duration {
 // Counts are the events since the program started, and the tickets of now, that no turn's record has.
 type Counts struct {
 	Tickets int // of this replica in the store, as far as it knows
-	Waiting int // those of them whose hand-back is due
+	Waiting int // tickets whose hand-back is due
 	// Piggybacked are releases on legs of turns, Own those on legs of our own. A leg of our own that has failed tries once more.
 	Piggybacked, Own Ends
 	HandBacks        Ends

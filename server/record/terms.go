@@ -136,6 +136,7 @@ func StoredResults() []Term {
 	return []Term{
 		{"yes", "A ticket was kept.", ""},
 		{"released", "Answers like this one are not continued, so its blocks are released at once.", "If they are continued, give `--hand-back-after` a duration."},
+		{"hand_back", "The request names no conversation; the KV of its answer is handed back to prefill.", ""},
 		{"incomplete", "The answer did not reach its end, so nothing was kept.", ""},
 		{"uncounted", "The answer came without the usage that counts its tokens, so nothing was kept.", ""},
 		{"no_handover", "Decode served the turn alone, so nothing was kept.", "`X-KV-Path` says why."},

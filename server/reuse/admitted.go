@@ -46,7 +46,7 @@ func (t *Tickets) Admit(req *request.Request, parsed *body.Request, began time.T
 	}
 	switch {
 	case a.Ineligible != "":
-	case !c.Known:
+	case !c.Known && (t.deps.Pins.Arena() == nil || c.Off): // an answer without a conversation can only be handed back
 	case !t.deps.Connector.Traits().Reuses:
 		a.Ineligible = record.WhyConnector
 	default:

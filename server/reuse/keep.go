@@ -39,6 +39,9 @@ func (t *Tickets) Keep(ctx context.Context, o *Origin, f *Found, got answer.Resu
 		Prefill: o.Prefill, Decode: o.Decode, IDs: o.IDs, Account: o.Account, Model: o.Model, Salt: o.Salt,
 		Conversation: c.Name, Key: f.home(c), PromptTokens: got.Usage.Prompt,
 	}
+	if !c.Known { // the ticket waits for its hand-back where no turn looks for it
+		copy(to.Key[:], ticket.ID[:])
+	}
 	choice, ok := tickets.Answered(to, c.Tenant, kind, &ticket)
 	if !ok {
 		t.cfg.Logger.Error("two answers name the same blocks; the ticket of one is dropped", "decode", ticket.Decode.Instance)
@@ -46,11 +49,19 @@ func (t *Tickets) Keep(ctx context.Context, o *Origin, f *Found, got answer.Resu
 	}
 	o.IDs.Learnt()
 	keep = record.Keep{What: choice.Now().String(), For: choice.Wait}
-	if choice.Now() != continuation.Release {
-		return t.store(ctx, o, f, &ticket, to.Key), keep
+	if stored = "released"; choice.Now() != continuation.Release {
+		stored = t.store(ctx, o, f, &ticket, to.Key)
+	} else {
+		tickets.Unuse(&ticket, nil)
 	}
-	tickets.Unuse(&ticket, nil)
-	return "released", keep
+	switch {
+	case c.Known:
+	case stored == "yes":
+		stored = "hand_back"
+	case stored == "released":
+		stored = record.ReasonNoConversation
+	}
+	return stored, keep
 }
 
 // store puts a ticket, and gives up the tickets that it makes superfluous. Beside the put it removes the aliases by which this turn has found a

@@ -33,7 +33,7 @@ func (t *Tickets) Listen(o *Origin) *proof.IDs {
 // refuses returns why an answer leaves no ticket, "" if only decode's params can still rule it out.
 func refuses(o *Origin, got *answer.Result) (why string) {
 	switch {
-	case !o.Conversation.Known:
+	case !o.Conversation.Known && o.proof == nil:
 		return record.ReasonNoConversation
 	case o.Conversation.Final:
 		return "final"

@@ -20,7 +20,8 @@ func TestRefuses(t *testing.T) {
 		why    string
 	}{
 		"nothing":           {func(*Origin) {}, ""},
-		"no conversation":   {func(o *Origin) { o.Conversation.Known = false }, record.ReasonNoConversation},
+		"no conversation":   {func(o *Origin) { o.Conversation.Known, o.proof = false, nil }, record.ReasonNoConversation},
+		"outside":           {func(o *Origin) { o.Conversation.Known = false }, ""}, // it is handed back
 		"the last turn":     {func(o *Origin) { o.Conversation.Final, o.Ineligible = true, "n" }, "final"},
 		"the request":       {func(o *Origin) { o.Ineligible, o.Prefill = "n", nil }, "ineligible_n"},
 		"decode alone":      {func(o *Origin) { o.Prefill, o.Quarantined = nil, true }, "no_handover"},

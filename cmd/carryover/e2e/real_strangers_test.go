@@ -20,7 +20,7 @@ import (
 // prompts that prefill has computed itself.
 const strangeReuse = 80
 
-// strangers are conversations whose requests name none, and that share no beginning: what one of them finds in a cache is its own.
+// strangers are conversations whose requests name none and that the program does not know by their content either, and that share no beginning: what one of them finds in a cache is its own.
 func strangers() (list []dialogue) {
 	for n := range 6 {
 		for _, kind := range []string{chatPrompt, textPrompt, idsPrompt} {
@@ -62,7 +62,7 @@ func (o strangeTurn) held() []int { return slices.Concat(o.prompt, o.output[:len
 // strangers has the conversations of a round ask together, and begins the next round when all of them are handed back.
 func (s *suite) strangers(t *testing.T) string {
 	prefill := recordEngine(t, config.RolePrefill, s.prefill.url)
-	p := launch(t, s.binary, prefill.url, s.decode.url, "--hand-back", "now", "--conversation-by-content", "on")
+	p := launch(t, s.binary, prefill.url, s.decode.url, "--hand-back", "now")
 	held := s.decode.counted(t).pinned
 	var list []*stranger
 	for _, k := range strangers() {
@@ -71,14 +71,20 @@ func (s *suite) strangers(t *testing.T) string {
 		list = append(list, &stranger{telling: c})
 	}
 	var turns []strangeTurn
+	worth := 0
 	for turn := 1; turn <= turnsPerDialogue; turn++ {
-		turns = append(turns, s.strangeRound(t, p, prefill, list, turn)...)
-		p.awaitHandBacks(t, len(turns))
+		for _, o := range s.strangeRound(t, p, prefill, list, turn) {
+			turns = append(turns, o)
+			if len(o.held())/blockSize > len(o.prompt)/blockSize {
+				worth++ // the answer has filled a block, which prefill does not have
+			}
+		}
+		p.awaitHandBacks(t, worth)
 	}
 	free := s.freed(t, "after the last hand-back", held)
 	p.wantHandBacksDone(t)
-	if legs := len(p.log.handBacks()); legs != len(turns) {
-		t.Errorf("hand-backs: got %d, want %d: one for each answer", legs, len(turns))
+	if legs := len(p.log.handBacks()); legs != worth {
+		t.Errorf("hand-backs: got %d, want %d: one for each answer that has filled a block", legs, worth)
 	}
 	s.handedBack = prefill.seen()
 	if sent := ticketsIn(s.handedBack); sent != 0 {
