@@ -213,11 +213,6 @@ var (
 	streamedIDs    = regexp.MustCompile(`token_ids":\[[0-9,]*\]`)
 )
 
-// reads are a stream that comes in two reads.
-func reads(stream string, at int) io.Reader {
-	return io.MultiReader(strings.NewReader(stream[:at]), strings.NewReader(stream[at:]))
-}
-
 // watch relays a stream to the client of an answer that is watched for this, and returns it, what the client gets, and how many chunks
 // were plain.
 func (rec recording) watch(t *testing.T, answerIDs *facts.AnswerIDs, mode chunkMode, stream io.Reader) (a *Reader, shown string, plain int) {
@@ -258,7 +253,7 @@ func TestChunk_RecordedStreamsWithNullAreThoseWithout(t *testing.T) {
 				}
 				learnt, _, _ := rec.watch(t, answerIDs, mode, strings.NewReader(older))
 				for at := 0; at < len(stream); at += step {
-					a, shown, plain := rec.watch(t, answerIDs, mode, reads(stream, at))
+					a, shown, plain := rec.watch(t, answerIDs, mode, io.MultiReader(strings.NewReader(stream[:at]), strings.NewReader(stream[at:])))
 					if shown != want {
 						t.Fatalf("cut at %d, relayed\n%s\nwant\n%s", at, shown, want)
 					}

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"os"
 	"regexp"
 	"strings"
 	"testing"
@@ -13,6 +12,7 @@ import (
 
 	"carryover/sse"
 	"carryover/upstream/body"
+	"carryover/upstream/exchangetest"
 	"carryover/upstream/fleet/facts"
 )
 
@@ -69,15 +69,7 @@ func relayAgents(answerIDs *facts.AnswerIDs, api body.API, leg string, asks Asks
 // agentRecording is the body of a recorded stream.
 func agentRecording(tb testing.TB, name string) string {
 	tb.Helper()
-	raw, err := os.ReadFile("../../testdata/exchanges/vllm-0.32-agents/" + name + ".json")
-	if err != nil {
-		tb.Fatal(err)
-	}
-	var recording struct{ Response struct{ Text string } }
-	if err := json.Unmarshal(raw, &recording); err != nil || recording.Response.Text == "" {
-		tb.Fatalf("%s: %v", name, err)
-	}
-	return recording.Response.Text
+	return exchangetest.Read(tb, "vllm-0.32-agents", name+".json").Response.Text
 }
 
 // agentSplits are the ways in which a stream arrives.
@@ -159,20 +151,17 @@ func TestDialect_FailedLoadsReachNobody(t *testing.T) {
 		"error event behind created":  {body.Responses, strings.SplitAfter(agentRecording(t, "11-responses-stream-kv-load-failure"), "\n\n")[0] + responseError, true},
 		"error event, spelled chat's": {body.Responses, strings.SplitAfter(agentRecording(t, "11-responses-stream-kv-load-failure"), "\n\n")[0] + "data: {\"error\":{\"code\":500}}\n\n", true},
 	} {
-		for split, from := range agentSplits(tc.text) {
-			got, err := relayAgents(answerIDs, tc.api, "", Asks{}, true, from)
-			_, broken := errors.AsType[*sse.ReadError](err)
-			if got.out.Len() > 0 || errors.Is(err, sse.ErrStopped) != tc.stop || broken == tc.stop || got.Failed != tc.stop || got.completeness(false) != Incomplete {
-				t.Errorf("%s, %s: got %v, failed %t, relayed %q", name, split, err, got.Failed, got.out.String())
+		for _, again := range []bool{true, !tc.stop} { // whether it can be tried again
+			want := ""
+			if !again {
+				want = tc.text
 			}
-		}
-		if !tc.stop {
-			continue
-		}
-		for split, from := range agentSplits(tc.text) {
-			got, err := relayAgents(answerIDs, tc.api, "", Asks{}, false, from)
-			if err != nil || got.out.String() != tc.text || !got.Failed || got.completeness(false) != Incomplete {
-				t.Errorf("%s, %s, which can't be tried again: got %v, failed %t, relayed %q", name, split, err, got.Failed, got.out.String())
+			for split, from := range agentSplits(tc.text) {
+				got, err := relayAgents(answerIDs, tc.api, "", Asks{}, again, from)
+				_, broken := errors.AsType[*sse.ReadError](err)
+				if got.out.String() != want || (err == nil) == again || errors.Is(err, sse.ErrStopped) != (tc.stop && again) || broken == tc.stop || got.Failed != tc.stop || got.completeness(false) != Incomplete {
+					t.Errorf("%s, %s, tried again %t: got %v, failed %t, relayed %q", name, split, again, err, got.Failed, got.out.String())
+				}
 			}
 		}
 	}
@@ -322,17 +311,7 @@ func TestDialect_RelayedCostsNoAllocation(t *testing.T) {
 		"messages":  {body.Messages, "event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"delta\":{\"type\":\"text_delta\",\"text\":\"é\"},\"index\":0}\n\n"},
 		"responses": {body.Responses, "event: response.output_text.delta\ndata: {\"content_index\":0,\"delta\":\"é\",\"item_id\":\"msg_1\",\"output_index\":0,\"sequence_number\":4,\"type\":\"response.output_text.delta\"}\n\n"},
 	} {
-		allocs := func(n int) float64 {
-			return testing.AllocsPerRun(5, func() {
-				a := agentAnswer(answerIDs, tc.api, "leg", Asks{}, &told{})
-				if err := sse.New(io.Discard, nil, sse.Config{Strip: ParamsMember, Begin: a.Begin, Observe: a.Observe}).Run(&repeated{chunk: []byte(tc.event), n: n}); err != nil {
-					t.Fatal(err)
-				}
-			})
-		}
-		if per := (allocs(2010) - allocs(10)) / 2000; per > 0.005 {
-			t.Errorf("%s: %.4f allocations for each event, want 0", name, per)
-		}
+		costsNothing(t, name, func(testing.TB) *Reader { return agentAnswer(answerIDs, tc.api, "leg", Asks{}, &told{}) }, []byte(tc.event))
 	}
 }
 
