@@ -11,8 +11,9 @@ import (
 	"testing"
 )
 
-// Exchange is one file of testdata/exchanges.
+// Exchange is one file of testdata/exchanges, or one of several in a file.
 type Exchange struct {
+	Name    string
 	Request struct {
 		Method, Path string
 		Body         json.RawMessage
@@ -22,6 +23,7 @@ type Exchange struct {
 		JSON   json.RawMessage
 		Text   string
 	}
+	Exchanges []Exchange
 }
 
 // Read reads a file of a folder.

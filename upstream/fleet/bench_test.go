@@ -18,14 +18,14 @@ func large(tb testing.TB) (f *Fleet, hint Hint) {
 	f = New(Config{Prefill: &routing.Auto{}, Decode: &routing.Auto{}})
 	var all []upstream.Instance
 	for i := range 1000 {
-		for _, role := range []upstream.Role{upstream.RolePrefill, upstream.RoleDecode} {
+		for _, role := range bothRoles {
 			url := fmt.Sprintf("http://10.0.%d.%d:8000", i/250, i%250)
 			all = append(all, upstream.Instance{Role: role, Name: url[len("http://"):], BaseURL: url})
 		}
 	}
 	f.Set(all)
 	for i := range 1000 {
-		for _, role := range []upstream.Role{upstream.RolePrefill, upstream.RoleDecode} {
+		for _, role := range bothRoles {
 			e := f.Engines(role)[i]
 			e.served.Store(f.shared([]facts.Model{{ID: "model"}, {ID: "other"}}))
 			e.reads(Load{Use: facts.Use{Running: 3, Waiting: 1, Usage: 0.5}, Others: 2, Read: f.Now()})
@@ -50,43 +50,38 @@ func large(tb testing.TB) (f *Fleet, hint Hint) {
 	return f, hint
 }
 
-// BenchmarkPick is what a turn waits for one pick among a thousand instances of each role.
-func BenchmarkPick(b *testing.B) {
-	for _, role := range []upstream.Role{upstream.RolePrefill, upstream.RoleDecode} {
-		for _, row := range []struct {
-			name    string
-			exclude func(*Engine) bool
-		}{{"all", nil}, {"excluding", (*Engine).Quarantined}} {
-			b.Run(role.String()+"/"+row.name, func(b *testing.B) {
-				f, hint := large(b)
-				b.ReportAllocs()
-				for b.Loop() {
-					_, done, err := f.Pick(role, hint, row.exclude)
-					if err != nil {
-						b.Fatal(err)
-					}
-					done()
-				}
+// eachPick does one pick among a thousand instances of each role, of all of them and but for some.
+func eachPick(tb testing.TB, run func(name string, pick func())) {
+	tb.Helper()
+	f, hint := large(tb)
+	for _, role := range bothRoles {
+		for name, exclude := range map[string]func(*Engine) bool{"all": nil, "excluding": (*Engine).Quarantined} {
+			run(role.String()+"/"+name, func() {
+				_, done, err := f.Pick(role, hint, exclude)
+				must(tb, err)
+				done()
 			})
 		}
 	}
 }
 
-func TestPick_AllocatesOnce(t *testing.T) {
-	f, hint := large(t)
-	for _, role := range []upstream.Role{upstream.RolePrefill, upstream.RoleDecode} {
-		for name, exclude := range map[string]func(*Engine) bool{"all": nil, "excluding": (*Engine).Quarantined} {
-			if n := testing.AllocsPerRun(100, func() {
-				_, done, err := f.Pick(role, hint, exclude)
-				if err != nil {
-					t.Fatal(err)
-				}
-				done()
-			}); n > 1 {
-				t.Errorf("%v, %s: a pick allocates %v times, want once", role, name, n)
+// BenchmarkPick is what a turn waits for one pick.
+func BenchmarkPick(b *testing.B) {
+	eachPick(b, func(name string, pick func()) {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				pick()
 			}
+		})
+	})
+}
+
+func TestPick_AllocatesOnce(t *testing.T) {
+	eachPick(t, func(name string, pick func()) {
+		if n := testing.AllocsPerRun(100, pick); n > 1 {
+			t.Errorf("%s: a pick allocates %v times, want once", name, n)
 		}
-	}
+	})
 }
 
 func TestTakesHandBack_AllocatesNothing(t *testing.T) {
@@ -123,9 +118,7 @@ func TestCachedBlocks_ManyEnginesCacheTheSame(t *testing.T) {
 	credited := map[string]bool{}
 	for range 100 {
 		_, done, err := f.Pick(upstream.RolePrefill, hint, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		done()
 		n := 0
 		for name, c := range seen.candidates {

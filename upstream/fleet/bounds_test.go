@@ -131,9 +131,7 @@ func TestFleet_NothingGrowsWithInstances(t *testing.T) {
 			e.served.Store(r.shared(models))
 			hint := Hint{Key: id, Model: "m" + id, AllowQuarantined: true, Chain: []uint64{1, 2, 3}, Holds: []Holding{{"d" + id, id, 5}}}
 			_, done, err := r.Pick(e.Role, hint, func(other *Engine) bool { return other != e })
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if i%2 == 0 {
 				defer done() // after it has gone
 			} else {
@@ -252,7 +250,7 @@ func TestStops_TheNumbersHideNothing(t *testing.T) {
 			}
 		}
 		holds := Hint{Holds: []Holding{{"d0", "1", 1}, {"d1", "1", 1}}}
-		for _, role := range []upstream.Role{upstream.RolePrefill, upstream.RoleDecode} {
+		for _, role := range bothRoles {
 			if _, done, err := w.Pick(role, holds, nil); err != nil {
 				t.Fatal(err)
 			} else {
@@ -309,7 +307,7 @@ func TestFleet_ServesManyWhileItChanges(t *testing.T) {
 	}
 	each(func(i int) { r.Set(all[i%2 : 3+i%2]) })
 	each(func(i int) {
-		for _, role := range []upstream.Role{upstream.RolePrefill, upstream.RoleDecode} {
+		for _, role := range bothRoles {
 			for _, e := range r.Engines(role) {
 				tells(e, strconv.Itoa(1+i%3)).Judge("probe")
 				if i%7 == 0 {

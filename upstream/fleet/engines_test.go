@@ -187,9 +187,7 @@ func TestDraining_ListsWhatIsPickedWhileItIsRemoved(t *testing.T) {
 		return 0
 	}), nil)
 	_, done, err := r.Pick(upstream.RolePrefill, Hint{}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	group.Wait()
 	r.play("p drains p0")
 	done()

@@ -87,6 +87,8 @@ func newRig(t *testing.T) *rig {
 // pass moves the clock on.
 func (r *rig) pass(d time.Duration) { r.passed.Add(int64(d)) }
 
+var bothRoles = []upstream.Role{upstream.RolePrefill, upstream.RoleDecode}
+
 func roleOf(name string) upstream.Role {
 	return map[byte]upstream.Role{'p': upstream.RolePrefill, 'd': upstream.RoleDecode}[name[0]]
 }
@@ -193,9 +195,7 @@ func (r *rig) simulate(name string, change func(*vllmsim.Config)) (*vllmsim.Inst
 		change(&cfg)
 	}
 	sim, err := vllmsim.Start(cfg)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	must(r.t, err)
 	r.t.Cleanup(func() {
 		if err := sim.Close(); err != nil {
 			r.t.Errorf("close: %v", err)
@@ -230,6 +230,14 @@ func count(sim *vllmsim.Instance, path string) (n int) {
 		}
 	}
 	return n
+}
+
+// must ends the test at an error.
+func must(tb testing.TB, err error) {
+	tb.Helper()
+	if err != nil {
+		tb.Fatal(err)
+	}
 }
 
 // listOf is a list of models as engines answer with.

@@ -159,9 +159,7 @@ func TestPick_PoliciesFollowHandBacks(t *testing.T) {
 			r.picking.prefill = row.policy
 			for range 2 { // also where equals are taken in turn
 				e, done, err := r.Pick(upstream.RolePrefill, Hint{Key: row.key, Tokens: 1000, PrefixHints: []Holding{{name, "1", 900}}}, nil)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				done()
 				followed = followed && e.Name == name
 			}

@@ -63,9 +63,7 @@ func (r *rig) play(script string) {
 			}
 		case "pass":
 			d, err := time.ParseDuration(want)
-			if err != nil {
-				r.t.Fatal(err)
-			}
+			must(r.t, err)
 			r.pass(d)
 		case "limit":
 			r.SetMaxInFlight(n)

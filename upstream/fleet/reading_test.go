@@ -87,9 +87,7 @@ func TestReading_OfSimulatedEngines(t *testing.T) {
 	if fourth := e.Holder(t.Context()); fourth == third || fourth != read(4) {
 		t.Errorf("start %q holds its blocks, want the next one", fourth.ID())
 	}
-	if err := sim.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, sim.Close())
 	r.cfg.Client.Close()
 	e.Refresh(t.Context())
 	r.play("d0 current")
@@ -240,9 +238,7 @@ func TestPin_KeepsWhatWasReadOfAnEngineThatDoesNotAnswer(t *testing.T) {
 	if !prefill.Known() || !decode.Known() {
 		t.Fatalf("got starts %q and %q, want both", prefill.ID(), decode.ID())
 	}
-	if err := sim.SetFault(vllmsim.Fault{Kind: vllmsim.FaultRefuse}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, sim.SetFault(vllmsim.Fault{Kind: vllmsim.FaultRefuse}))
 	r.cfg.Client.Close()
 	r.pass(time.Millisecond)
 	if again, last := Pin(t.Context(), p, d); again != prefill || last != decode {

@@ -2,12 +2,10 @@ package facts
 
 import (
 	"context"
-	"encoding/json"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -21,6 +19,7 @@ import (
 	"carryover/logtest"
 	"carryover/upstream"
 	"carryover/upstream/body"
+	"carryover/upstream/exchangetest"
 	"carryover/upstream/vllmsim"
 )
 
@@ -68,9 +67,7 @@ func (i *incarnation) Models() []Model              { return i.models }
 func (r *rig) at(url string, known bool) *incarnation {
 	r.t.Helper()
 	instance, err := upstream.NewInstance(upstream.RolePrefill, "engine", url)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	must(r.t, err)
 	i := &incarnation{rig: r, instance: instance}
 	i.All = New(&r.Shared, i, known)
 	return i
@@ -206,9 +203,7 @@ func simulate(t *testing.T, change func(*vllmsim.Config)) *simulated {
 		change(&cfg)
 	}
 	sim, err := vllmsim.Start(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() {
 		if err := sim.Close(); err != nil {
 			t.Errorf("close: %v", err)
@@ -251,40 +246,34 @@ func (s *simulated) list() {
 	}
 }
 
-func recordedText(tb testing.TB, parts ...string) []byte {
+// recordedMetrics are the metrics of vLLM 0.32.
+func recordedMetrics(tb testing.TB) string {
 	tb.Helper()
-	raw, err := os.ReadFile(filepath.Join("..", "..", "..", "testdata", "exchanges", filepath.Join(parts...)))
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return raw
-}
-
-// exchange is a recorded one.
-type exchange struct {
-	Name     string
-	Response struct{ JSON json.RawMessage }
+	raw, err := os.ReadFile("../../../testdata/exchanges/vllm-0.32/19-metrics-prefill.txt")
+	must(tb, err)
+	return string(raw)
 }
 
 // recorded returns the body of a recorded answer.
 func recorded(tb testing.TB, name string) string {
 	tb.Helper()
-	var e exchange
-	if err := json.Unmarshal(recordedText(tb, "vllm-0.32", name), &e); err != nil {
-		tb.Fatal(err)
-	}
-	return string(e.Response.JSON)
+	return string(exchangetest.Read(tb, "vllm-0.32", name).Response.JSON)
 }
 
 // recordedAgents returns the body of an error that was recorded with the Messages and Responses APIs.
 func recordedAgents(tb testing.TB, name string) string {
 	tb.Helper()
-	var all struct{ Exchanges []exchange }
-	if err := json.Unmarshal(recordedText(tb, "vllm-0.32-agents", "13-errors-and-small-answers.json"), &all); err != nil {
+	all := exchangetest.Read(tb, "vllm-0.32-agents", "13-errors-and-small-answers.json").Exchanges
+	at := slices.IndexFunc(all, func(e exchangetest.Exchange) bool { return e.Name == name })
+	return string(all[at].Response.JSON)
+}
+
+// must ends the test at an error.
+func must(tb testing.TB, err error) {
+	tb.Helper()
+	if err != nil {
 		tb.Fatal(err)
 	}
-	at := slices.IndexFunc(all.Exchanges, func(e exchange) bool { return e.Name == name })
-	return string(all.Exchanges[at].Response.JSON)
 }
 
 func mustParse(tb testing.TB, api body.API, raw string) *body.Request {

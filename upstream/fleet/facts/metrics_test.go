@@ -17,8 +17,8 @@ func TestReadMetrics_TellsStartAndBlockSize(t *testing.T) {
 		name, text, incarnation string
 		block                   int
 	}{
-		{"recorded, with the start", string(recordedText(t, "vllm-0.32", "19-metrics-prefill.txt")) + started, "1.79528076534e+09", 32},
-		{"recorded KV lines have no start", string(recordedText(t, "vllm-0.32", "19-metrics-prefill.txt")), "", 32},
+		{"recorded, with the start", recordedMetrics(t) + started, "1.79528076534e+09", 32},
+		{"recorded KV lines have no start", recordedMetrics(t), "", 32},
 		{"the literal text", "process_start_time_seconds 1795280765.340\n", "1795280765.340", 0},
 		{"comments", "# HELP process_start_time_seconds 7\n# TYPE process_start_time_seconds gauge\n" + started, "1.79528076534e+09", 0},
 		{"CRLF, spaces, time stamp", "process_start_time_seconds\t 5  1700000000\r\n", "5", 0},
@@ -85,7 +85,7 @@ func TestReadMetrics_PrefixCaching(t *testing.T) {
 		cache(`enable_prefix_caching="None"`):  Unknown,
 		cache(`enable_prefix_caching="True"`):  Yes,
 		cache(`enable_prefix_caching="False"`): No,
-		string(recordedText(t, "vllm-0.32", "19-metrics-prefill.txt")):                                       Yes,
+		recordedMetrics(t):                     Yes,
 		cache(`enable_prefix_caching="False",engine="0"`) + cache(`enable_prefix_caching="True",engine="1"`): No,
 		cache(`enable_prefix_caching="True",engine="0"`) + cache(`enable_prefix_caching="False",engine="1"`): No,
 	} {

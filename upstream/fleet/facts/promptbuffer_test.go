@@ -14,9 +14,7 @@ func prompted(t *testing.T, f *fake, n, k int) Prompt {
 	t.Helper()
 	f.then(told{"/tokenize": fmt.Sprintf(`200 {"count":%d,"tokens":%s}`, n, rawjson.AppendIDs(nil, slices.Repeat([]uint32{uint32(k)}, n)))})
 	prompt, err := f.Prompts.Read(t.Context(), mustParse(t, body.Text, fmt.Sprintf(`{"prompt":"%d of %d"}`, n, k)), "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if all := f.got("/tokenize"); all[len(all)-1].body != fmt.Sprintf(`{"prompt":"%d of %d"}`, n, k) {
 		t.Fatalf("asked for %q", all[len(all)-1].body)
 	}
@@ -75,9 +73,7 @@ func TestPrompt_OfIDsHasNoMemoryToGiveBack(t *testing.T) {
 	s := newFake(t, told{})
 	request := mustParse(t, body.Text, `{"prompt":[5,6,7]}`)
 	p, err := s.Prompts.Read(t.Context(), request, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	p.Done()
 	if another := prompted(t, s, 9, 9); !isPrompt(&another, 9, 9) {
 		t.Errorf("got %v", another.IDs)

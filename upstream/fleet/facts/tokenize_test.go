@@ -34,9 +34,7 @@ func TestTokenize_GivesWhatPrefillRenders(t *testing.T) {
 			s := simulate(t, func(c *vllmsim.Config) { c.Render = render })
 			leg := mustParse(t, row.api, row.body).PrefillBody(body.LegEdit{ReturnTokenIDs: true})
 			answer, err := s.rig.Client.Prefill(t.Context(), upstream.Leg{Instance: &s.instance, API: row.api, Body: leg})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			want, ok := rawjson.ParseIDs(answer.PromptIDs)
 			got, err := s.soon(row.api, row.body)
 			if err != nil || !ok || len(want) == 0 || !slices.Equal(got, want) {
@@ -71,9 +69,7 @@ func TestTokenize_RendersTheClientsRequestUnstreamed(t *testing.T) {
 	f := newFake(t, told{"/render Bearer a": `200 {"token_ids":[1,2]}`})
 	ids, err := f.prompt(body.Chat, `{"messages":[],"stream":true,"stream_options":{"include_usage":true},"tool_choice":null}`, "Bearer a")
 	var got map[string]any
-	if err := json.Unmarshal([]byte(f.got("/render")[0].body), &got); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal([]byte(f.got("/render")[0].body), &got))
 	if want := map[string]any{"messages": []any{}, "tool_choice": nil}; err != nil || len(ids) != 2 || !reflect.DeepEqual(got, want) {
 		t.Errorf("rendered %v as %v, %v, want %v", got, ids, err, want)
 	}

@@ -21,7 +21,7 @@ vllm:cache_config_info{block_size="16",engine="1",num_gpu_blocks="200",kv_cache_
 		name, text, rank string
 		want             Use
 	}{
-		{"recorded", string(recordedText(t, "vllm-0.32", "19-metrics-prefill.txt")), "", Use{KVTokens: 262144, reasons: true}},
+		{"recorded", recordedMetrics(t), "", Use{KVTokens: 262144, reasons: true}},
 		{"all ranks", ranks, "", Use{Running: 7, Waiting: 3, Short: 2, Usage: 0.5, KVTokens: 4600, reasons: true}},
 		{"rank 0", ranks, "0", Use{Running: 3, Waiting: 1, Short: 1, Usage: 0.25, KVTokens: 1600}},
 		{"rank 1", ranks, "1", Use{Running: 4, Waiting: 2, Short: 2, Usage: 0.5, KVTokens: 3000, reasons: true}},
