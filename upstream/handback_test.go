@@ -183,16 +183,6 @@ func readEvents(r io.Reader, most int) (events []string, err error) {
 	}
 }
 
-// streamsToRead are streams of each shape.
-var streamsToRead = []string{
-	"", "\n", "data: a\n\n", "data:a\n\ndata: b\n\n", "data: a\r\n\r\ndata: b\r\n\r\n", "data: a\r\rdata: b\r\r", "data: a\n\r\ndata: b\r\n\n", "data: a\r\ndata: b\n\n",
-	"data: a\ndata: b\ndata:\ndata:  c\n\n", "data\ndata\n\n", "data\n\n", "data:\n\n", ": ping\n\n:\n\ndata: a\n\n", "event: error\ndata: a\nid: 7\nretry: 1\n\n", "data : a\n\n", "Data: a\n\n",
-	"\xef\xbb\xbfdata: a\n\n", "\xef\xbb\xbf\xef\xbb\xbfdata: a\n\n", "\ufeff\n\ndata: a\n\n", "\n\xef\xbb\xbfdata: a\n\n", "data: a", "data: a\n", "data: a\n\ndata: b\n", "dataa: x\n\n", "d\n\n", "data: \x00\xff\n\n", firstEvent,
-	`data: {"error": {"message": "Internal server error", "type": "InternalServerError", "param": null, "code": 500}}` + "\n\ndata: [DONE]\n\n",
-	`data: {"error":{"message":"no","code":400}}` + "\n\n", `data: {"choices":[],"usage":{"prompt_tokens":1}}` + "\n\n", `data: {"choices":{"0":{}}}` + "\n\n",
-	"data: [DONE]\n\n" + firstEvent, strings.TrimSpace(firstEvent), "data: x\n\n", "data: [{}]\n\n",
-}
-
 func TestEvents_AreReadAsTheyCome(t *testing.T) {
 	r, w := io.Pipe()
 	defer func() { _ = r.Close() }()
@@ -264,7 +254,14 @@ func firstInSteps(l Leg, events []string) (answer PrefillAnswer, failed string, 
 
 // FuzzFirstChoice holds the first event of any stream, in reads of any size, to what the relay sees and what is read in steps.
 func FuzzFirstChoice(f *testing.F) {
-	for _, stream := range streamsToRead {
+	for _, stream := range []string{
+		"", "\n", "data: a\n\n", "data:a\n\ndata: b\n\n", "data: a\r\n\r\ndata: b\r\n\r\n", "data: a\r\rdata: b\r\r", "data: a\n\r\ndata: b\r\n\n", "data: a\r\ndata: b\n\n",
+		"data: a\ndata: b\ndata:\ndata:  c\n\n", "data\ndata\n\n", "data\n\n", "data:\n\n", ": ping\n\n:\n\ndata: a\n\n", "event: error\ndata: a\nid: 7\nretry: 1\n\n", "data : a\n\n", "Data: a\n\n",
+		"\xef\xbb\xbfdata: a\n\n", "\xef\xbb\xbf\xef\xbb\xbfdata: a\n\n", "\ufeff\n\ndata: a\n\n", "\n\xef\xbb\xbfdata: a\n\n", "data: a", "data: a\n", "data: a\n\ndata: b\n", "dataa: x\n\n", "d\n\n", "data: \x00\xff\n\n", firstEvent,
+		`data: {"error": {"message": "Internal server error", "type": "InternalServerError", "param": null, "code": 500}}` + "\n\ndata: [DONE]\n\n",
+		`data: {"error":{"message":"no","code":400}}` + "\n\n", `data: {"choices":[],"usage":{"prompt_tokens":1}}` + "\n\n", `data: {"choices":{"0":{}}}` + "\n\n",
+		"data: [DONE]\n\n" + firstEvent, strings.TrimSpace(firstEvent), "data: x\n\n", "data: [{}]\n\n",
+	} {
 		f.Add(uint8(0), []byte(stream))
 	}
 	f.Fuzz(func(t *testing.T, size uint8, stream []byte) {

@@ -18,14 +18,6 @@ import (
 
 // Answers that are no answers, and what each is taken for.
 func TestClient_PrefillTellsHowALegFailed(t *testing.T) {
-	status := func(code int, body string) http.HandlerFunc {
-		return func(w http.ResponseWriter, r *http.Request) {
-			_, _ = io.Copy(io.Discard, r.Body)
-			w.Header().Set("Retry-After", "7")
-			w.WriteHeader(code)
-			_, _ = io.WriteString(w, body)
-		}
-	}
 	hijack := func(raw string) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) {
 			_, _ = io.Copy(io.Discard, r.Body)
@@ -45,12 +37,12 @@ func TestClient_PrefillTellsHowALegFailed(t *testing.T) {
 		message   string
 		retryable bool
 	}{
-		"500":      {status(500, `{"error":{"message":"Internal server error","type":"InternalServerError","param":null,"code":500}}`), Status, 500, "Internal server error", true},
-		"400 long": {status(400, `{"error":{"message":"`+long+`"}}`), Status, 400, long[:maxErrorMessage], false},
+		"500":      {answers(500, `{"error":{"message":"Internal server error","type":"InternalServerError","param":null,"code":500}}`), Status, 500, "Internal server error", true},
+		"400 long": {answers(400, `{"error":{"message":"`+long+`"}}`), Status, 400, long[:maxErrorMessage], false},
 		"redirect": {func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, "/sleep", http.StatusTemporaryRedirect)
 		}, Status, 307, "", false},
-		"wrong content type": {status(200, `hello`), Garbage, 0, "", false},
+		"wrong content type": {answers(200, `hello`), Garbage, 0, "", false},
 		"closed early":       {hijack(""), Broken, 0, "", true},
 		"short body":         {hijack("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n{"), Broken, 0, "", true},
 		"too large":          {hijack("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n" + strings.Repeat(" ", maxPrefillAnswer+1)), Garbage, 0, "", false},
@@ -216,10 +208,9 @@ func checkAnswer(t *testing.T, api body.API, body []byte) {
 	}
 }
 
-// answersToRead are answers, each of which is read as both APIs'.
-func answersToRead(tb testing.TB) []string {
-	tb.Helper()
-	return append([]string{
+// Each answer is read as both APIs'.
+func FuzzReadAnswer(f *testing.F) {
+	for _, answer := range append([]string{
 		`{}`, ` { } `, `[]`, `null`, `1`, `"x"`, ``, `{`, `{}x`, `{"id":1}`, `{"id":null,"id":"b"}`, `{"id":"\u0061\ud800"}`, `{"id":{"a":[1]}}`, `{"id":true}`,
 		`{"kv_transfer_params":{"a":1},"kv_transfer_params":null}`, `{"kv_transfer_params":null,"kv_tran\u0073fer_params":{"a" : 1}}`, `{"kv_transfer_params":[]}`,
 		`{"prompt_token_ids":[1,2],"prompt_token_ids":null}`, `{"prompt_token_ids":[1,2],"prompt_token_ids":[3]}`, `{"prompt_token_ids":[-1,1.5,"x",[2]]}`,
@@ -237,11 +228,7 @@ func answersToRead(tb testing.TB) []string {
 		`{"choices":` + strings.Repeat("[", 63) + strings.Repeat("]", 63) + `}`, `{"choices":` + strings.Repeat("[", 64) + strings.Repeat("]", 64) + `}`,
 		`{"choices":[{"a":` + strings.Repeat("[", 61) + strings.Repeat("]", 61) + `}]}`, `{"choices":[{"a":` + strings.Repeat("[", 62) + strings.Repeat("]", 62) + `}]}`,
 		"{\"id\":\"\xff\"}",
-	}, string(exchangetest.Read(tb, "vllm-0.32", "01-prefill-turn1.json").Response.JSON), string(exchangetest.Read(tb, "vllm-0.32", "11-completions-prefill.json").Response.JSON))
-}
-
-func FuzzReadAnswer(f *testing.F) {
-	for _, answer := range answersToRead(f) {
+	}, string(exchangetest.Read(f, "vllm-0.32", "01-prefill-turn1.json").Response.JSON), string(exchangetest.Read(f, "vllm-0.32", "11-completions-prefill.json").Response.JSON)) {
 		f.Add(false, []byte(answer))
 		f.Add(true, []byte(answer))
 	}
@@ -266,7 +253,7 @@ func TestAnswerID_IsNoneOnlyIfAbsent(t *testing.T) {
 	}
 }
 
-// What else makes no ids, tokens and params is among answersToRead.
+// What else makes no ids, tokens and params is among the seeds of FuzzReadAnswer.
 func TestReadAnswer_OfEachAPI(t *testing.T) {
 	for _, row := range []struct {
 		api                 body.API

@@ -45,22 +45,23 @@ func TestStopped_NoPauseMakesATicketYounger(t *testing.T) {
 			l := &leg{t: t, engine: engine}
 			l.say(says.first)
 			if says.first != "" {
-				r.wantLine("one")
+				if got := r.line(); got != "one" {
+					t.Fatalf("the reader says %q, want one", got)
+				}
 			}
 			l.say(says.before)
 			r.stop()
 			l.say(says.during)
 			stopped := time.Now()
 			pass(stood)
-			r.resume()
+			must(t, r.command.Process.Signal(syscall.SIGCONT))
 			for _, again := range says.after {
 				pass(lying)
 				l.say(again)
 			}
 			var age time.Duration
-			if _, err := fmt.Sscan(r.line(), (*int64)(&age)); err != nil {
-				t.Fatal(err)
-			}
+			_, err := fmt.Sscan(r.line(), (*int64)(&age))
+			must(t, err)
 			most := time.Since(stopped) + 2*moment
 			if wrong := age < stood || age > most; wrong != says.younger {
 				t.Errorf("the answer is taken for %v old, want %v to %v, and a mutant's for another", age, stood, most)
@@ -151,29 +152,13 @@ func (r *reader) line() string {
 	return r.out.Text()
 }
 
-func (r *reader) wantLine(want string) {
-	r.t.Helper()
-	if got := r.line(); got != want {
-		r.t.Fatalf("the reader says %q, want %q", got, want)
-	}
-}
-
 // stop returns when the process stands still: a signal takes effect when its target
 // is next scheduled.
 func (r *reader) stop() {
 	r.t.Helper()
-	if err := r.command.Process.Signal(syscall.SIGSTOP); err != nil {
-		r.t.Fatal(err)
-	}
+	must(r.t, r.command.Process.Signal(syscall.SIGSTOP))
 	var status syscall.WaitStatus
 	if _, err := syscall.Wait4(r.command.Process.Pid, &status, syscall.WUNTRACED, nil); err != nil || !status.Stopped() {
 		r.t.Fatalf("the reader does not stop: %v, status %v", err, status)
-	}
-}
-
-func (r *reader) resume() {
-	r.t.Helper()
-	if err := r.command.Process.Signal(syscall.SIGCONT); err != nil {
-		r.t.Fatal(err)
 	}
 }

@@ -114,9 +114,8 @@ func TestStream_AbandonedKeepsItsLimit(t *testing.T) {
 				stream := open(t, time.Minute, time.Minute, 0, time.Hour)
 				stream.Spare()
 				var b [1]byte
-				if _, err := stream.Read(b[:]); err != nil {
-					t.Fatal(err)
-				}
+				_, err := stream.Read(b[:])
+				must(t, err)
 				stream.limits.abandon(gone, 10*time.Second)
 				later(&stream.limits)
 				began := time.Now()
@@ -134,9 +133,8 @@ func TestStream_IsIdleOnlyWhileItWaits(t *testing.T) {
 		stream := open(t, time.Hour, 10*time.Second, 30*time.Second, 7*time.Second, 9*time.Second, time.Hour)
 		var b [1]byte
 		for _, slow := range []time.Duration{time.Minute, 3 * time.Second, 14 * time.Second} {
-			if _, err := stream.Read(b[:]); err != nil {
-				t.Fatal(err)
-			}
+			_, err := stream.Read(b[:])
+			must(t, err)
 			<-time.After(slow) // the client takes what was read
 		}
 		began := time.Now()
@@ -214,13 +212,11 @@ func TestStream_WhatFollowsOnTheConnectionChangesNothing(t *testing.T) {
 			goOn <- struct{}{}
 			pass(lying)
 			l.read("finish")
-			if _, err := io.ReadAll(first); err != nil {
-				t.Fatal(err)
-			}
+			_, err := io.ReadAll(first)
+			must(t, err)
 			over := time.Now()
-			if _, _, err := client.Fetch(t.Context(), instance, "/metrics", "", 0); err != nil {
-				t.Fatal(err)
-			}
+			_, _, err = client.Fetch(t.Context(), instance, "/metrics", "", 0)
+			must(t, err)
 			goOn <- struct{}{}
 			second := decodeFrom(t, client, instance)
 			if serving == nil || serving != second.conn || first.conn != nil {

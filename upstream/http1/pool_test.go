@@ -75,9 +75,8 @@ func TestClient_RepeatsNothing(t *testing.T) {
 		seen <- struct{}{}
 	})
 	c := newClient(t)
-	if _, _, err := fetch(t, c, s.get()); err != nil {
-		t.Fatal(err)
-	}
+	_, _, err := fetch(t, c, s.get())
+	must(t, err)
 	connected := 0
 	q := s.post([]byte("{}"))
 	q.Connected = func(net.Conn) { connected++ }

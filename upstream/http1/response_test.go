@@ -23,9 +23,8 @@ func TestResponse_CloseEndsWhatIsLeft(t *testing.T) {
 		ended := make(chan error, 1)
 		if reading {
 			var b [1]byte
-			if _, err := r.Read(b[:]); err != nil {
-				t.Fatal(err)
-			}
+			_, err := r.Read(b[:])
+			must(t, err)
 			go func() {
 				_, err := r.Read(b[:])
 				ended <- err
@@ -104,9 +103,8 @@ func TestResponse_AReadCostsNoAllocation(t *testing.T) {
 	defer func() { _ = r.Close() }()
 	p := make([]byte, 64)
 	if allocs := testing.AllocsPerRun(1000, func() {
-		if _, err := r.Read(p); err != nil {
-			t.Fatal(err)
-		}
+		_, err := r.Read(p)
+		must(t, err)
 	}); allocs > 0 {
 		t.Errorf("got %v allocations per read, want none", allocs)
 	}

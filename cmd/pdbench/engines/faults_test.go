@@ -158,16 +158,13 @@ func TestStream_ItsReaderLeaves(t *testing.T) {
 	c, err := net.DialTimeout("tcp", strings.TrimPrefix(e.Decode, "http://"), time.Minute)
 	must(t, err)
 	body := chat(question, `"stream":true,"kv_transfer_params":`+handover)
-	if _, err := fmt.Fprintf(c, "POST %s HTTP/1.1\r\nHost: engine\r\nContent-Length: %d\r\n\r\n%s", ChatPath, len(body), body); err != nil {
-		t.Fatal(err)
-	}
+	_, err = fmt.Fprintf(c, "POST %s HTTP/1.1\r\nHost: engine\r\nContent-Length: %d\r\n\r\n%s", ChatPath, len(body), body)
+	must(t, err)
 	w := wire.NewReader(c)
-	if _, err := w.Head(); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := w.Piece(); err != nil {
-		t.Fatal(err)
-	}
+	_, err = w.Head()
+	must(t, err)
+	_, err = w.Piece()
+	must(t, err)
 	c.Close()
 	if f, counts := mustFaults(t, e); f.Any() || counts.Aborted != 1 {
 		t.Errorf("got %+v and %+v, want one that was aborted", f, counts)

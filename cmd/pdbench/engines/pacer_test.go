@@ -3,7 +3,6 @@ package engines
 import (
 	"bytes"
 	"errors"
-	"hash/maphash"
 	"io"
 	"net"
 	"os"
@@ -12,21 +11,6 @@ import (
 
 	"carryover/cmd/pdbench/wire"
 )
-
-func seedOf(t *testing.T) maphash.Seed {
-	t.Helper()
-	return maphash.MakeSeed()
-}
-
-// sampleStream is a decode engine's answer to a request.
-func sampleStream(e *engine, p Pace) *stream {
-	r := chatRequest{maxTokens: -1}
-	body := []byte(chat(question, streamed+`,"return_token_ids":true,"kv_transfer_params":{"do_remote_prefill":true}`))
-	if err := r.read(e.seed, body); err != nil {
-		panic(err)
-	}
-	return &stream{reply: e.reply(&r, []byte("r"), &p), pacing: pacing{pace: &p, done: make(chan struct{})}}
-}
 
 // arrived is what a reader has got of a stream.
 type arrived struct {
@@ -77,9 +61,8 @@ func TestPacer_ASlowReaderDelaysNobody(t *testing.T) {
 	}
 	// All that was sent arrives in order, and the rest behind it.
 	w, got := wire.NewReader(reader), arrived{}
-	if _, err := w.Head(); err != nil {
-		t.Fatal(err)
-	}
+	_, err := w.Head()
+	must(t, err)
 	for slow.at < stopped+100 {
 		must(t, reader.SetReadDeadline(time.Now().Add(time.Millisecond)))
 		part, err := w.Piece()
@@ -135,7 +118,9 @@ func connected(t *testing.T) (near, far *net.TCPConn) {
 // waiting is a stream that has come to its first pause, and the two ends of its connection.
 func waiting(t *testing.T, e *engine, p Pace) (s *stream, near, far *net.TCPConn) {
 	t.Helper()
-	s = sampleStream(e, p)
+	r := chatRequest{maxTokens: -1}
+	must(t, r.read(e.seed, []byte(chat(question, streamed+`,"return_token_ids":true,"kv_transfer_params":{"do_remote_prefill":true}`))))
+	s = &stream{reply: e.reply(&r, []byte("r"), &p), pacing: pacing{pace: &p, done: make(chan struct{})}}
 	near, far = connected(t)
 	socket, err := near.SyscallConn()
 	must(t, err)

@@ -2,6 +2,7 @@ package engines
 
 import (
 	"fmt"
+	"hash/maphash"
 	"strings"
 	"testing"
 )
@@ -9,7 +10,7 @@ import (
 // TestRenderings_AreWhatTheMessagesSay has prompts rendered in an order in which what was rendered is of use, and may not be used,
 // and each afresh.
 func TestRenderings_AreWhatTheMessagesSay(t *testing.T) {
-	kept, seed := &renderings{numerals: newNumerals()}, seedOf(t)
+	kept, seed := &renderings{numerals: newNumerals()}, maphash.MakeSeed()
 	said := func(role, text string) string { return fmt.Sprintf(`{"role":%q,"content":%q}`, role, text) }
 	turns := func(conversation, n int, change string) string {
 		list := []string{said("user", fmt.Sprintf("#%d what was said first%s", conversation, change))}
