@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"math"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -81,21 +79,6 @@ func TestAppendIDs_WritesWhatParseIDsReads(t *testing.T) {
 	}
 	if got := string(AppendIDs(nil, nil)); got != "[]" {
 		t.Errorf("no ids: got %s, want []", got)
-	}
-}
-
-func TestParseIDs_Recordings(t *testing.T) {
-	raw, err := os.ReadFile(filepath.Join("..", "..", "testdata", "exchanges", "vllm-0.32", "03-tokenize-turn2.json"))
-	must(t, err)
-	var answer struct {
-		Response struct {
-			JSON struct{ Tokens json.RawMessage }
-		}
-	}
-	must(t, json.Unmarshal(raw, &answer))
-	ids, ok := ParseIDs(answer.Response.JSON.Tokens)
-	if !ok || len(ids) != 136 || ids[0] != 1 || ids[135] != 203 {
-		t.Errorf("got %d ids, %t, want the 136 of the recording", len(ids), ok)
 	}
 }
 
