@@ -132,12 +132,3 @@ func TestExchanges_UsageOfEachEvent(t *testing.T) {
 		t.Error("what decode says of its cache is lost")
 	}
 }
-
-func TestExchanges_AnErrorPasses(t *testing.T) {
-	b, tr := recordedAttempt(t, body.Chat, `{"max_tokens":3,"stream":true}`)
-	h := handOver(t, b.plan(t, tr), string(exchangetest.Read(t, folder, "05-prefill-logprobs.json").Response.JSON))
-	data := events(t, exchangetest.Read(t, folder, "10-decode-stream-breaks.json").Response.Text)[1]
-	if got := string(h.Rewrite.Event([]byte(data))); got != data {
-		t.Errorf("got %s, want %s", got, data)
-	}
-}

@@ -30,14 +30,6 @@ func exchange(t *testing.T, name string) (asked, answered json.RawMessage) {
 	return params(e.Request.Body).Params, params(e.Response.JSON).Params
 }
 
-// request is a client's chat request.
-func request(t *testing.T) *body.Request {
-	t.Helper()
-	r, err := body.ParseRequest(body.Chat, []byte(`{"messages":[]}`))
-	must(t, err)
-	return r
-}
-
 func promptIDs(t *testing.T, params []byte) []byte {
 	t.Helper()
 	o, err := rawjson.ParseObject(params)
@@ -65,7 +57,9 @@ func TestConnector_SpeaksAsRecorded(t *testing.T) {
 	exchangetest.Same(t, template, firstTurn)
 
 	decodeAsked, decodeAnswer := exchange(t, "02-decode-turn1.json")
-	plan, err := connector.Plan(t.Context(), upstream.Transfer{Request: request(t), Prefill: prefill, Decode: decode})
+	request, err := body.ParseRequest(body.Chat, []byte(`{"messages":[]}`))
+	must(t, err)
+	plan, err := connector.Plan(t.Context(), upstream.Transfer{Request: request, Prefill: prefill, Decode: decode})
 	if err != nil || plan.Alone != "" || plan.Together != nil {
 		t.Fatalf("Plan = %+v, %v, want prefill first", plan, err)
 	}
