@@ -4,7 +4,6 @@ import (
 	"carryover/logtest"
 	"context"
 	"errors"
-	"log/slog"
 	"net"
 	"os"
 	"strconv"
@@ -272,8 +271,6 @@ func (w *world) play(steps string) {
 		}
 	}
 }
-
-func discardLogger() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
 // must ends the test at an error.
 func must(tb testing.TB, err error) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/url"
 	"slices"
@@ -198,7 +199,7 @@ func FuzzEvents(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		var last []upstream.Instance
 		watch := follower{reader: reader{port: "http", prefill: []string{"prefill"}, decode: []string{"decode"}}, roster: &roster{
-			set: func(all []upstream.Instance) { last = all }, logger: discardLogger(), objects: map[string]object{},
+			set: func(all []upstream.Instance) { last = all }, logger: slog.New(slog.DiscardHandler), objects: map[string]object{},
 		}}
 		stream := newEvents(strings.NewReader(text))
 		for {

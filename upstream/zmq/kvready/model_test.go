@@ -32,7 +32,7 @@ func TestWaits_AgreeWithAModel(t *testing.T) {
 	for seed := range uint64(200) {
 		random := rand.New(rand.NewPCG(seed, 1))
 		w := New(Config{})
-		model := map[string]*modelWait{}
+		model, closed := map[string]*modelWait{}, map[string]upstream.Arrival{}
 		for step := range 60 {
 			id := fmt.Sprint("id ", random.IntN(4))
 			m := model[id]
@@ -41,6 +41,9 @@ func TestWaits_AgreeWithAModel(t *testing.T) {
 				if m == nil {
 					want := 1 + random.IntN(3)
 					model[id] = &modelWait{arrival: w.Expect(id, want), want: want, ranks: map[int]bool{}}
+					if old := closed[id]; old != nil {
+						old.Close() // once more leaves the new one
+					}
 				}
 			case 1, 2, 3:
 				w.Notify(notif("ProxyNotif", id))
@@ -62,6 +65,7 @@ func TestWaits_AgreeWithAModel(t *testing.T) {
 			case 6:
 				if m != nil && random.IntN(2) == 0 {
 					m.arrival.Close()
+					closed[id] = m.arrival
 					delete(model, id)
 				}
 			}

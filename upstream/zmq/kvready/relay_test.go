@@ -57,7 +57,8 @@ func TestRelay_ReachesTheReplicaThatWaits(t *testing.T) {
 		t.Errorf("got %v, want a failure", err)
 	}
 	for i, w := range all {
-		settled(t, w)
+		// Messages of other replicas may still be on their way: each is counted as received first.
+		zmqtest.Eventually(t, "counts that add up", func() bool { return addsUp(w.Stats()) })
 		if w.Stats().Counted+w.Stats().Failed == 0 {
 			t.Errorf("replica %d has counted nothing", i)
 		}

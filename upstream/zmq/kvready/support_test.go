@@ -71,9 +71,3 @@ func balanced(tb testing.TB, s Stats) {
 func addsUp(s Stats) bool {
 	return s.Received == s.Counted+s.Failed+s.Surplus+s.Unknown+s.Ignored+s.Malformed
 }
-
-// settled is balanced while messages of other replicas may still be on their way: each is counted as received first.
-func settled(tb testing.TB, w *Waits) {
-	tb.Helper()
-	zmqtest.Eventually(tb, "counts that add up", func() bool { return addsUp(w.Stats()) })
-}

@@ -216,14 +216,3 @@ func TestWaits_RefusesWhatItCannotWaitFor(t *testing.T) {
 		t.Errorf("%d waits are left", n)
 	}
 }
-
-func TestWaits_ClosingAnOldWaitLeavesTheNewOne(t *testing.T) {
-	w := New(Config{})
-	old := w.Expect("1", 1)
-	old.Close()
-	fresh := w.Expect("1", 1)
-	old.Close()
-	w.Notify(notif("ProxyNotif", "1"))
-	wantReady(t, fresh, true)
-	fresh.Close()
-}
