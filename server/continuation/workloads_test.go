@@ -40,20 +40,25 @@ type workload struct {
 	grow  func(draw *rand.Rand, t *talk) // makes the next turn of a conversation
 }
 
+// opening begins conversations of a kind: a prompt and an answer of so many tokens and more. Texts have no messages and no ids, and share one of
+// eight templates, so that nothing but their prompts tells them apart.
+func opening(kind Kind, prompt, more, answer, longer int) func(*rand.Rand) talk {
+	return func(draw *rand.Rand) talk {
+		t := talk{prompt: prompt + draw.IntN(more), answer: answer + draw.IntN(longer), kind: kind}
+		if kind.API == body.Text {
+			t.text = draw.Uint64()
+		}
+		return t
+	}
+}
+
 func workloads() []workload {
-	oneShot := workload{name: "one-shot", every: 400 * time.Millisecond,
-		begin: func(draw *rand.Rand) talk { return talk{prompt: 400 + draw.IntN(1200), answer: 50 + draw.IntN(300)} },
+	oneShot := workload{name: "one-shot", every: 400 * time.Millisecond, begin: opening(Kind{}, 400, 1200, 50, 300)}
+	says := func(draw *rand.Rand, t *talk) { t.prompt, t.answer = t.known+20+draw.IntN(80), 150+draw.IntN(300) }
+	chat := workload{name: "chat", every: 2 * time.Second, begin: opening(Kind{}, 300, 600, 150, 300),
+		grow: func(draw *rand.Rand, t *talk) { says(draw, t); t.kind.FollowUp = true },
 	}
-	chat := workload{name: "chat", every: 2 * time.Second,
-		begin: func(draw *rand.Rand) talk { return talk{prompt: 300 + draw.IntN(600), answer: 150 + draw.IntN(300)} },
-		grow: func(draw *rand.Rand, t *talk) {
-			t.prompt, t.answer, t.kind.FollowUp = t.known+20+draw.IntN(80), 150+draw.IntN(300), true
-		},
-	}
-	agent := workload{name: "agent", every: 8 * time.Second,
-		begin: func(draw *rand.Rand) talk {
-			return talk{prompt: 4000 + draw.IntN(4000), answer: 60 + draw.IntN(120), kind: Kind{Tools: true, ToolCalls: true}}
-		},
+	agent := workload{name: "agent", every: 8 * time.Second, begin: opening(Kind{Tools: true, ToolCalls: true}, 4000, 4000, 60, 120),
 		grow: func(draw *rand.Rand, t *talk) {
 			t.prompt, t.answer = t.known+100+draw.IntN(600), 60+draw.IntN(120)
 			t.kind = Kind{Tools: true, FollowUp: true, ToolCalls: draw.Float64() < 0.93}
@@ -68,18 +73,8 @@ func workloads() []workload {
 		return t
 	}
 	mixed.grow = func(draw *rand.Rand, t *talk) { all[t.of].grow(draw, t) }
-	// Texts have no messages and no ids, and share one of eight templates, so that nothing but their prompts tells them apart.
-	text := workload{name: "text", every: 4 * time.Second,
-		begin: func(draw *rand.Rand) talk {
-			return talk{prompt: 600 + draw.IntN(600), answer: 150 + draw.IntN(300), kind: Kind{API: body.Text}, text: draw.Uint64()}
-		},
-		grow: func(draw *rand.Rand, t *talk) { t.prompt, t.answer = t.known+20+draw.IntN(80), 150+draw.IntN(300) },
-	}
-	templates := workload{name: "templates", every: 1200 * time.Millisecond,
-		begin: func(draw *rand.Rand) talk {
-			return talk{prompt: 400 + draw.IntN(1200), answer: 50 + draw.IntN(300), kind: Kind{API: body.Text}, text: draw.Uint64()}
-		},
-	}
+	text := workload{name: "text", every: 4 * time.Second, begin: opening(Kind{API: body.Text}, 600, 600, 150, 300), grow: says}
+	templates := workload{name: "templates", every: 1200 * time.Millisecond, begin: opening(Kind{API: body.Text}, 400, 1200, 50, 300)}
 	return append(all, mixed, text, templates)
 }
 

@@ -24,7 +24,13 @@ func contentReader(tb testing.TB) *Reader {
 // of finds the conversation of a chat.
 func (i *Reader) of(tb testing.TB, tenant string, header http.Header, text string) Conversation {
 	tb.Helper()
-	req, err := body.ParseRequest(body.Chat, []byte(text))
+	return i.at(tb, body.Chat, tenant, header, text)
+}
+
+// at finds the conversation of a request of an API.
+func (i *Reader) at(tb testing.TB, api body.API, tenant string, header http.Header, text string) Conversation {
+	tb.Helper()
+	req, err := body.ParseRequest(api, []byte(text))
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -162,19 +168,11 @@ func TestIdentify_Agents(t *testing.T) {
 		"the key on chat":           {body.Chat, nil, `{"prompt_cache_key":"` + session + `"}`, ""},
 		"opencode":                  {body.Messages, http.Header{"X-Session-Id": {session}}, `{}`, "header:X-Session-Id"},
 	} {
-		req, err := body.ParseRequest(row.api, []byte(row.body))
-		if err != nil {
-			t.Fatal(err)
+		c := i.at(t, row.api, "tenant", row.header, row.body)
+		if c.Source != row.source || c.Known != (row.source != "") {
+			t.Errorf("%s: source %q, want %q", name, c.Source, row.source)
 		}
-		if row.header == nil {
-			row.header = http.Header{}
-		}
-		c, err := i.identify(&http.Request{Header: row.header}, req, "tenant")
-		if err != nil || c.Source != row.source || c.Known != (row.source != "") {
-			t.Errorf("%s: source %q, %v, want %q", name, c.Source, err, row.source)
-		}
-		want, _ := body.ParseRequest(body.Chat, []byte(`{"conversation_id":"`+session+`"}`))
-		if same, _ := i.identify(&http.Request{Header: http.Header{}}, want, "tenant"); c.Known && c.Key != same.Key {
+		if same := i.of(t, "tenant", nil, `{"conversation_id":"`+session+`"}`); c.Known && c.Key != same.Key {
 			t.Errorf("%s: another conversation than that of the same id on chat", name)
 		}
 	}

@@ -6,17 +6,17 @@ import "testing"
 func TestReset_FailsWhileBlocksArePinned(t *testing.T) {
 	p, d := startPair(t, nil)
 	next, ticket := nextTurn(t, p, d)
-	if got := post(t, d, "/reset_prefix_cache", nil); got.body["success"] != false {
-		t.Errorf("reset of decode: %s, want no success", got.raw)
+	resets := func(i *Instance, want bool) {
+		t.Helper()
+		if got := post(t, i, "/reset_prefix_cache", nil); got.body["success"] != want {
+			t.Errorf("reset: %s, want success %t", got.raw, want)
+		}
 	}
-	if got := post(t, p, "/reset_prefix_cache", nil); got.body["success"] != true {
-		t.Errorf("reset of prefill: %s, want success", got.raw)
-	}
+	resets(d, false)
+	resets(p, true)
 	prefillWith(t, p, next, ticket, "s")
 	expect(t, p, counts{"CorruptReads": 0})
-	if got := post(t, d, "/reset_prefix_cache", nil); got.body["success"] != true {
-		t.Errorf("reset of decode when nothing is pinned: %s, want success", got.raw)
-	}
+	resets(d, true) // nothing is pinned
 }
 
 // A ticket from before reads what nobody has computed.

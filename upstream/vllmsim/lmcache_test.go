@@ -2,7 +2,6 @@ package vllmsim
 
 import (
 	"net/http"
-	"slices"
 	"testing"
 
 	"carryover/upstream/vllmsim/config"
@@ -53,19 +52,6 @@ func first(t *testing.T, a answer) int32 {
 	return int32(n)
 }
 
-func decodeOf(t *testing.T, d *Instance, prompt []int32, first int32) answer {
-	t.Helper()
-	return decodeSalted(t, d, prompt, first, nil)
-}
-
-// decodeSalted has a cache_salt, null for none.
-func decodeSalted(t *testing.T, d *Instance, prompt []int32, first int32, salt any) answer {
-	t.Helper()
-	return post(t, d, wire.PathCompletions, object{
-		"model": "sim", "prompt": append(slices.Clone(prompt), first), "max_tokens": 4000, "return_token_ids": true, "cache_salt": salt,
-	})
-}
-
 func notice(id string) string {
 	return "\x82\xa4type\xaaProxyNotif\xa6req_id" + string([]byte{0xa0 | byte(len(id))}) + id
 }
@@ -96,7 +82,7 @@ func TestLMCache_ModesAndFaults(t *testing.T) {
 			tok := first(t, push(t, p, prompt, spec(d, "a"), nil))
 			proxy.await(t, c.notices...)
 			becomes(t, p, counts{"Pushing": 0})
-			decodeOf(t, d, prompt, tok)
+			post(t, d, wire.PathCompletions, object{"model": "sim", "prompt": append(prompt, tok), "max_tokens": 4000, "return_token_ids": true, "cache_salt": nil})
 			expect(t, d, counts{"CorruptReads": 0, "Loads": c.loads})
 			if more := proxy.rest(); len(more) != 0 {
 				t.Errorf("notified %q, too", more)

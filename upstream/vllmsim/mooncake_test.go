@@ -37,12 +37,6 @@ func mooncakeLegs(p *Instance, transfer string, body object) (prefill, decode ob
 		}})
 }
 
-// waiting returns when an instance waits for KV.
-func waiting(t *testing.T, d *Instance) {
-	t.Helper()
-	becomes(t, d, counts{"Loading": 1})
-}
-
 // later sends a request and returns its answer when it is asked for.
 func later(t *testing.T, i *Instance, body object) (result func() answer) {
 	t.Helper()
@@ -131,7 +125,7 @@ func TestMooncake_ClientLeavesWhileDecodeWaits(t *testing.T) {
 	p, d := startMooncake(t, nil)
 	prefill, decode := mooncakeLegs(p, "t", asking(longText))
 	cancel := begin(t, d, wire.PathChat, decode)
-	waiting(t, d)
+	becomes(t, d, counts{"Loading": 1}) // it waits for KV
 	cancel()
 	becomes(t, d, counts{"Running": 0})
 	if s := d.Stats(); s.FreeBlocks == d.config().Blocks {

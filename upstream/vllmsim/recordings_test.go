@@ -15,8 +15,6 @@ import (
 	"carryover/upstream/vllmsim/wire"
 )
 
-const exchanges = "../../testdata/exchanges/vllm-0.32"
-
 type recording struct {
 	Server  string `json:"server"`
 	Request struct {
@@ -140,12 +138,8 @@ func TestRecordings_SimulatorAnswersLikeVLLM(t *testing.T) {
 		r.answers[name] = got
 		compareExchange(t, name, rec, got)
 	}
-	if s := p.Stats(); s.CorruptReads+s.Poisoned+s.DoubleReads != 0 || s.Loads != 1 {
-		t.Errorf("prefill counted %+v: want one load and nothing wrong", s)
-	}
-	if s := d.Stats(); s.CorruptReads+s.Poisoned+s.DoubleReads != 0 {
-		t.Errorf("decode counted %+v: want nothing wrong", s)
-	}
+	expect(t, p, counts{"CorruptReads": 0, "Poisoned": 0, "DoubleReads": 0, "Loads": 1})
+	expect(t, d, counts{"CorruptReads": 0, "Poisoned": 0, "DoubleReads": 0})
 }
 
 func (r *replayer) send(t *testing.T, name string, rec recording) answer {
@@ -272,7 +266,7 @@ func flatten(t *testing.T, raw []byte) []leaf {
 
 func TestRecordings_Metrics(t *testing.T) {
 	i := startInstance(t, func(c *Config) { c.Model, c.BlockSize, c.MaxModelLen = "tiny", 32, 8192 })
-	recorded, err := os.ReadFile(filepath.Join(exchanges, "19-metrics-prefill.txt"))
+	recorded, err := os.ReadFile("../../testdata/exchanges/vllm-0.32/19-metrics-prefill.txt")
 	must(t, err)
 	have := map[string]bool{}
 	for line := range strings.Lines(string(get(t, i, "/metrics").raw)) {
