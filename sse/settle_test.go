@@ -1,7 +1,6 @@
 package sse
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -66,25 +65,6 @@ func TestRelay_Verdicts(t *testing.T) {
 				t.Errorf("%q, %s: got %v, want %v, relayed:\n got %q\nwant %q", tc.input, name, err, tc.end[1], out, tc.want)
 			}
 		}
-	}
-}
-
-// vLLM sends the role chunk even when loading the KV failed; the caller holds it and can still run the turn again when
-// the next event is the error.
-func TestRelay_NothingOfARecordedFailureReachesTheClient(t *testing.T) {
-	first := true
-	out, r, err := run(bytes.NewReader(recorded(t)["vllm-0.32-chat-error"]), Config{Strip: params, Observe: func(e Event) Verdict {
-		if first {
-			first = false
-			return Hold
-		}
-		if strings.HasPrefix(string(e.Data), `{"error"`) {
-			return Stop
-		}
-		return Forward
-	}})
-	if !errors.Is(err, ErrStopped) || out != "" || r.Stats().Bytes != 0 {
-		t.Errorf("Run = %v, wrote %q, Stats.Bytes %d; want ErrStopped and nothing written", err, out, r.Stats().Bytes)
 	}
 }
 
