@@ -33,7 +33,7 @@ func TestIDEcho_AcceptsTheIDsThatWereSentAndNoOthers(t *testing.T) {
 		for computed, ok := range map[string]bool{
 			`[1,20,300]`: true, `[1, 20, 300]`: true, "[1,20,300\n]": true, "[\n1,20,300]": true,
 			`[1,20,301]`: false, `[1,20]`: false, `[1,20,300,4]`: false, `[]`: false, `null`: false, ``: false, `[1,20,300.0]`: false,
-			`[1,20,300`: false, `[1,20,300]]`: false, `"[1,20,300]"`: false, `[01,20,300]`: false,
+			`[1,20,300`: false, `[1,20,300]]`: false, `"[1,20,300]"`: false, `[01,20,300]`: false, `[1,20,300,]`: false,
 		} {
 			k := attemptOf(t)
 			k.compare(facts.Prompt{IDs: []uint32{1, 20, 300}, List: []byte(told)})

@@ -305,7 +305,7 @@ func TestRetain_BeforeTheChainBegins(t *testing.T) {
 	}
 }
 
-// However an engine spells a list, it is the same; and nothing else is.
+// However an engine spells a list, it is the same; and nothing else is: TestIDEcho_AcceptsTheIDsThatWereSentAndNoOthers has more spellings.
 func TestAre_TakesTheseIDsAndNoOthers(t *testing.T) {
 	arena := NewArena(1 << 20)
 	k := answering(t, arena, []uint32{1, 20})
@@ -313,9 +313,7 @@ func TestAre_TakesTheseIDsAndNoOthers(t *testing.T) {
 	sealed(t, k, 3)
 	r := k.Retained(3)
 	for told, want := range map[string]bool{
-		`[1,20,300]`: true, ` [1, 20 ,300 ] `: true, "[\n1,20,300]": true,
-		`[1,20,301]`: false, `[1,20]`: false, `[1,20,300,4]`: false, `[]`: false, `null`: false, ``: false, `[1,20,300.0]`: false,
-		`[1,20,300`: false, `[1,20,300]]`: false, `"[1,20,300]"`: false, `[01,20,300]`: false, `[1,20,300,]`: false,
+		`[1,20,300]`: true, ` [1, 20 ,300 ] `: true, `[1,20,301]`: false, `[1,20]`: false, `[1,20,300,4]`: false, `null`: false,
 	} {
 		if got := r.Are([]byte(told)); got != want {
 			t.Errorf("%q: got %t, want %t", told, got, want)
