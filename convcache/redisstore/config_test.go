@@ -109,11 +109,11 @@ func sendsOnce(t *testing.T, r *replica, k Key, s *redistest.Server, cut func(bo
 		{"hmget", 2, func() { r.look(k, Unavailable) }, lost, Consumed}, // of the conversation and, if it has that, of the epoch
 	} {
 		greet(t, clientOf(t, r, k))
-		before := calls(s, tc.command)
+		before := s.Calls(tc.command)
 		cut(true)
 		tc.do()
 		cut(false)
-		if got := calls(s, tc.command) - before; got < 1 || got > tc.most {
+		if got := s.Calls(tc.command) - before; got < 1 || got > tc.most {
 			t.Errorf("the server ran %s %d times, want once", tc.command, got)
 		}
 		r.take(k, tc.of, tc.then)
@@ -201,7 +201,7 @@ func clusterReadsMasters(t *testing.T, nodes *redistest.ClusterNodes) {
 	}
 	asked := func() (counts []int) {
 		for _, node := range nodes.Nodes {
-			counts = append(counts, calls(node, "hmget"))
+			counts = append(counts, node.Calls("hmget"))
 		}
 		return counts
 	}

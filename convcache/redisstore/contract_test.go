@@ -122,7 +122,7 @@ func TestRedis_OnEveryServer(t *testing.T) {
 	t.Run("behind Sentinel", func(t *testing.T) {
 		t.Parallel()
 		pair := redistest.StartSentinel(t)
-		cfg := ofSentinel(pair)
+		cfg := Config{Topology: redisstore.Sentinel, Addresses: pair.Addrs(), Master: pair.Name}
 		keepsContract(t, cfg)
 		sharesMarks(t, cfg)
 		sharesTheEpoch(t, cfg)

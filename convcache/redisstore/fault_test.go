@@ -20,14 +20,14 @@ const (
 )
 
 // timed runs an operation under a limit, and reports if it took much longer.
-func timed(t *testing.T, limit time.Duration, operation func(ctx context.Context)) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), limit)
+func timed(tb testing.TB, limit time.Duration, operation func(ctx context.Context)) {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(tb.Context(), limit)
 	defer cancel()
 	began := time.Now()
 	operation(ctx)
 	if took := time.Since(began); took > limit+late {
-		t.Errorf("an operation that was granted %v took %v", limit, took)
+		tb.Errorf("an operation that was granted %v took %v", limit, took)
 	}
 }
 

@@ -19,14 +19,16 @@ const (
 	aboveMaxValue = 300 << 10
 )
 
-// stuck grants an operation some time, which all of it needs.
-func stuck(t *testing.T, operation func(ctx context.Context) Outcome) {
-	t.Helper()
-	timed(t, granted, func(ctx context.Context) {
-		if got := operation(ctx); got != Unavailable {
-			t.Errorf("an operation that gets stuck: got %v, want %v", got, Unavailable)
-		}
-	})
+// stuck grants so many puts of a size some time, which all of it they need.
+func (r *replica) stuck(puts, size int) {
+	r.t.Helper()
+	for n := range puts {
+		timed(r.t, granted, func(ctx context.Context) {
+			if _, got := r.Put(ctx, key(n), ticket(n, size), redisTTL); got != Unavailable {
+				r.t.Errorf("a put that gets stuck: got %v, want %v", got, Unavailable)
+			}
+		})
+	}
 }
 
 // narrowRedis returns a store whose way to the server stops what is larger than so many bytes, and one whose way is free.
@@ -55,19 +57,9 @@ func wantShared(t *testing.T, r, other *replica) {
 
 func TestRedis_LargePutsThatTimeOutDoNotCount(t *testing.T) {
 	r, other := narrowRedis(t, 32<<10)
-	for n := range 8 {
-		stuck(t, func(ctx context.Context) Outcome {
-			_, outcome := r.Put(ctx, key(n), ticket(n, aboveSizeable), redisTTL)
-			return outcome
-		})
-	}
+	r.stuck(8, aboveSizeable)
 	wantShared(t, r, other)
-	for n := range 5 {
-		stuck(t, func(ctx context.Context) Outcome {
-			_, outcome := r.Put(ctx, key(n), ticket(n, belowSizeable), redisTTL)
-			return outcome
-		})
-	}
+	r.stuck(5, belowSizeable)
 	if r.Shares() {
 		t.Error("five puts failed whose size does not explain it, and more are sent")
 	}

@@ -68,9 +68,9 @@ func TestRedis_NotesAreRarelyAskedAbout(t *testing.T) {
 		{"a longer one", chained(2, 70, 7, 8, 9, 10), Superseded, 1},
 	} {
 		r.put(key(n), tc.there)
-		before := calls(s, "evalsha")
+		before := s.Calls("evalsha")
 		r.putNote(key(n), noteOf(chained(1, 50, 7, 8, 9)), tc.want)
-		if got := calls(s, "evalsha") - before; got != tc.calls {
+		if got := s.Calls("evalsha") - before; got != tc.calls {
 			t.Errorf("beside %s: got %d commands, want %d", tc.name, got, tc.calls)
 		}
 	}

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -89,10 +87,6 @@ func ofCluster(nodes *redistest.ClusterNodes) Config {
 	return Config{Topology: redisstore.Cluster, Addresses: nodes.Addrs()}
 }
 
-func ofSentinel(pair *redistest.SentinelPair) Config {
-	return Config{Topology: redisstore.Sentinel, Addresses: pair.Addrs(), Master: pair.Name}
-}
-
 // check waits until the store passes its own test of the server, which on a busy machine may take longer than
 // the second that the test grants: a Sentinel writes its file to disk now and then.
 func (r *replica) check() {
@@ -157,18 +151,6 @@ func quiet(t *testing.T, s *redistest.Server, do func()) {
 	if said := monitor(t, s, do); said != "" {
 		t.Errorf("the server was told %q", said)
 	}
-}
-
-// calls returns how often a server has run a command.
-func calls(s *redistest.Server, command string) int {
-	for line := range strings.Lines(s.CLI("INFO", "commandstats")) {
-		if rest, ok := strings.CutPrefix(line, "cmdstat_"+command+":calls="); ok {
-			count, _, _ := strings.Cut(rest, ",")
-			n, _ := strconv.Atoi(count)
-			return n
-		}
-	}
-	return 0
 }
 
 // eventually waits until holds says yes, looking again every few milliseconds: what another process does on its

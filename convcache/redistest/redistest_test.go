@@ -32,6 +32,9 @@ func TestStart_SkipsOnlyWhereItIsAsked(t *testing.T) {
 
 func TestServing_AnotherServerHasThePort(t *testing.T) {
 	one, other := Start(t), Start(t)
+	if before := one.Calls("ping"); one.CLI("PING") != "PONG" || one.Calls("ping") != before+1 || one.Calls("hset") != 0 {
+		t.Errorf("a ping is counted %d times", one.Calls("ping")-before)
+	}
 	impostor := &Server{port: one.port, process: other.current()}
 	if err := impostor.serving(); err == nil {
 		t.Error("a server that another process answers for: got serving, want an error")

@@ -183,6 +183,15 @@ func (s *Server) CLI(args ...string) string {
 	return strings.TrimSpace(stdout.String())
 }
 
+// Calls returns how often the server has run a command.
+func (s *Server) Calls(command string) (n int) {
+	s.tb.Helper()
+	_, rest, _ := strings.Cut(s.CLI("INFO", "commandstats"), "cmdstat_"+command+":calls=")
+	count, _, _ := strings.Cut(rest, ",")
+	n, _ = strconv.Atoi(count) // 0 without a line of the command
+	return n
+}
+
 // ReplicaOf makes the server a replica of master and waits until it has everything that master had when
 // it was called.
 func (s *Server) ReplicaOf(master *Server) {

@@ -3,7 +3,6 @@ package doctor
 import (
 	"bytes"
 	"context"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -80,12 +79,12 @@ func TestDoctor_LeavesNothingInRedis(t *testing.T) {
 	w := newWard(t, nil, "--redis-url", "redis://"+server.Addr())
 	w.env = []string{testrig.ReplicaSecret}
 	puts := func(noTurns bool) int { // of an examination, the test of the store among them
-		before := fieldsSet(t, server)
+		before := server.Calls("hset")
 		w.options.noTurns = noTurns
 		if told := w.examine(t); len(told.wrong()) > 0 {
 			t.Errorf("%+v", told.wrong())
 		}
-		return fieldsSet(t, server) - before
+		return server.Calls("hset") - before
 	}
 	if without, with := puts(true), puts(false); with != without || without == 0 {
 		t.Errorf("Redis got %d tickets with turns and %d without", with, without)
@@ -116,16 +115,4 @@ func TestDoctor_ACancelledOneFails(t *testing.T) {
 	if err := runDoctor(ctx, cfg, w.options, &bytes.Buffer{}, &bytes.Buffer{}); err == nil {
 		t.Error("a doctor that was cancelled found nothing wrong")
 	}
-}
-
-// fieldsSet is how often fields have been set in a Redis.
-func fieldsSet(t *testing.T, server *redistest.Server) (n int) {
-	t.Helper()
-	for line := range strings.Lines(server.CLI("INFO", "commandstats")) {
-		if rest, found := strings.CutPrefix(line, "cmdstat_hset:calls="); found {
-			count, _, _ := strings.Cut(rest, ",")
-			n, _ = strconv.Atoi(count)
-		}
-	}
-	return n
 }
