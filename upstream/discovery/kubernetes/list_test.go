@@ -1,18 +1,15 @@
 package kubernetes
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/url"
 	"slices"
 	"strings"
 	"testing"
 	"testing/iotest"
-	"time"
 
 	"carryover/upstream"
 	"carryover/upstream/discovery/kubernetes/kubetest"
@@ -104,42 +101,6 @@ func TestSource_RefusesAPageThatIsTooLarge(t *testing.T) {
 		w.pass(firstWait)
 		w.want("p:p-1 d:d-1")
 	})
-}
-
-func TestSource_OverARealSocket(t *testing.T) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	api := kubetest.Start(t, listener)
-	(&world{api: api}).play(onePair)
-	cfg := valid()
-	if cfg.APIHost, cfg.APIPort, err = net.SplitHostPort(listener.Addr().String()); err != nil {
-		t.Fatal(err)
-	}
-	cfg.TokenFile, cfg.CAFile, cfg.NamespaceFile = api.Path("token"), api.Path("ca.crt"), api.Path("namespace")
-	source, err := New(cfg)
-	must(t, err)
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	defer cancel()
-	lists := make(chan int, 2)
-	done := make(chan error, 1)
-	go func() {
-		done <- source.Watch(ctx, func(all []upstream.Instance) { lists <- len(all) })
-	}()
-	for _, want := range []int{2, 3} {
-		select {
-		case got := <-lists:
-			if got != want {
-				t.Errorf("got %d instances, want %d", got, want)
-			}
-		case <-ctx.Done():
-			t.Fatal("no list")
-		}
-		if want == 2 {
-			api.Put(podNamed("p-2"))
-		}
-	}
-	cancel()
-	must(t, <-done)
 }
 
 func TestEvents(t *testing.T) {
