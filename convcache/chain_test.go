@@ -226,7 +226,7 @@ func refSip(k0, k1 uint64, message []byte) uint64 {
 			v[2] = bits.RotateLeft64(v[2], 32)
 		}
 	}
-	padded := append([]byte{}, message...)
+	padded := slices.Clone(message)
 	for len(padded)%8 != 7 {
 		padded = append(padded, 0)
 	}

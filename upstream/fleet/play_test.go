@@ -105,6 +105,14 @@ func (r *rig) tells(e *Engine, id string) {
 	r.told[e.Name], r.told[e.Name+"."+id] = i, i
 }
 
+// chain has so many pieces of one way to begin or to go on.
+func chain(way, length int) (hashes []uint64) {
+	for i := range length {
+		hashes = append(hashes, uint64(way)<<32|uint64(i))
+	}
+	return hashes
+}
+
 // turn reads what a pick knows. A chain 1x5+2x3 has five pieces that begin in way 1 and three that go on in way 2.
 func (r *rig) turn(words []string) (h Hint) {
 	for _, word := range words {
@@ -139,29 +147,12 @@ func holdings(text string) (list []Holding) {
 // blocks.
 func chainOf(text string) prefixindex.ComputedPrompt {
 	var begun, length, on, more, size int
-	chain, block, sized := strings.Cut(text, "/")
-	_, _ = fmt.Sscanf(chain, "%dx%d+%dx%d", &begun, &length, &on, &more)
-	p := promptOf(begun, length, on, more)
+	shape, block, sized := strings.Cut(text, "/")
+	_, _ = fmt.Sscanf(shape, "%dx%d+%dx%d", &begun, &length, &on, &more)
+	p := prefixindex.ComputedPrompt{Chain: append(chain(begun, length), chain(-on, more)...), BlockSize: 16, Bytes: (length + more) * body.ChainPiece}
 	if size, _ = strconv.Atoi(block); sized {
 		p.BlockSize = size
 	}
-	return p
-}
-
-// chain is that of a prompt that has begun in some way and gone on in another.
-func chain(begun, length int, on, more int) (hashes []uint64) {
-	for i := range length {
-		hashes = append(hashes, uint64(begun)<<32|uint64(i))
-	}
-	for i := range more {
-		hashes = append(hashes, uint64(on)<<32|1<<31|uint64(i))
-	}
-	return hashes
-}
-
-// promptOf is such a prompt, with as many tokens as its text has.
-func promptOf(begun, length int, on, more int) prefixindex.ComputedPrompt {
-	p := prefixindex.ComputedPrompt{Chain: chain(begun, length, on, more), BlockSize: 16, Bytes: (length + more) * body.ChainPiece}
 	for i := range (length + more) * prefixindex.TokensPerPiece {
 		token := begun<<16 | i
 		if i >= length*prefixindex.TokensPerPiece {

@@ -86,9 +86,9 @@ func TestPrefixes(t *testing.T) {
 func TestPrefixes_AreBounded(t *testing.T) {
 	r := newRig(t)
 	r.play("add p0 p1; tell 1")
-	common := chain(1, 2, 0, 0)
+	common := chain(1, 2)
 	for i := range 4 * prefixindex.MaxPieces / body.MaxChain {
-		r.told["p0"].computed.Record(append(common, chain(10+i, body.MaxChain-2, 0, 0)...))
+		r.told["p0"].computed.Record(append(common, chain(10+i, body.MaxChain-2)...))
 	}
 	if n := sizeOf(r.Prefixes).Pieces; n > 2*(prefixindex.MaxPieces+body.MaxChain) {
 		t.Errorf("%d pieces are remembered", n)
@@ -100,7 +100,7 @@ func TestPrefixes_AreBounded(t *testing.T) {
 func TestCachedBlocks_FollowTheirParents(t *testing.T) {
 	r := newRig(t)
 	r.play("add p0; tell 1; p0 starts; p0 knows 1x4; turn chain=1x4")
-	cache, prompt := r.engines["p0"].Cache, promptOf(1, 4, 0, 0)
+	cache, prompt := r.engines["p0"].Cache, chainOf("1x4")
 	all := blocksOf(prompt.IDs, 16)
 	for i, hash := range all.Hashes {
 		b := prefixindex.Blocks{Root: i == 0, Hashes: []uint64{hash}, Tokens: prompt.IDs[i*16 : (i+1)*16], Size: 16}
@@ -118,7 +118,7 @@ func TestCachedBlocks_FollowTheirParents(t *testing.T) {
 func TestCachedBlocks_AdaptersAndSalts(t *testing.T) {
 	r := newRig(t)
 	r.play("add p0 p1; tell 1; p0 starts; p1 starts")
-	plain, salted, adapted := promptOf(1, 4, 0, 0), promptOf(2, 4, 0, 0), promptOf(3, 4, 0, 0)
+	plain, salted, adapted := chainOf("1x4"), chainOf("2x4"), chainOf("3x4")
 	salted.IDs, salted.Salt = plain.IDs, "salt"
 	adapted.IDs, adapted.Model = plain.IDs, "adapter"
 	store := func(name string, p prefixindex.ComputedPrompt) {
@@ -153,7 +153,7 @@ func TestCachedBlocks_AreBounded(t *testing.T) {
 func TestCachedBlocks_AsEnginesHold(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	r := newRig(t)
-	prompt := promptOf(1, 10, 0, 0)
+	prompt := chainOf("1x10")
 	held := map[*Engine]int{} // tokens; -1 is not known
 	var engines []*Engine
 	for n := range 70 { // more than fit one word

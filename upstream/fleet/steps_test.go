@@ -177,7 +177,7 @@ func (r *rig) step(subject, verb string, rest []string) string {
 		i.computed.Record(chainOf(other).Chain)
 	case "ages": // so much is computed that what was before is old
 		for n := range 1 + prefixindex.MaxPieces/body.MaxChain {
-			i.computed.Record(chain(10+n, body.MaxChain, 0, 0))
+			i.computed.Record(chain(10+n, body.MaxChain))
 		}
 	case "forgets":
 		e.forget()

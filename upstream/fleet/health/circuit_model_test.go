@@ -2,6 +2,7 @@ package health
 
 import (
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -122,7 +123,7 @@ func TestCircuit_AllOrdersOfEvents(t *testing.T) {
 		for _, event := range circuitEvents() {
 			next, _ := queue[0].after(event)
 			if _, known := paths[next]; !known && next.n <= deepest {
-				paths[next] = append(append([]string{}, paths[queue[0]]...), event)
+				paths[next] = append(slices.Clone(paths[queue[0]]), event)
 				queue = append(queue, next)
 			}
 		}
@@ -136,7 +137,7 @@ func TestCircuit_AllOrdersOfEvents(t *testing.T) {
 			return
 		}
 		for _, event := range circuitEvents() {
-			events := append(append([]string{}, path...), event)
+			events := append(slices.Clone(path), event)
 			next, want := state.after(event)
 			got := playCircuit(events)
 			if event == fails && state.phase == opened {

@@ -1,6 +1,7 @@
 package pairs
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -117,7 +118,7 @@ func TestState_AllOrdersOfEvents(t *testing.T) {
 		for event := range trialEvents() {
 			next, _ := queue[0].after(event)
 			if _, known := paths[next]; !known && next.n <= 7 {
-				paths[next] = append(append([]string{}, paths[queue[0]]...), event)
+				paths[next] = append(slices.Clone(paths[queue[0]]), event)
 				queue = append(queue, next)
 			}
 		}
@@ -137,7 +138,7 @@ func follow(t *testing.T, state pairModel, path []string, depth int) {
 		return
 	}
 	for event := range trialEvents() {
-		events := append(append([]string{}, path...), event)
+		events := append(slices.Clone(path), event)
 		next, want := state.after(event)
 		want.stopped = next.phase == stopped
 		if got := play(events); got != want {
@@ -153,7 +154,7 @@ func follow(t *testing.T, state pairModel, path []string, depth int) {
 func TestState_NoStopIsLost(t *testing.T) {
 	var visit func(path []string)
 	visit = func(path []string) {
-		back := append(append([]string{}, path...), "inconclusive", elapses, begins)
+		back := append(slices.Clone(path), "inconclusive", elapses, begins)
 		if got := play(back).status; got != Trial && got != Proven {
 			t.Errorf("%s: got %v, want Trial or Proven", strings.Join(back, ", "), got)
 		}
@@ -164,7 +165,7 @@ func TestState_NoStopIsLost(t *testing.T) {
 			return
 		}
 		for event := range trialEvents() {
-			visit(append(append([]string{}, path...), event))
+			visit(append(slices.Clone(path), event))
 		}
 	}
 	visit(nil)
