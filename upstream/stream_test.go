@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -168,10 +169,11 @@ func decodeFrom(t *testing.T, client *Client, instance *Instance) *Stream {
 	return stream
 }
 
-// startServer starts an engine, with TLS or without, and a client for it.
-func startServer(t *testing.T, secure bool, handler http.HandlerFunc) (*Client, *Instance) {
+// serveFor starts a server, with TLS or without, and a client that trusts it.
+func serveFor(t *testing.T, secure bool, handler http.Handler) (*Client, *httptest.Server) {
 	t.Helper()
 	server := httptest.NewUnstartedServer(handler)
+	server.Config.ErrorLog = log.New(io.Discard, "", 0)
 	t.Cleanup(server.Close)
 	client := newTestClient(t, "")
 	if secure {
@@ -180,6 +182,13 @@ func startServer(t *testing.T, secure bool, handler http.HandlerFunc) (*Client, 
 	} else {
 		server.Start()
 	}
+	return client, server
+}
+
+// startServer starts an engine as serveFor does.
+func startServer(t *testing.T, secure bool, handler http.HandlerFunc) (*Client, *Instance) {
+	t.Helper()
+	client, server := serveFor(t, secure, handler)
 	instance, err := NewInstance(RoleDecode, "engine", server.URL)
 	must(t, err)
 	return client, &instance

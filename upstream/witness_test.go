@@ -2,7 +2,6 @@ package upstream
 
 import (
 	"io"
-	"log"
 	"net/http"
 	"net/http/httptest"
 	"runtime"
@@ -11,32 +10,21 @@ import (
 )
 
 // bothSchemes runs a test over TCP and over TLS.
-func bothSchemes(t *testing.T, run func(t *testing.T, c *Client, serve func(http.Handler) *httptest.Server)) {
+func bothSchemes(t *testing.T, run func(t *testing.T, c *Client, h *holding, srv *httptest.Server)) {
 	t.Helper()
-	for _, scheme := range []string{"http", "https"} {
-		t.Run(scheme, func(t *testing.T) {
-			c := NewClient(ClientConfig{DialTimeout: 10 * time.Second})
-			t.Cleanup(c.Close)
-			run(t, c, func(h http.Handler) *httptest.Server {
-				srv := httptest.NewUnstartedServer(h)
-				srv.Config.ErrorLog = log.New(io.Discard, "", 0)
-				if scheme == "https" {
-					srv.StartTLS()
-					c.trust(srv)
-				} else {
-					srv.Start()
-				}
-				t.Cleanup(srv.Close)
-				return srv
-			})
+	for name, secure := range map[string]bool{"http": false, "https": true} {
+		t.Run(name, func(t *testing.T) {
+			h := &holding{begun: make(chan struct{}, 8), rest: make(chan struct{})} // more than any test has
+			c, srv := serveFor(t, secure, h)
+			run(t, c, h, srv)
 		})
 	}
 }
 
 // witnessed reads an answer and returns its witness.
-func witnessed(t *testing.T, c *Client, srv *httptest.Server, path string) Witness {
+func witnessed(t *testing.T, c *Client, srv *httptest.Server) Witness {
 	t.Helper()
-	status, _, witness, err := c.FetchWitnessed(t.Context(), instanceAt(srv), path, "", 1<<20)
+	status, _, witness, err := c.FetchWitnessed(t.Context(), instanceAt(srv), "/metrics", "", 1<<20)
 	if err != nil || status != http.StatusOK {
 		t.Fatalf("status %d (%v)", status, err)
 	}
@@ -58,14 +46,16 @@ func instanceAt(srv *httptest.Server) *Instance {
 }
 
 // holding answers /metrics at once, and everything else in two parts, the second when the test says so.
-type holding struct{ begun, rest chan struct{} }
-
-func newHolding() *holding {
-	return &holding{make(chan struct{}, 8), make(chan struct{})} // more than any test has
+type holding struct {
+	begun, rest chan struct{}
+	closes      bool // the connection of each answer to /metrics
 }
 
 func (h *holding) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path == "/metrics" {
+		if h.closes {
+			w.Header().Set("Connection", "close")
+		}
 		_, _ = io.WriteString(w, "x 1\n")
 		return
 	}
@@ -86,14 +76,12 @@ func (h *holding) stream(t *testing.T, c *Client, srv *httptest.Server) *Stream 
 }
 
 func TestWitness_StandsWhileAConnectionFromBeforeIsOpen(t *testing.T) {
-	bothSchemes(t, func(t *testing.T, c *Client, serve func(http.Handler) *httptest.Server) {
-		h := newHolding()
-		srv := serve(h)
+	bothSchemes(t, func(t *testing.T, c *Client, h *holding, srv *httptest.Server) {
 		defer close(h.rest)
 		if (Witness{}).Stands() {
 			t.Error("the zero value stands")
 		}
-		idle := witnessed(t, c, srv, "/metrics")
+		idle := witnessed(t, c, srv)
 		if !idle.Stands() {
 			t.Error("the connection of the answer stands idle, and is no witness")
 		}
@@ -105,7 +93,7 @@ func TestWitness_StandsWhileAConnectionFromBeforeIsOpen(t *testing.T) {
 		if idle.Stands() {
 			t.Error("a connection that was opened later is a witness")
 		}
-		during := witnessed(t, c, srv, "/metrics")
+		during := witnessed(t, c, srv)
 		if c.Close(); !during.Stands() {
 			t.Error("the connection of a stream from before is no witness")
 		}
@@ -117,12 +105,10 @@ func TestWitness_StandsWhileAConnectionFromBeforeIsOpen(t *testing.T) {
 
 // A client that reads slowly keeps the end of a connection from being read.
 func TestWitness_EndsWithTheProcessThoughNobodyReads(t *testing.T) {
-	bothSchemes(t, func(t *testing.T, c *Client, serve func(http.Handler) *httptest.Server) {
-		h := newHolding()
-		srv := serve(h)
+	bothSchemes(t, func(t *testing.T, c *Client, h *holding, srv *httptest.Server) {
 		s := h.stream(t, c, srv)
 		defer s.Close()
-		witness := witnessed(t, c, srv, "/metrics")
+		witness := witnessed(t, c, srv)
 		if c.Close(); !witness.Stands() {
 			t.Fatal("the stream's connection is no witness")
 		}
@@ -136,12 +122,9 @@ func TestWitness_EndsWithTheProcessThoughNobodyReads(t *testing.T) {
 
 // An engine that closes the connection of each answer leaves no witness.
 func TestWitness_NoneOfAClosedConnection(t *testing.T) {
-	bothSchemes(t, func(t *testing.T, c *Client, serve func(http.Handler) *httptest.Server) {
-		srv := serve(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Connection", "close")
-			_, _ = io.WriteString(w, "x 1\n")
-		}))
-		if !soonOver(witnessed(t, c, srv, "/metrics")) {
+	bothSchemes(t, func(t *testing.T, c *Client, h *holding, srv *httptest.Server) {
+		h.closes = true
+		if !soonOver(witnessed(t, c, srv)) {
 			t.Error("a closed connection is a witness")
 		}
 	})
@@ -149,10 +132,9 @@ func TestWitness_NoneOfAClosedConnection(t *testing.T) {
 
 // Nothing is kept of connections that are closed.
 func TestConnections_ForgetWhatIsClosed(t *testing.T) {
-	bothSchemes(t, func(t *testing.T, c *Client, serve func(http.Handler) *httptest.Server) {
-		srv := serve(newHolding())
+	bothSchemes(t, func(t *testing.T, c *Client, h *holding, srv *httptest.Server) {
 		for range 3 {
-			witnessed(t, c, srv, "/metrics")
+			witnessed(t, c, srv)
 			c.Close()
 		}
 		c.open.mu.Lock()
