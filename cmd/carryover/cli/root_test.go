@@ -236,32 +236,23 @@ func TestAdminListen_TakenAddressNamesTheFlag(t *testing.T) {
 	}
 }
 
+// Faults of the configuration are named beside them.
 func TestTelemetry_BadVariablesAreRefusedAtTheStart(t *testing.T) {
 	for _, tc := range []struct{ name, value, want string }{
 		{"OTEL_TRACES_EXPORTER", "zipkin", `OTEL_TRACES_EXPORTER: "zipkin" (environment): want one of otlp, none`},
 		{"OTEL_EXPORTER_OTLP_PROTOCOL", "http/json", `OTEL_EXPORTER_OTLP_PROTOCOL: "http/json" (environment): want one of http/protobuf, grpc`},
 		{"OTEL_RESOURCE_ATTRIBUTES", "a", `OTEL_RESOURCE_ATTRIBUTES: `},
 	} {
-		for _, word := range []string{"serve", "check-config"} {
-			t.Run(word+" with "+tc.name, func(t *testing.T) {
+		for _, words := range []string{"serve", "check-config", "--max-streams -1"} {
+			t.Run(words+" with "+tc.name, func(t *testing.T) {
 				t.Setenv("OTEL_TRACES_EXPORTER", "otlp")
 				t.Setenv(tc.name, tc.value)
 				var stderr bytes.Buffer
-				code := RunWithServe(t.Context(), []string{word, "--prefill", "http://p", "--decode", "http://d"}, nil, io.Discard, &stderr, nil)
-				if code != command.ExitUsage || !strings.Contains(stderr.String(), tc.want) {
+				code := RunWithServe(t.Context(), append(strings.Fields(words), "--prefill", "http://p", "--decode", "http://d"), nil, io.Discard, &stderr, nil)
+				if code != command.ExitUsage || !strings.Contains(stderr.String(), tc.want) || strings.Contains(stderr.String(), "limits.max_streams") != strings.Contains(words, "-1") {
 					t.Errorf("exit code %d, %q; want %d, %q", code, stderr.String(), command.ExitUsage, tc.want)
 				}
 			})
 		}
-	}
-}
-
-// All faults are named at once, those of the configuration among them.
-func TestTelemetry_FaultsJoinThoseOfTheConfiguration(t *testing.T) {
-	t.Setenv("OTEL_TRACES_EXPORTER", "zipkin")
-	var stderr bytes.Buffer
-	code := RunWithServe(t.Context(), []string{"--max-streams", "-1"}, nil, io.Discard, &stderr, nil)
-	if said := stderr.String(); code != command.ExitUsage || !strings.Contains(said, "limits.max_streams") || !strings.Contains(said, "OTEL_TRACES_EXPORTER") {
-		t.Errorf("exit code %d, %q", code, said)
 	}
 }
