@@ -84,8 +84,7 @@ func TestConn_IsQuietUntilItsPeerSpeaksOrGoes(t *testing.T) {
 
 // Of what a peer has sent, crypto/tls may hold some; the connection below is empty then.
 func TestSecured_IsQuietOnlyWhenTLSHoldsNothing(t *testing.T) {
-	certified := httptest.NewUnstartedServer(http.NotFoundHandler())
-	certified.StartTLS()
+	certified := httptest.NewTLSServer(http.NotFoundHandler())
 	t.Cleanup(certified.Close)
 	trusted := certified.Client().Transport.(*http.Transport).TLSClientConfig.Clone()
 	trusted.ServerName = "example.com"
@@ -201,8 +200,7 @@ func (c *stalling) Write(p []byte) (int, error) {
 // rest of the engine, in records as large as TLS allows.
 func secureLeg(t *testing.T, answer func(wire *stalling, w io.Writer)) *leg {
 	t.Helper()
-	certified := httptest.NewUnstartedServer(http.NotFoundHandler())
-	certified.StartTLS()
+	certified := httptest.NewTLSServer(http.NotFoundHandler())
 	t.Cleanup(certified.Close)
 	config := certified.TLS.Clone()
 	config.DynamicRecordSizingDisabled = true

@@ -3,6 +3,7 @@ package admin_test
 import (
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -21,6 +22,16 @@ type kept struct {
 	Tickets      []admin.Ticket
 }
 
+// wantKept asks for turns.
+func wantKept(t *testing.T, h http.Handler, path string) (got kept) {
+	t.Helper()
+	status, body := get(t, h, path)
+	if err := json.Unmarshal([]byte(body), &got); err != nil || status != 200 {
+		t.Fatalf("%s: %d %s", path, status, body)
+	}
+	return got
+}
+
 func TestTurns_AreToldNewestFirst(t *testing.T) {
 	deps, _ := newDeps(t)
 	deps.Tickets = func(conversation string) []admin.Ticket {
@@ -33,28 +44,20 @@ func TestTurns_AreToldNewestFirst(t *testing.T) {
 	for n := range 150 {
 		deps.Journal.Observe(&record.Turn{Turn: fmt.Sprint(n), Asked: record.Asked{Conversation: []string{"aaaaaaaaaaaa", "bbbbbbbbbbbb"}[n%2]}})
 	}
-	ask := func(path string, want int) (got kept) {
-		t.Helper()
-		status, body := get(t, h, path)
-		if err := json.Unmarshal([]byte(body), &got); err != nil || status != want {
-			t.Fatalf("%s: %d %s", path, status, body)
-		}
-		return got
-	}
-	if got := ask("/admin/turns", 200).Turns; len(got) != 100 || got[0].Turn != "149" {
+	if got := wantKept(t, h, "/admin/turns").Turns; len(got) != 100 || got[0].Turn != "149" {
 		t.Errorf("got %d turns from %s on", len(got), got[0].Turn)
 	}
-	if got := ask("/admin/turns?limit=3", 200).Turns; len(got) != 3 || got[2].Turn != "147" {
+	if got := wantKept(t, h, "/admin/turns?limit=3").Turns; len(got) != 3 || got[2].Turn != "147" {
 		t.Errorf("got %+v", got)
 	}
-	if got := ask("/admin/turns?limit=100000", 200).Turns; len(got) != 150 {
+	if got := wantKept(t, h, "/admin/turns?limit=100000").Turns; len(got) != 150 {
 		t.Errorf("got %d turns", len(got))
 	}
-	got := ask("/admin/conversations/aaaaaaaaaaaa", 200)
+	got := wantKept(t, h, "/admin/conversations/aaaaaaaaaaaa")
 	if got.Conversation != "aaaaaaaaaaaa" || len(got.Turns) != 75 || got.Turns[0].Turn != "148" || len(got.Tickets) != 1 || got.Tickets[0].Tokens != 512 {
 		t.Errorf("got %s with %d turns, tickets %+v", got.Conversation, len(got.Turns), got.Tickets)
 	}
-	if got := ask("/admin/conversations/bbbbbbbbbbbb", 200); len(got.Turns) != 75 || got.Tickets == nil && len(got.Tickets) != 0 {
+	if got := wantKept(t, h, "/admin/conversations/bbbbbbbbbbbb"); len(got.Turns) != 75 || got.Tickets == nil && len(got.Tickets) != 0 {
 		t.Errorf("got %d turns, tickets %+v", len(got.Turns), got.Tickets)
 	}
 	for path, status := range map[string]int{
@@ -93,13 +96,8 @@ func TestTurns_AreFiltered(t *testing.T) {
 		"since=15m": "blamed broken", "until=15m": "refused well", "since=" + now.Add(-30*time.Minute).UTC().Format(time.RFC3339) + "&until=19m": "refused",
 		"failed=true&status=2xx": "broken", "status=502&status=503": "", "instance=p-0": "",
 	} {
-		status, body := get(t, h, "/admin/turns?"+query)
-		var got kept
-		if err := json.Unmarshal([]byte(body), &got); err != nil || status != 200 {
-			t.Fatalf("%s: %d %s", query, status, body)
-		}
 		names := []string{}
-		for _, turn := range got.Turns {
+		for _, turn := range wantKept(t, h, "/admin/turns?"+query).Turns {
 			names = append(names, turn.Turn)
 		}
 		if slices.Sort(names); strings.Join(names, " ") != want {

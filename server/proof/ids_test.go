@@ -17,13 +17,9 @@ import (
 func attemptOf(tb testing.TB) *IDs {
 	tb.Helper()
 	secret, err := convcache.NewSecret([]byte("0123456789abcdef"))
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must(tb, err)
 	req, err := body.ParseRequest(body.Chat, []byte(`{"messages":[]}`))
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must(tb, err)
 	return newIDs(&Turn{proof: &Tokens{Chains: secret.ChainKey(), Logger: slog.New(slog.DiscardHandler)}, req: req, api: req.API})
 }
 
@@ -107,9 +103,7 @@ func TestIDs_GrowsAChainOfNothing(t *testing.T) {
 
 func TestIDs_OfPlainChunksAreChainedAsOfOthers(t *testing.T) {
 	secret, err := convcache.RandomSecret()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	key := secret.ChainKey()
 	many := strings.TrimSuffix(strings.Repeat("7,", 3*fewIDs), ",")
 	for _, output := range []string{"[5]", "[ 5 , 6 ]", "[]", "[5", "[5,]", "[5]x", `["5"]`, "[-1]", "[4294967296]", "[" + many + "]", "[" + many + ",x]", "null", ""} {
@@ -135,9 +129,7 @@ func TestIDs_OfPlainChunksAreChainedAsOfOthers(t *testing.T) {
 
 func TestIDs_OfPlainChunksCostNoAllocation(t *testing.T) {
 	secret, err := convcache.RandomSecret()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	k := &IDs{chain: secret.ChainKey().IDs([]uint32{1}).Grow(16)}
 	output := []byte("[12345]")
 	if per := testing.AllocsPerRun(5, func() {
@@ -176,5 +168,13 @@ func TestSeal_CountsTheIDs(t *testing.T) {
 		if _, why := turn.Seal(nil, &upstream.TicketParams{Tokens: row.tokens, OutputIDs: row.params}, row.prompt, row.completion); why != row.want {
 			t.Errorf("%s: got %q, want %q", name, why, row.want)
 		}
+	}
+}
+
+// must ends the test at an error.
+func must(tb testing.TB, err error) {
+	tb.Helper()
+	if err != nil {
+		tb.Fatal(err)
 	}
 }

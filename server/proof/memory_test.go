@@ -24,22 +24,16 @@ func TestIDs_OnlyAnAnswerGivesTheirMemoryAway(t *testing.T) {
 	client := upstream.NewClient(upstream.ClientConfig{DialTimeout: time.Second})
 	defer client.Close()
 	instance, err := upstream.NewInstance(upstream.RolePrefill, "p", engine.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	engines := fleet.New(fleet.Config{Client: client, AskLimit: 10 * time.Second})
 	engines.Set([]upstream.Instance{instance})
 	incarnation := engines.Engine(upstream.RolePrefill, "p").Fresh()
 	req, err := body.ParseRequest(body.Text, []byte(`{"prompt":"x"}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	asked := func() facts.Prompt {
 		t.Helper()
 		prompt, err := incarnation.Prompts.Read(t.Context(), req, "")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return prompt
 	}
 	var k *IDs

@@ -269,9 +269,7 @@ func TestRender_WithoutAnEndpointSparesResponsesOnly(t *testing.T) {
 	for api, want := range map[body.API]string{body.Responses: "", body.Messages: LacksRender} {
 		k := attemptOf(t)
 		req, err := body.ParseRequest(api, []byte(`{"model":"m","input":"x","max_tokens":1,"messages":[{"role":"user","content":"x"}]}`))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		k.turn.req, k.turn.api, k.turn.prefill = req, api, engines.Engine(upstream.RolePrefill, "p").Last()
 		if got := k.turn.render(t.Context()); got != want || k.turn.unrendered != Unproven(LacksRender) {
 			t.Errorf("%s: lacks %q, unrendered %q, want %q", api.Path(), got, k.turn.unrendered, want)

@@ -93,16 +93,15 @@ func TestDemo_RefusesWhatItCannotShow(t *testing.T) {
 func TestDemo_FailsIfTurnsGoAnotherWay(t *testing.T) {
 	t.Parallel()
 	o := Options{host: "127.0.0.1", turns: 2, once: true, Prefills: 1, Decodes: 1, Connector: config.ConnectorNIXL, adminListen: config.AdminOff}
-	for name, spoil := range map[string]func(*config.Config){
-		"decode alone": func(c *config.Config) { c.Routing.DisaggThreshold = 1 << 20 },
-		"no reuse":     func(c *config.Config) { c.Store.TTL = 1 },
+	for want, spoil := range map[string]func(*config.Config){
+		"2 turns that did not": func(c *config.Config) { c.Routing.DisaggThreshold = 1 << 20 }, // decode alone
+		"1 turns that did not": func(c *config.Config) { c.Store.TTL = 1 },                     // no reuse
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(want, func(t *testing.T) {
 			d, err := StartDeployment(o)
 			must(t, err)
 			defer d.Close()
 			spoil(&d.Settings)
-			want := map[string]string{"decode alone": "2 turns that did not", "no reuse": "1 turns that did not"}[name]
 			if err := d.present(t.Context(), o, io.Discard, io.Discard); err == nil || !strings.HasPrefix(err.Error(), want) {
 				t.Errorf("got %v, want %s", err, want)
 			}
@@ -224,9 +223,7 @@ func TestDemo_TakesAnotherPortUnlessOneWasAskedFor(t *testing.T) {
 		t.Errorf("the asked one is taken: exit code %d, %q", code, stderr)
 	}
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer taken.Close()
 	_, port, _ := net.SplitHostPort(taken.Addr().String())
 	t.Setenv("CARRYOVER_PORT", port)

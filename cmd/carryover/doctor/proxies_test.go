@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -56,27 +57,23 @@ func (i instead) RoundTrip(r *http.Request) (*http.Response, error) {
 	return i.RoundTripper.RoundTrip(r)
 }
 
-// behind puts an address in place of that of an instance.
-func (w *ward) behind(flag, address string) {
-	for i, arg := range w.args {
-		if arg == flag {
-			w.args[i+1] = address
-		}
-	}
+// behind puts a proxy in front of an instance, which answers a path by itself.
+func (w *ward) behind(t *testing.T, flag, path string, by func(*http.Request) (*http.Response, error)) {
+	t.Helper()
+	at := 1 + slices.Index(w.args, flag)
+	w.args[at] = frontOf(t, w.args[at], func(p *httputil.ReverseProxy) { p.Transport = instead{p.Transport, path, by} })
 }
 
 func TestDoctor_FindsTwoServersBehindOneAddress(t *testing.T) {
 	w := newWard(t, nil)
 	other := testrig.StartInstance(t, vllmsim.DefaultConfig(), "")
 	var asked atomic.Int64
-	w.behind("--decode", frontOf(t, w.decode.URL(), func(p *httputil.ReverseProxy) {
-		p.Transport = instead{p.Transport, "/metrics", func(r *http.Request) (*http.Response, error) {
-			if asked.Add(1)%2 == 0 {
-				return http.Get(other.URL() + "/metrics")
-			}
-			return http.Get(w.decode.URL() + "/metrics")
-		}}
-	}))
+	w.behind(t, "--decode", "/metrics", func(*http.Request) (*http.Response, error) {
+		if asked.Add(1)%2 == 0 {
+			return http.Get(other.URL() + "/metrics")
+		}
+		return http.Get(w.decode.URL() + "/metrics")
+	})
 	w.options.noTurns = true
 	told := w.examine(t)
 	if f := told.find(t, codeStartChanges); !strings.Contains(f.Fix, "an address of its own") {
@@ -87,11 +84,9 @@ func TestDoctor_FindsTwoServersBehindOneAddress(t *testing.T) {
 
 func TestDoctor_FindsATokenizerThatDiffers(t *testing.T) {
 	w := newWard(t, nil)
-	w.behind("--prefill", frontOf(t, w.prefill.URL(), func(p *httputil.ReverseProxy) {
-		p.Transport = instead{p.Transport, "/tokenize", func(r *http.Request) (*http.Response, error) {
-			return &http.Response{StatusCode: http.StatusOK, ProtoMajor: 1, ProtoMinor: 1, Request: r, Body: io.NopCloser(strings.NewReader(`{"count":2,"max_model_len":4096,"tokens":[7,8]}`))}, nil
-		}}
-	}))
+	w.behind(t, "--prefill", "/tokenize", func(r *http.Request) (*http.Response, error) {
+		return &http.Response{StatusCode: http.StatusOK, ProtoMajor: 1, ProtoMinor: 1, Request: r, Body: io.NopCloser(strings.NewReader(`{"count":2,"max_model_len":4096,"tokens":[7,8]}`))}, nil
+	})
 	told := w.examine(t)
 	if f := told.find(t, codeParity); !strings.Contains(f.Fix, "--chat-template") || len(told.wrong()) != 1 {
 		t.Errorf("%+v", told.wrong())

@@ -41,7 +41,21 @@ func TestLoad_Direct(t *testing.T) {
 			if err != nil || o.Errors > 0 || o.Why != "" {
 				t.Fatalf("%v, %d errors, %s", err, o.Errors, o.Why)
 			}
-			checkOutcome(t, &w, &o, calls)
+			want := 2
+			if w.Open {
+				want = 3
+				if o.Streams != w.Conversations {
+					t.Errorf("%d streams were open, want %d", o.Streams, w.Conversations)
+				}
+			} else if o.Turns == 0 || len(o.FirstByte) != o.Turns {
+				t.Errorf("%d turns, %d samples", o.Turns, len(o.FirstByte))
+			}
+			if len(calls) != want || calls[0] != "begin" || calls[want-1] != "end" {
+				t.Errorf("calls %v", calls)
+			}
+			if w.Stream && (o.Chunks == 0 || len(o.Gaps) == 0) || o.Wall < w.Time {
+				t.Errorf("%d chunks, %d gaps in %v", o.Chunks, len(o.Gaps), o.Wall)
+			}
 			f, counts, err := e.Faults(t.Context())
 			if err != nil || f.Any() {
 				t.Errorf("faults %+v, %v", f, err)
@@ -54,25 +68,6 @@ func TestLoad_Direct(t *testing.T) {
 }
 
 func nothing() {}
-
-func checkOutcome(t *testing.T, w *Workload, o *Outcome, calls []string) {
-	t.Helper()
-	want := 2
-	if w.Open {
-		want = 3
-		if o.Streams != w.Conversations {
-			t.Errorf("%d streams were open, want %d", o.Streams, w.Conversations)
-		}
-	} else if o.Turns == 0 || len(o.FirstByte) != o.Turns {
-		t.Errorf("%d turns, %d samples", o.Turns, len(o.FirstByte))
-	}
-	if len(calls) != want || calls[0] != "begin" || calls[want-1] != "end" {
-		t.Errorf("calls %v", calls)
-	}
-	if w.Stream && (o.Chunks == 0 || len(o.Gaps) == 0) || o.Wall < w.Time {
-		t.Errorf("%d chunks, %d gaps in %v", o.Chunks, len(o.Gaps), o.Wall)
-	}
-}
 
 // TestLoad_NoticesWrongAnswers has the engines say less than a turn expects.
 func TestLoad_NoticesWrongAnswers(t *testing.T) {

@@ -26,12 +26,7 @@ func TestWaits_ReadsWhatLMCacheSends(t *testing.T) {
 		} `json:"decoded"`
 	}
 	file, err := os.ReadFile("testdata/lmcache-notification.json")
-	if err == nil {
-		err = json.Unmarshal(file, &recorded)
-	}
-	if err != nil || len(recorded.FramesHex) != 1 {
-		t.Fatalf("read the recording: %v", err)
-	}
+	zmqtest.Must(t, errors.Join(err, json.Unmarshal(file, &recorded)))
 	for digits, id := range map[string]string{
 		recorded.FramesHex[0]: recorded.Decoded.ReqID,
 		"82a474797065aa50726f78794e6f746966a67265715f6964a131":                                                                         "1",
