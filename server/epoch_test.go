@@ -45,7 +45,7 @@ func TestQuarantine_IsSaidOnce(t *testing.T) {
 	for range 2 {
 		r.server.Sweep(t.Context())
 	}
-	if n := r.log.count("no ticket from before is used", `"level":"WARN"`); n != 1 {
+	if n := r.log.count("tickets from before are given up", `"level":"WARN"`); n != 1 {
 		t.Errorf("said %d times, want once", n)
 	}
 }

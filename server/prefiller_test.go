@@ -123,6 +123,9 @@ func TestPrefiller_ThatCannotServe(t *testing.T) {
 	if p0, p1, legs := r.prefill[0].seen(), r.prefill[1].seen(), r.decode[0].seen(); len(p0) != 1 || len(p1) != 0 || len(legs) != 2 || legs[1].params() != nil {
 		t.Errorf("got %d and %d prefill legs, %d of decode alone, want 1, 0 and 2", len(p0), len(p1), len(legs))
 	}
+	r, _ = named(t, setup{prefills: 2})
+	r.prefill[0].next(hangUp) // nobody else may be tried
+	r.wantPath(r.turn("c", 1, true, schedulerHeader, "p0:1"), "prefill_decode;tokens=2")
 }
 
 // A conversation is carried over from turn to turn, whichever instance the scheduler names.

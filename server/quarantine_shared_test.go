@@ -119,7 +119,8 @@ func TestQuarantine_IsSharedByReplicas(t *testing.T) {
 		}
 		shared.set(false, true)
 	}
-	shared.all = []string{rigIncarnation + " " + b.engine(b.prefill[0]).Name}
+	_, port, _ := strings.Cut(b.engine(b.prefill[0]).Instance().Authority(), ":")
+	shared.all = []string{rigIncarnation + " " + port + " 0"}
 	b.server.CompareQuarantines(ctx)
 	if !b.engine(b.prefill[0]).Quarantined() {
 		t.Error("what another replica has found is not taken over")

@@ -176,6 +176,9 @@ func TestPins_AreBounded(t *testing.T) {
 	if len(r.pins) != maxPins || r.Pinned(r.decode.Engine()) != maxPins*10 || len(r.soonest) != maxPins {
 		t.Errorf("got %d pins of %d tokens, want %d", len(r.pins), r.Pinned(r.decode.Engine()), maxPins)
 	}
+	if r.giveUpOldest(h, 0); len(r.late) != maxLeaving {
+		t.Errorf("%d tickets are given up at once, want %d", len(r.late), maxLeaving)
+	}
 	for range maxDue + 10 {
 		ticket := r.answer(1)
 		r.answered(&ticket)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -67,7 +68,7 @@ func (w *Watch) Compare(ctx context.Context) {
 	}
 	if epoch := w.Now(); epoch != w.said {
 		w.said = epoch
-		w.cfg.Logger.Warn("a prefill has computed other ids than it was sent: no ticket from before is used, and legs have a cache_salt until their engines are restarted")
+		w.cfg.Logger.Warn("a prefill has computed other ids than it was sent: tickets from before are given up, and legs have a cache_salt until their engines are restarted")
 	}
 }
 
@@ -120,10 +121,12 @@ func (w *Watch) exchange(ctx context.Context) error {
 	return err
 }
 
-// quarantineMark names an incarnation. Starts are in hundredths of a second, so two engines may have the same. Replicas share a mark if they name
-// the instance alike, as for tickets.
+// quarantineMark names an incarnation by its start, port and rank, because replicas may spell a host differently. Starts are in hundredths of a
+// second, so two engines with the same are rare; the other one is then quarantined, too.
 func quarantineMark(incarnation *fleet.Incarnation) string {
-	return incarnation.ID() + " " + incarnation.Engine().Name
+	instance := incarnation.Engine().Instance()
+	_, port, _ := net.SplitHostPort(instance.Authority())
+	return fmt.Sprint(incarnation.ID(), " ", port, " ", instance.Rank)
 }
 
 // drainForm has the moment of a decision, and whether the instance is drained.

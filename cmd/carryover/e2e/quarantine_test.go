@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"regexp"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -22,7 +23,7 @@ import (
 // asks, and wherever the KV has got to by then.
 
 // saidRisen is what the log says once of each rise of the epoch.
-const saidRisen = "WARN a prefill has computed other ids than it was sent: no ticket from before is used, and legs have a cache_salt until their engines are restarted"
+const saidRisen = "WARN a prefill has computed other ids than it was sent: tickets from before are given up, and legs have a cache_salt until their engines are restarted"
 
 // poisoned is two replicas, of which one knows the incarnation of prefill that computes other ids, and the other knows another; both share
 // Redis and a decode instance.
@@ -166,6 +167,33 @@ func TestQuarantine_AnotherPrefillHasReadTheTicket(t *testing.T) {
 	p.settled(t)
 	p.asks(t, p.second, "another", "", p.next())
 	p.clean(t)
+}
+
+// A replica that spells the host differently quarantines the instance, too.
+func TestQuarantine_ReplicasSpellAHostDifferently(t *testing.T) {
+	t.Parallel()
+	redis := redistest.Start(t).Addr()
+	first := startRig(t, rigConfig{cfg: engineWith(`{"output_token_ids":true}`), redis: redis})
+	prefill := first.prefill[0]
+	second := startRig(t, rigConfig{found: true, redis: redis, flags: []string{
+		"--prefill", strings.Replace(prefill.URL(), "127.0.0.1", "localhost", 1), "--decode", first.decode[0].URL(),
+	}})
+	victim := &chatting{rig: first, id: "victim"}
+	victim.learnt(t)
+	(&chatting{rig: second, id: "other", asks: 20}).want(t, "miss;")
+	first.setFault(t, prefill, vllmsim.Fault{Kind: vllmsim.FaultOtherIDs, Tickets: true, Count: 1})
+	victim.want(t, "miss;reason=retried_without_ticket")
+	if !testrig.Eventually(func() bool { return second.turns.count(logsQuarantine) > 0 }) {
+		t.Error("the other replica does not quarantine it")
+	}
+	if _, body := second.get(t, second.base+"/readyz"); !strings.Contains(body, `"quarantined":1`) {
+		t.Errorf("/readyz of the other replica: %s", body)
+	}
+	first.stop()
+	second.stop()
+	if first.wrong() != 0 {
+		t.Errorf("wrong reads: %v", first.sum(""))
+	}
 }
 
 // logsQuarantine is what the log of the replica says that has found a wrong answer.
