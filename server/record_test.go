@@ -58,8 +58,8 @@ func TestRecord_TellsWhatATurnCameTo(t *testing.T) {
 	if u := hit.Reuse; !u.Hit || u.Reason != "" || u.Offered != 200 || u.Proof != "tokens" || u.Cached != -1 || u.FreshAsOf.IsZero() {
 		t.Errorf("hit: %+v", u)
 	}
-	if a := hit.Answer; a.Finish != "stop" || a.PromptTokens != 390 || a.CompletionTokens != 10 || hit.End.Status != 200 || hit.End.Code != "" || hit.End.Err != nil {
-		t.Errorf("answer of the hit: %+v, status %d, code %q, error %v", a, hit.End.Status, hit.End.Code, hit.End.Err)
+	if a := hit.Answer; a.Finish != "stop" || a.PromptTokens != 390 || a.CompletionTokens != 10 || hit.Status != 200 || hit.Code != "" || hit.Err != nil {
+		t.Errorf("answer of the hit: %+v, status %d, code %q, error %v", a, hit.Status, hit.Code, hit.Err)
 	}
 	if len(hit.Legs) != 2 || hit.TTFT != 0 || hit.Whole <= 0 || hit.Took < hit.Whole || hit.Lookup <= 0 || hit.Lookup > hit.Whole || hit.Conversation != first.Conversation {
 		t.Fatalf("hit: %+v", hit)
@@ -69,7 +69,7 @@ func TestRecord_TellsWhatATurnCameTo(t *testing.T) {
 			t.Errorf("leg of the hit: %+v", l)
 		}
 	}
-	if l := refused.Legs; len(l) != 1 || l[0].Err == nil || refused.End.Status != 400 || refused.End.Code != "invalid_request" || refused.End.Err == nil || refused.Answer.PromptTokens != -1 {
+	if l := refused.Legs; len(l) != 1 || l[0].Err == nil || refused.Status != 400 || refused.Code != "invalid_request" || refused.Err == nil || refused.Answer.PromptTokens != -1 {
 		t.Errorf("refused: %+v", refused)
 	}
 	for n, prompt := range []string{"once upon", "once upon a time"} { // only the store shows that a text goes on

@@ -105,7 +105,7 @@ func (l *listener) ended(t *testing.T) {
 
 // turn lets a turn end.
 func (l *listener) turn(id string, hit bool) {
-	l.deps.Journal.Observe(&record.Turn{Turn: id, Asked: record.Asked{Model: "<b>m</b>"}, Reuse: record.Reuse{Hit: hit, Reason: record.ReasonFirstTurn}, End: record.End{Status: 200}})
+	l.deps.Journal.Observe(&record.Turn{Turn: id, Asked: record.Asked{Model: "<b>m</b>"}, Reuse: record.Reuse{Hit: hit, Reason: record.ReasonFirstTurn}, Status: 200})
 }
 
 // viewer is one who looks.

@@ -85,9 +85,9 @@ func TestTurns_AreFiltered(t *testing.T) {
 		kind   upstream.Kind
 		ago    time.Duration
 	}{"well": {200, 0, time.Hour}, "refused": {503, 0, 20 * time.Minute}, "broken": {200, upstream.Broken, 870 * time.Second}, "blamed": {502, upstream.Broken, 870 * time.Second}} {
-		r := &record.Turn{Turn: id, Times: record.Times{Began: now.Add(-turn.ago - time.Minute), Took: time.Minute}, End: record.End{Status: turn.status}}
+		r := &record.Turn{Turn: id, Began: now.Add(-turn.ago - time.Minute), Took: time.Minute, Status: turn.status}
 		if turn.kind != 0 {
-			r.End.Err = &upstream.LegError{Role: upstream.RoleDecode, Instance: "d-gone", Kind: turn.kind}
+			r.Err = &upstream.LegError{Role: upstream.RoleDecode, Instance: "d-gone", Kind: turn.kind}
 		}
 		deps.Journal.Observe(r)
 	}

@@ -25,7 +25,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func turnOf(n int) *record.Turn {
 	return &record.Turn{
 		Turn: fmt.Sprint("turn-", n), Asked: record.Asked{Conversation: fmt.Sprint("c", n%3), Model: "m"},
-		Reuse: record.Reuse{Reason: record.ReasonFirstTurn, Cached: -1}, End: record.End{Status: 200},
+		Reuse: record.Reuse{Reason: record.ReasonFirstTurn, Cached: -1}, Status: 200,
 		Answer: record.Answer{PromptTokens: -1, CompletionTokens: -1},
 	}
 }
@@ -74,9 +74,9 @@ func TestTotals_AddUp(t *testing.T) {
 	j := journal.New(journal.Config{})
 	observe := func(reuse record.Reuse, status int, code string, leg *upstream.LegError) {
 		r := turnOf(0)
-		r.Reuse, r.End = reuse, record.End{Status: status, Code: code}
+		r.Reuse, r.Status, r.Code = reuse, status, code
 		if leg != nil {
-			r.End.Err = fmt.Errorf("turn: %w", leg)
+			r.Err = fmt.Errorf("turn: %w", leg)
 		}
 		j.Observe(r)
 	}
@@ -206,9 +206,9 @@ func TestJournal_IsBounded(t *testing.T) {
 func TestTurnRecord_NamesTheFailedLeg(t *testing.T) {
 	j := journal.New(journal.Config{})
 	r := turnOf(1)
-	r.End.Status, r.End.Code = 504, "prefill_timeout"
+	r.Status, r.Code = 504, "prefill_timeout"
 	r.Reuse = record.Reuse{Reason: record.ReasonRewritten, Differs: "messages[3]", Cached: -1}
-	r.End.Err = fmt.Errorf("turn: %w", &upstream.LegError{Role: upstream.RolePrefill, Instance: "p-1", Kind: upstream.Timeout, Err: errors.New("SECRET")})
+	r.Err = fmt.Errorf("turn: %w", &upstream.LegError{Role: upstream.RolePrefill, Instance: "p-1", Kind: upstream.Timeout, Err: errors.New("SECRET")})
 	r.Model, r.Unserved = "SECRET", true
 	r.Trace = record.Trace{Context: traceOf(0xab, 0x0c)}
 	j.Observe(r)

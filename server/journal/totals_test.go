@@ -62,10 +62,10 @@ func TestJournal_KeepsAnHourByTheMinute(t *testing.T) {
 	now := time.Date(2026, 11, 26, 12, 0, 30, 0, time.UTC)
 	j := journal.New(journal.Config{Now: func() time.Time { return now }})
 	hit := &record.Turn{
-		Reuse: record.Reuse{Hit: true, Continues: true, Read: 700, Saved: 90 * time.Millisecond}, Times: record.Times{TTFT: 10 * time.Millisecond},
+		Reuse: record.Reuse{Hit: true, Continues: true, Read: 700, Saved: 90 * time.Millisecond}, TTFT: 10 * time.Millisecond,
 	}
 	whole := &record.Turn{Reuse: record.Reuse{Hit: true, Continues: true, Read: 300}}
-	opening := &record.Turn{Reuse: record.Reuse{Reason: record.ReasonFirstTurn}, Times: record.Times{TTFT: 500 * time.Millisecond}}
+	opening := &record.Turn{Reuse: record.Reuse{Reason: record.ReasonFirstTurn}, TTFT: 500 * time.Millisecond}
 	for range 3 {
 		j.Observe(hit)
 	}

@@ -83,9 +83,9 @@ func turnRecordOf(r *record.Turn) TurnRecord {
 		FollowUp: r.Reuse.FollowUp(),
 		Path:     r.Path.Way, PathReason: r.Path.Reason, Retries: r.Retries,
 		Prefill: r.Leg(upstream.RolePrefill).Instance, Decode: r.Leg(upstream.RoleDecode).Instance,
-		Differs: r.Reuse.Differs, Stored: r.Stored, Keep: r.End.Keep.What, KeepFor: record.Milliseconds(r.End.Keep.For), Hint: r.Hint(), StoredHint: r.StoredHint(),
+		Differs: r.Reuse.Differs, Stored: r.Stored, Keep: r.Keep.What, KeepFor: record.Milliseconds(r.Keep.For), Hint: r.Hint(), StoredHint: r.StoredHint(),
 		PromptTokens: Count(r.Answer.PromptTokens), CompletionTokens: Count(r.Answer.CompletionTokens), Finish: r.Answer.Finish, Read: -1, Confirmed: -1,
-		Status: r.End.Status, Code: r.End.Code,
+		Status: r.Status, Code: r.Code,
 		Queued: record.Milliseconds(r.Queued), Lookup: record.Milliseconds(r.Lookup), PrefillT: record.Milliseconds(r.PrefillTook()),
 		TTFT: record.Milliseconds(r.TTFT), Whole: record.Milliseconds(r.Whole), Took: record.Milliseconds(r.Took), Saved: record.Milliseconds(r.Reuse.Saved),
 	}

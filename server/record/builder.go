@@ -16,7 +16,7 @@ type Builder struct {
 // NewBuilder returns the builder of a turn.
 func NewBuilder(id string, trace Trace, began time.Time) Builder {
 	return Builder{turn: Turn{
-		Turn: id, Trace: trace, Times: Times{Began: began},
+		Turn: id, Trace: trace, Began: began,
 		Reuse: Reuse{Cached: -1}, Answer: Answer{PromptTokens: -1, CompletionTokens: -1, CachedTokens: -1},
 	}}
 }
@@ -52,7 +52,7 @@ func (b *Builder) Joins(leg *upstream.Leg) { leg.Trace = b.turn.Trace.Context }
 
 // Committed records that status 200 and the headers are about to be sent, and sets the turn's headers. whole says that the answer is in one piece.
 func (b *Builder) Committed(header http.Header, whole bool) {
-	b.turn.End.Status = http.StatusOK
+	b.turn.Status = http.StatusOK
 	if took := time.Since(b.turn.Began); whole {
 		b.turn.Whole = took
 	} else {
@@ -64,18 +64,18 @@ func (b *Builder) Committed(header http.Header, whole bool) {
 // Refused records how the turn failed and which error the client gets in place of an answer, and sets the turn's headers.
 func (b *Builder) Refused(header http.Header, err error, status int, code string) {
 	b.Broke(err, code)
-	b.turn.End.Status = status
+	b.turn.Status = status
 	setHeaders(header, &b.turn)
 }
 
 // Broke records how an answer failed after its beginning, and the error's code.
-func (b *Builder) Broke(err error, code string) { b.turn.End.Err, b.turn.End.Code = err, code }
+func (b *Builder) Broke(err error, code string) { b.turn.Err, b.turn.Code = err, code }
 
 // Answered records decode's answer.
 func (b *Builder) Answered(answer Answer) { b.turn.Answer = answer }
 
 // Kept records "yes" if a ticket was stored, or why the answer left none, and the choice for the ticket.
-func (b *Builder) Kept(stored string, keep Keep) { b.turn.Stored, b.turn.End.Keep = stored, keep }
+func (b *Builder) Kept(stored string, keep Keep) { b.turn.Stored, b.turn.Keep = stored, keep }
 
 // End returns the record of the turn, which ends now.
 func (b *Builder) End() *Turn {

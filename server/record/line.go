@@ -37,13 +37,13 @@ type EmptyOmitter interface{ OmitsEmpty() }
 func Log(logger *slog.Logger, redis func() string) Observer {
 	_, short := logger.Handler().(EmptyOmitter)
 	return func(r *Turn) {
-		u, got, end := &r.Reuse, &r.Answer, &r.End
+		u, got := &r.Reuse, &r.Answer
 		outcome, reason := u.Outcome()
 		blamed, kind := r.Blamed()
 		level, failure := slog.LevelInfo, ""
-		if end.Err != nil {
-			failure = end.Err.Error()
-			if end.Status >= http.StatusInternalServerError || end.Status == http.StatusOK && !r.ClientLeft() {
+		if r.Err != nil {
+			failure = r.Err.Error()
+			if r.Status >= http.StatusInternalServerError || r.Status == http.StatusOK && !r.ClientLeft() {
 				level = slog.LevelWarn
 			}
 		}
@@ -69,15 +69,15 @@ func Log(logger *slog.Logger, redis func() string) Observer {
 		times("duration_ms", r.Took)
 		text("prefill", r.Leg(upstream.RolePrefill).Instance)
 		text("decode", r.Leg(upstream.RoleDecode).Instance)
-		number("status", end.Status)
-		text("code", end.Code)
+		number("status", r.Status)
+		text("code", r.Code)
 		text("blame", blamed)
 		text("kind", kind)
 		text("error", failure)
 		text("hint", r.Hint())
 		text("stored", r.Stored)
-		text("keep", end.Keep.What)
-		times("keep_ms", end.Keep.For)
+		text("keep", r.Keep.What)
+		times("keep_ms", r.Keep.For)
 		text("finish", got.Finish)
 		text("reuse", u.Header())
 		text("kv_path", r.Path.Header())

@@ -27,24 +27,15 @@ type Turn struct {
 	Path    Path
 	Reuse   Reuse
 	Stored  string // "yes", or why the answer left no ticket; "" if the turn got no answer
+	Keep    Keep
 	Legs    []*Leg
 	Retries int
 	Answer  Answer
-	End     End
 
-	Times
-}
-
-// End is how a turn ended, and what it left.
-type End struct {
-	Keep   Keep
 	Status int    // what the client got; 499 if it left before that
 	Code   string // code of the error that the client got, or that broke its answer; "" for none
 	Err    error  // the turn's failure, nil for none
-}
 
-// Times are the times of a turn as a whole.
-type Times struct {
 	Began  time.Time
 	Queued time.Duration // all waits for slots
 	Lookup time.Duration // of the last attempt, until the decision on reuse, without waits for slots
@@ -184,7 +175,7 @@ const StatusClientGone = 499
 
 // Blamed returns the instance whose leg failed the turn, and the failure's [upstream.Kind]; both are "" if no leg did.
 func (r *Turn) Blamed() (instance, kind string) {
-	if failed, ok := errors.AsType[*upstream.LegError](r.End.Err); ok {
+	if failed, ok := errors.AsType[*upstream.LegError](r.Err); ok {
 		return failed.Instance, failed.Kind.String()
 	}
 	return "", ""
@@ -192,14 +183,14 @@ func (r *Turn) Blamed() (instance, kind string) {
 
 // Aborted reports whether the answer broke off after the client had seen part of it.
 func (r *Turn) Aborted() bool {
-	return errors.Is(r.End.Err, ErrAborted)
+	return errors.Is(r.Err, ErrAborted)
 }
 
 // CodeClientGone is the code of a turn whose client left before its end.
 const CodeClientGone = "client_gone"
 
 // ClientLeft reports whether the client left before the turn's end.
-func (r *Turn) ClientLeft() bool { return r.End.Code == CodeClientGone }
+func (r *Turn) ClientLeft() bool { return r.Code == CodeClientGone }
 
 // FollowUp reports whether the turn could have reused something: it goes on with a conversation, and its client wants reuse. The share of hits is
 // always hits divided by follow-ups. Every hit is a follow-up; a turn that opens its conversation is none.

@@ -94,7 +94,7 @@ func (m *Metrics) Observe(r *record.Turn) {
 	if r.Stored != "" {
 		m.tickets.add(1, attrResult.String(r.Stored))
 	}
-	if chosen := r.End.Keep.What; chosen != "" {
+	if chosen := r.Keep.What; chosen != "" {
 		m.choices.add(1, attrChoice.String(chosen))
 	}
 	if r.Retries > 0 {
@@ -139,7 +139,7 @@ func (m *Metrics) request(r *record.Turn) {
 	if !ours && !r.ClientLeft() { // the client asked for something impossible
 		failure = ""
 	}
-	m.httpDuration.record(r.Took, attrMethod.String(methodPost), attrRoute.String(r.API.Path()), attrStatusCode.Int(r.End.Status), attrScheme.String(schemeHTTP), failureLabel(failure))
+	m.httpDuration.record(r.Took, attrMethod.String(methodPost), attrRoute.String(r.API.Path()), attrStatusCode.Int(r.Status), attrScheme.String(schemeHTTP), failureLabel(failure))
 	if r.Path.Way == "" {
 		return
 	}

@@ -72,8 +72,8 @@ func hit() *record.Turn {
 			{Role: upstream.RolePrefill, Instance: "p-1", Began: began, Took: 30 * time.Millisecond},
 			{Role: upstream.RoleDecode, Instance: "d-1", Began: began, Took: 20 * time.Millisecond},
 		},
-		Answer: record.Answer{Finish: "stop", PromptTokens: 2100, CompletionTokens: 300, CachedTokens: -1}, End: record.End{Status: 200},
-		Times: record.Times{Began: began, Lookup: time.Millisecond, TTFT: 60 * time.Millisecond, Took: 3 * time.Second},
+		Answer: record.Answer{Finish: "stop", PromptTokens: 2100, CompletionTokens: 300, CachedTokens: -1}, Status: 200,
+		Began: began, Lookup: time.Millisecond, TTFT: 60 * time.Millisecond, Took: 3 * time.Second,
 	}
 }
 

@@ -73,8 +73,8 @@ func turnAttributes(r *record.Turn) []attribute.KeyValue {
 			attrs = append(attrs, key.String(value))
 		}
 	}
-	if r.End.Status != 0 && r.End.Status != record.StatusClientGone { // no client has received that status
-		attrs = append(attrs, attrStatusCode.Int(r.End.Status))
+	if r.Status != 0 && r.Status != record.StatusClientGone { // no client has received that status
+		attrs = append(attrs, attrStatusCode.Int(r.Status))
 	}
 	if r.TTFT > 0 {
 		attrs = append(attrs, attribute.Float64("carryover.ttft", r.TTFT.Seconds()))
@@ -176,11 +176,11 @@ const errorOther = "_OTHER" // the word of the conventions for any other error
 func failureOf(r *record.Turn) (kind string, ours bool) {
 	switch {
 	case r.ClientLeft():
-		return r.End.Code, false
-	case r.End.Code != "":
-		return r.End.Code, r.End.Status >= http.StatusInternalServerError || r.End.Status == http.StatusOK // status 200: the answer broke off
-	case r.End.Err != nil:
-		return failureOfLeg(r.End.Err), true
+		return r.Code, false
+	case r.Code != "":
+		return r.Code, r.Status >= http.StatusInternalServerError || r.Status == http.StatusOK // status 200: the answer broke off
+	case r.Err != nil:
+		return failureOfLeg(r.Err), true
 	}
 	return "", false
 }

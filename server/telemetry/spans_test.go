@@ -44,7 +44,7 @@ func aTurn() record.Turn {
 			TraceID: trace.TraceID{1, 2, 3}, SpanID: trace.SpanID{5}, TraceFlags: trace.FlagsSampled, TraceState: state,
 		}), Parent: trace.SpanID{4}},
 		Path: record.Path{Way: record.WayPrefillDecode}, Reuse: record.Reuse{Hit: true, Proof: "tokens", Offered: 100, Read: 64, Cached: 96, Saved: 2 * time.Second},
-		Stored: "yes", End: record.End{Status: 200}, Times: record.Times{Began: began, Took: 10 * time.Second},
+		Stored: "yes", Status: 200, Began: began, Took: 10 * time.Second,
 		Answer: record.Answer{Finish: "stop", PromptTokens: 120, CompletionTokens: 7},
 		Legs: []*record.Leg{
 			{Role: upstream.RolePrefill, Instance: "p", Span: [8]byte{6}, Began: began.Add(time.Second), Took: time.Second, Whole: time.Second},
@@ -123,22 +123,22 @@ func TestSpans_AreMadeOfRecordedTracesOnly(t *testing.T) {
 func TestSpans_SayHowATurnFailed(t *testing.T) {
 	leg := &upstream.LegError{Role: upstream.RoleDecode, Instance: "d", Kind: upstream.Status, Sent: true, Status: 503, Fault: upstream.Fault{Message: "CANARY"}}
 	for name, tc := range map[string]struct {
-		end    record.End
+		turn   record.Turn
 		kind   string
 		failed bool
 	}{
-		"nothing":                  {record.End{Status: 200}, "", false},
-		"the client's mistake":     {record.End{Status: 400, Code: "invalid_request", Err: leg}, "invalid_request", false},
-		"the deployment":           {record.End{Status: 502, Code: "decode_failed", Err: leg}, "decode_failed", true},
-		"the stream broke off":     {record.End{Status: 200, Code: "decode_failed", Err: leg}, "decode_failed", true},
-		"it broke off in an event": {record.End{Status: 200, Err: leg}, "status", true},
-		"the client left":          {record.End{Status: 499, Code: "client_gone", Err: context.Canceled}, "client_gone", false},
-		"a defect":                 {record.End{Status: 200, Err: errors.New("CANARY")}, "_OTHER", true},
+		"nothing":                  {record.Turn{Status: 200}, "", false},
+		"the client's mistake":     {record.Turn{Status: 400, Code: "invalid_request", Err: leg}, "invalid_request", false},
+		"the deployment":           {record.Turn{Status: 502, Code: "decode_failed", Err: leg}, "decode_failed", true},
+		"the stream broke off":     {record.Turn{Status: 200, Code: "decode_failed", Err: leg}, "decode_failed", true},
+		"it broke off in an event": {record.Turn{Status: 200, Err: leg}, "status", true},
+		"the client left":          {record.Turn{Status: 499, Code: "client_gone", Err: context.Canceled}, "client_gone", false},
+		"a defect":                 {record.Turn{Status: 200, Err: errors.New("CANARY")}, "_OTHER", true},
 	} {
 		r := aTurn()
-		r.End = tc.end
+		r.Status, r.Code, r.Err = tc.turn.Status, tc.turn.Code, tc.turn.Err
 		turn := named(t, observed(t, r), "POST /v1/completions")
-		if got, want := get(turn, "http.response.status_code"), strings.ReplaceAll(fmt.Sprint(r.End.Status), "499", ""); got != want {
+		if got, want := get(turn, "http.response.status_code"), strings.ReplaceAll(fmt.Sprint(r.Status), "499", ""); got != want {
 			t.Errorf("%s: got status %q, want %q", name, got, want)
 		}
 		if got := get(turn, "error.type"); got != tc.kind || (turn.Status.Code == codes.Error) != tc.failed || turn.Status.Description != "" {

@@ -120,14 +120,14 @@ func (h *Handler) end(t *turn, err error) {
 		}
 	}
 	r := t.record.End()
-	if r.Path.Way == record.WayDecodeOnly && r.End.Status == http.StatusOK {
+	if r.Path.Way == record.WayDecodeOnly && r.Status == http.StatusOK {
 		h.deps.Ratios.Learn(&t.Request, r.Answer.PromptTokens) // on the other ways prefill's answer has given the number
 	}
 	r.Unserved = r.Model != "" && !h.deps.Fleet.Catalogue.Serves(r.Model)
 	for _, observe := range h.deps.Observers {
 		observe(r)
 	}
-	if r.Aborted() || r.End.Status == record.StatusClientGone {
+	if r.Aborted() || r.Status == record.StatusClientGone {
 		// A plain return would end the chunked body cleanly, and the client would take a truncated answer for a complete one. A client
 		// that has only closed its sending side would get an empty 200.
 		panic(http.ErrAbortHandler)

@@ -158,7 +158,7 @@ func TestJudge_WordsOfRecords(t *testing.T) {
 		seen := &tried{}
 		for _, stream := range []bool{true, false} {
 			for _, again := range []bool{false, true} {
-				r := record.Turn{End: record.End{Status: 200}, Stored: "yes", Path: record.Path{Way: record.WayPrefillDecode}}
+				r := record.Turn{Status: 200, Stored: "yes", Path: record.Path{Way: record.WayPrefillDecode}}
 				if again {
 					r.Reuse = record.Reuse{Hit: true, Offered: 300, Cached: 300, Read: 120}
 					second(&r)

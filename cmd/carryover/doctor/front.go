@@ -29,7 +29,7 @@ func (d *doctor) tell(t *tried) {
 	defer r.mu.Unlock()
 	r.probed++
 	r.requests += len(t.turns)
-	if second := t.turn(true, true); second != nil && second.record.End.Status == http.StatusOK {
+	if second := t.turn(true, true); second != nil && second.record.Status == http.StatusOK {
 		if p := t.turn(true, false).pace; p.Spread > d.pace.Spread {
 			d.pace = p
 		}

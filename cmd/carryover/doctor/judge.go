@@ -78,8 +78,8 @@ func (v *verdict) legs() bool {
 			return v.found(codeTurnFailed, turn.failure)
 		case code != "":
 			return v.found(code, what)
-		case r.End.Status != http.StatusOK || r.Aborted():
-			return v.found(codeTurnFailed, fmt.Sprintf("%s ended with %d %s: %v", turn, r.End.Status, r.End.Code, r.End.Err))
+		case r.Status != http.StatusOK || r.Aborted():
+			return v.found(codeTurnFailed, fmt.Sprintf("%s ended with %d %s: %v", turn, r.Status, r.Code, r.Err))
 		case r.Path.Way == record.WayDecodeOnly:
 			return v.found(codeNoHandover, turn.String()+" went to decode alone ("+r.Path.Reason+")")
 		}
@@ -92,7 +92,7 @@ func (v *verdict) legs() bool {
 
 // unloaded says why decode could not load prefill's KV, "" if it could.
 func (v *verdict) unloaded(r *record.Turn) (code, what string) {
-	if errors.Is(r.End.Err, upstream.ErrNotReady) {
+	if errors.Is(r.Err, upstream.ErrNotReady) {
 		return codeNotAnnounced, fmt.Sprintf("nothing was announced within %s", config.FormatDuration(v.cfg.Timeouts.HandoverBudget))
 	}
 	for i := range r.Legs {

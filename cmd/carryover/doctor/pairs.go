@@ -202,7 +202,7 @@ func (t *tried) hold(ctx context.Context, prefill *fleet.Engine, records <-chan 
 			}
 			turn := talk.turn(ctx, records, second)
 			t.turns = append(t.turns, turn)
-			if turn.failure != "" || turn.record.End.Status != http.StatusOK {
+			if turn.failure != "" || turn.record.Status != http.StatusOK {
 				return
 			}
 		}

@@ -52,7 +52,7 @@ func (c *chatting) check(t *testing.T, a heard, reuse string, decode []string) *
 	}
 	rec := c.turns.await(t, a.id)
 	if a.status != http.StatusOK || a.ends != endsDone || a.content != a.script {
-		t.Fatalf("%s: status %d, answer ends %s and is %q, want %q (%v)", a.id, a.status, a.ends, a.content, a.script, rec.End.Err)
+		t.Fatalf("%s: status %d, answer ends %s and is %q, want %q (%v)", a.id, a.status, a.ends, a.content, a.script, rec.Err)
 	}
 	c.h.messages = append(c.h.messages, a.assistant())
 	got := string(rec.Reuse.Reason)

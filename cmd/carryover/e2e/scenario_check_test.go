@@ -65,13 +65,13 @@ func (p *play) checkAnswer(t *testing.T, r request, a *answered, turn record.Tur
 		want.Status, want.Ends = a.status, a.ends // the head of a stream that begins with prefill's token was out
 	}
 	if path := a.header.Get("X-KV-Path"); !strings.HasPrefix(path, want.Path) {
-		t.Errorf("X-KV-Path: got %q, want %q (%v)", path, want.Path, turn.End.Err)
+		t.Errorf("X-KV-Path: got %q, want %q (%v)", path, want.Path, turn.Err)
 	}
 	if a.status != want.Status {
-		t.Errorf("status: got %d, want %d: %.500s (%v)", a.status, want.Status, a.raw, turn.End.Err)
+		t.Errorf("status: got %d, want %d: %.500s (%v)", a.status, want.Status, a.raw, turn.Err)
 	}
 	if a.ends != want.Ends {
-		t.Errorf("answer ends %s, want %s: %.500s (%v)", a.ends, want.Ends, a.raw, turn.End.Err)
+		t.Errorf("answer ends %s, want %s: %.500s (%v)", a.ends, want.Ends, a.raw, turn.Err)
 	}
 	if want.Reuse == "" && want.Status == http.StatusOK && want.Together == 0 && p.connector == "" {
 		t.Error("a turn that is answered needs reuse")
@@ -83,7 +83,7 @@ func (p *play) checkAnswer(t *testing.T, r request, a *answered, turn record.Tur
 		t.Errorf("X-KV-Reuse: got %q, want %q", a.reuse(), want.Reuse)
 	}
 	if a.code != want.Code {
-		t.Errorf("error code: got %q, want %q (%v)", a.code, want.Code, turn.End.Err)
+		t.Errorf("error code: got %q, want %q (%v)", a.code, want.Code, turn.Err)
 	}
 	if got := a.header.Get("Retry-After"); got != want.RetryAfter {
 		t.Errorf("Retry-After: got %q, want %q", got, want.RetryAfter)

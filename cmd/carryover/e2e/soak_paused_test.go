@@ -166,7 +166,7 @@ func logged(values map[string]string) *record.Turn {
 		Legs: []*record.Leg{{Role: upstream.RoleDecode, Instance: values["decode"]}},
 	}
 	if values["error"] != "" {
-		r.End.Err = errors.New(values["error"])
+		r.Err = errors.New(values["error"])
 	}
 	return r
 }
