@@ -1,7 +1,6 @@
 package record
 
 import (
-	"errors"
 	"net/http"
 	"time"
 
@@ -102,7 +101,7 @@ func (l *Leg) Begun() { l.First = time.Since(l.Began) }
 // Over records the end of an answer that follows the headers. It keeps a failure of this leg's engine, not one of the client or the other leg.
 func (l *Leg) Over(err error) {
 	l.Whole = time.Since(l.Began)
-	if failed, ok := errors.AsType[*upstream.LegError](err); ok && failed.Role == l.Role {
+	if failed := upstream.LegOf(err); failed != nil && failed.Role == l.Role {
 		l.Err = err
 	}
 }

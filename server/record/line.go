@@ -47,59 +47,36 @@ func Log(logger *slog.Logger, redis func() string) Observer {
 				level = slog.LevelWarn
 			}
 		}
-		attrs := make([]slog.Attr, 0, 46) // stays on the stack
-		add := func(empty bool, attr slog.Attr) {
+		members := [...]any{
+			"outcome", outcome, "reason", reason, "differs", u.Differs, "tokens_offered", u.Offered, "tokens_read", u.Read, "tokens_confirmed", u.Cached,
+			"prompt_tokens", got.PromptTokens, "completion_tokens", got.CompletionTokens,
+			"ttft_ms", r.TTFT, "answer_ms", r.Whole, "duration_ms", r.Took,
+			"prefill", r.Leg(upstream.RolePrefill).Instance, "decode", r.Leg(upstream.RoleDecode).Instance,
+			"status", r.Status, "code", r.Code, "blame", blamed, "kind", kind, "error", failure,
+			"hint", r.Hint(),
+			"stored", r.Stored, "keep", r.Keep.What, "keep_ms", r.Keep.For, "finish", got.Finish, "reuse", u.Header(), "kv_path", r.Path.Header(),
+			"proof", u.Proof, "legs", len(r.Legs), "retries", r.Retries, "events", int(got.Events), "bytes", int(got.Bytes),
+			"queue_ms", r.Queued, "lookup_ms", r.Lookup, "prefill_ms", r.PrefillTook(), "saved_ms", u.Saved,
+			"turn", r.Turn, "trace", r.Trace.Shown(), "path", r.API.Path(), "model", r.ModelShown(),
+			"conversation", r.Conversation, "id_source", r.Source, "client", r.Client, "tenant", r.Tenant,
+		}
+		attrs := make([]slog.Attr, 0, len(members)/2+1) // stays on the stack, like the members
+		for i := 0; i < len(members); i += 2 {
+			attr, empty := slog.Attr{Key: members[i].(string)}, false
+			switch value := members[i+1].(type) {
+			case string:
+				attr.Value, empty = slog.StringValue(value), value == ""
+			case int: // 0, and -1 for an unknown number, are empty, but 0 of a hit says that it saved nothing
+				attr.Value, empty = slog.IntValue(value), value <= 0 && !(u.Hit && attr.Key == "tokens_read")
+			case time.Duration: // what would be shown as 0 is empty
+				attr.Value, empty = slog.Float64Value(Milliseconds(value)), value < 50*time.Microsecond
+			}
 			if !empty || !short {
 				attrs = append(attrs, attr)
 			}
 		}
-		text := func(key, value string) { add(value == "", slog.String(key, value)) }
-		number := func(key string, n int) { add(n <= 0, slog.Int(key, n)) }                                             // 0, and -1 for an unknown number, are empty
-		times := func(key string, d time.Duration) { add(d < 50*time.Microsecond, slog.Float64(key, Milliseconds(d))) } // would be shown as 0
-		text("outcome", outcome)
-		text("reason", reason)
-		text("differs", u.Differs)
-		number("tokens_offered", u.Offered)
-		add(!u.Hit, slog.Int("tokens_read", u.Read)) // 0 of a hit says that it saved nothing
-		number("tokens_confirmed", u.Cached)
-		number("prompt_tokens", got.PromptTokens)
-		number("completion_tokens", got.CompletionTokens)
-		times("ttft_ms", r.TTFT)
-		times("answer_ms", r.Whole)
-		times("duration_ms", r.Took)
-		text("prefill", r.Leg(upstream.RolePrefill).Instance)
-		text("decode", r.Leg(upstream.RoleDecode).Instance)
-		number("status", r.Status)
-		text("code", r.Code)
-		text("blame", blamed)
-		text("kind", kind)
-		text("error", failure)
-		text("hint", r.Hint())
-		text("stored", r.Stored)
-		text("keep", r.Keep.What)
-		times("keep_ms", r.Keep.For)
-		text("finish", got.Finish)
-		text("reuse", u.Header())
-		text("kv_path", r.Path.Header())
-		text("proof", u.Proof)
-		number("legs", len(r.Legs))
-		number("retries", r.Retries)
-		number("events", int(got.Events))
-		number("bytes", int(got.Bytes))
-		times("queue_ms", r.Queued)
-		times("lookup_ms", r.Lookup)
-		times("prefill_ms", r.PrefillTook())
-		times("saved_ms", u.Saved)
-		text("turn", r.Turn)
-		text("trace", r.Trace.Shown())
-		text("path", r.API.Path())
-		text("model", r.ModelShown())
-		text("conversation", r.Conversation)
-		text("id_source", r.Source)
-		text("client", r.Client)
-		text("tenant", r.Tenant)
 		if redis != nil {
-			text("redis", redis())
+			attrs = append(attrs, slog.String("redis", redis()))
 		}
 		logger.LogAttrs(context.Background(), level, "turn", attrs...)
 	}

@@ -175,7 +175,7 @@ const StatusClientGone = 499
 
 // Blamed returns the instance whose leg failed the turn, and the failure's [upstream.Kind]; both are "" if no leg did.
 func (r *Turn) Blamed() (instance, kind string) {
-	if failed, ok := errors.AsType[*upstream.LegError](r.Err); ok {
+	if failed := upstream.LegOf(r.Err); failed != nil {
 		return failed.Instance, failed.Kind.String()
 	}
 	return "", ""
