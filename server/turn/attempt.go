@@ -52,6 +52,7 @@ func (a *attempt) run(ctx context.Context) (r *reading, err error) {
 	defer a.settle(ctx)
 	a.epoch = a.h.deps.Epoch.Now()
 	plan, err := a.plan(ctx)
+	a.record.Takes(plan.Alone, a.pair.Uncached)
 	a.reuses(reuse.Told{Cached: -1})
 	if err != nil {
 		return nil, err
@@ -66,10 +67,8 @@ func (a *attempt) run(ctx context.Context) (r *reading, err error) {
 		r.untaken = func() { a.rescue(upstream.Plan{}, h) } // its events show whether decode takes the hand-over
 	}()
 	switch {
-	case a.pair.Prefill == nil:
 	case plan.Alone != "":
 		a.pair.Prefilled()
-		a.record.Takes(plan.Alone, a.pair.Uncached)
 	case plan.Together != nil:
 		r, h, err = a.together(ctx, plan)
 		return r, err
@@ -131,7 +130,7 @@ func (a *attempt) together(ctx context.Context, plan upstream.Plan) (r *reading,
 // ticket. Without a claimed ticket it may add an unused one: the leg then releases that ticket's blocks.
 func (a *attempt) plan(ctx context.Context) (upstream.Plan, error) {
 	if a.pair.Prefill == nil {
-		return upstream.Plan{}, nil
+		return upstream.Plan{Alone: a.pair.Alone}, nil
 	}
 	connector, prefill, decode := a.h.deps.Connector, a.pair.Prefill.Engine(), a.pair.Decode.Engine()
 	transfer := upstream.Transfer{
@@ -164,9 +163,7 @@ func (a *attempt) plan(ctx context.Context) (upstream.Plan, error) {
 	case ticket == nil && a.Failed == nil:
 		a.claim.Claim = a.h.deps.Pins.Piggyback(a.pair.Prefill)
 	}
-	if a.claim.Carries() {
-		transfer.Offer = a.claim.Offered(a.claim.Offer.Tokens, a.proof.IDs.ForPrefill())
-	}
+	transfer.Offer = a.claim.Offered(a.claim.Offer.Tokens, a.proof.IDs.ForPrefill())
 	plan, err := connector.Plan(ctx, transfer)
 	if err != nil && a.claim.Carries() {
 		// An older or a foreign version has made the ticket. A miss that carries a release keeps its reason.

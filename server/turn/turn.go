@@ -108,9 +108,7 @@ func (h *Handler) pick(ctx context.Context, t *turn) (pair *pick.Pair, err error
 	t.asked.Hint, t.asked.Owned = t.found.Hint(&t.admitted)
 	t.asked.Chain = h.deps.Picker.PromptChain(t.asked.Body)
 	pair, t.asked.Earlier, err = h.deps.Picker.Pick(ctx, t.asked)
-	if t.record.Waited(t.asked.Queued); err == nil {
-		t.record.Takes(pair.Alone, pair.Uncached)
-	}
+	t.record.Waited(t.asked.Queued)
 	return pair, err
 }
 
