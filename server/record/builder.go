@@ -92,11 +92,17 @@ func (b *Builder) Sent(leg *upstream.Leg, incarnation string) *Leg {
 	return sent
 }
 
-// Answered records how long the leg took to be answered, and its failure.
-func (l *Leg) Answered(took time.Duration, err error) { l.Took, l.Whole, l.Err = took, took, err }
+// Answered records that the leg is answered, or how it failed.
+func (l *Leg) Answered(err error) {
+	l.Took = time.Since(l.Began)
+	l.Whole, l.Err = l.Took, err
+}
 
-// Begun records that the answer has begun.
-func (l *Leg) Begun() { l.First = time.Since(l.Began) }
+// Begun records that the answer has begun, and returns how long after the leg.
+func (l *Leg) Begun() time.Duration {
+	l.First = time.Since(l.Began)
+	return l.First
+}
 
 // Over records the end of an answer that follows the headers. It keeps a failure of this leg's engine, not one of the client or the other leg.
 func (l *Leg) Over(err error) {

@@ -76,7 +76,6 @@ func (a *attempt) decodeOn(ctx context.Context, incarnation *fleet.Incarnation, 
 	if !stream || h.together || h.Leg == nil && a.pair.Uncached > oneStep || r.unread && !r.origin.State.Loaded() {
 		owed = 0 // a pair that has never exchanged KV may not be able to, which says nothing about decode
 	}
-	r.began = time.Now()
 	r.wait = engine.Health.Wait(owed)
 	defer func() {
 		if r.Stream == nil {
@@ -84,7 +83,7 @@ func (a *attempt) decodeOn(ctx context.Context, incarnation *fleet.Incarnation, 
 		}
 	}()
 	answered, err := a.h.deps.Legs.Decode(ctx, leg, limits)
-	r.sent.Answered(time.Since(r.began), err)
+	r.sent.Answered(err)
 	if err != nil {
 		a.failed.unread = r.blame(err, a.doubts, a.PrefillError)
 		return nil, err

@@ -59,12 +59,12 @@ func (a *attempt) send(ctx context.Context, p *prefillLeg) {
 	p.Body, p.began = nil, time.Now() // the body is freed as soon as it is written
 	p.answer, p.err = a.h.deps.Legs.Prefill(ctx, leg)
 	p.took = time.Since(p.began)
-	if p.err != nil {
-		return
+	if p.err == nil {
+		if p.handover, p.unusable = p.plan.Handover(p.answer); p.unusable != nil && p.plan.Together != nil {
+			p.err = a.pair.Prefill.LegError(upstream.KVLoad, p.unusable) // decode has got its hand-over already
+		}
 	}
-	if p.handover, p.unusable = p.plan.Handover(p.answer); p.unusable != nil && p.plan.Together != nil {
-		p.err = a.pair.Prefill.LegError(upstream.KVLoad, p.unusable) // decode has got its hand-over already
-	}
+	p.sent.Answered(p.err)
 }
 
 // conclude notes how the prefill leg has ended, and returns what it hands over. If the status is good but the answer can't be used, the turn goes
@@ -73,7 +73,6 @@ func (a *attempt) send(ctx context.Context, p *prefillLeg) {
 func (a *attempt) conclude(p *prefillLeg) (handed, error) {
 	prefill, ids, answer := a.pair.Prefill, a.proof.IDs, p.answer
 	engine := prefill.Engine()
-	p.sent.Answered(p.took, p.err)
 	lost := handed{Handover: upstream.Handover{Bound: true, Rescue: p.plan.Lost, Left: true}} // unless more is known
 	if leg := upstream.LegOf(p.err); leg != nil {
 		a.doubts.carried(leg, a.claim.Doubted(leg))

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"time"
 
 	"carryover/server/answer"
 	"carryover/server/background"
@@ -30,7 +29,6 @@ type reading struct {
 	h       *Handler
 	record  *record.Builder
 	leg     answer.Leg
-	began   time.Time // when the leg was sent
 	sent    *record.Leg
 	origin  reuse.Origin // of the answer's KV
 	head    []byte       // what the client gets before decode's first event, nil for nothing
@@ -88,8 +86,8 @@ func (h *Handler) respond(ctx context.Context, t *turn, r *reading) (err error) 
 // and one step of the engine. Without a hand-over the time depends on the prompt, so only the record gets it.
 func (r *reading) Begun() {
 	r.wait.Heard()
-	if r.sent.Begun(); r.origin.Prefill != nil {
-		r.origin.Decode.Engine().Health.Took(1, time.Since(r.began))
+	if took := r.sent.Begun(); r.origin.Prefill != nil {
+		r.origin.Decode.Engine().Health.Took(1, took)
 	}
 }
 
