@@ -5,13 +5,10 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 	"unicode"
 
-	"carryover/account"
 	"carryover/upstream"
-	"carryover/upstream/body"
 )
 
 // If two engines answer 500 in equal words to the same body, the request is at fault, and no other engine will do better. vLLM answers 500 to
@@ -37,40 +34,26 @@ const (
 	mostHopeless = 64
 )
 
-// hopeless knows which bodies have failed everywhere.
-type hopeless struct {
-	mu    sync.Mutex                      // guards known
-	known *account.Map[string, time.Time] // when they did last, by hashes of bodies
-}
-
-// fails reports whether an account's body has failed everywhere within the last minute; everywhere says that it does so now. Nobody can make another
-// body that is taken for it.
-func (h *hopeless) fails(account string, req *body.Request, everywhere bool) bool {
-	hash := sha256.New()
-	_, _ = fmt.Fprintf(hash, "%q:%d", account, req.API) // a hash never fails
-	for name, value := range req.Members() {
-		_, _ = fmt.Fprintf(hash, ",%s:%s", name, value)
-	}
-	key := string(hash.Sum(nil))
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if everywhere {
-		h.known.Put(account, key, time.Now())
-	}
-	failed, _ := h.known.Get(key)
-	return time.Since(failed) < hopelessFor
-}
-
-// isHopeless reports whether the request is at fault: its body failed everywhere a while ago, or does so now. The attempt's failure is then the
-// turn's answer. Equal words of another engine count only behind the last leg of decode, because until then the request may still be served: after
-// prefill's failure the first one is the last.
+// isHopeless reports whether the request is at fault: its body failed everywhere within the last minute, or does so now. The attempt's failure is then
+// the turn's answer. Equal words of another engine count only behind the last leg of decode, because until then the request may still be served: after
+// prefill's failure the first one is the last. A body is known to its account alone, and nobody can make another one that is taken for it.
 func (h *Handler) isHopeless(t *turn, err error) bool {
 	leg, all := upstream.LegOf(err), t.doubts.legs
 	if !slices.Contains(all, leg) {
 		return false
 	}
-	last := leg.Role == upstream.RoleDecode && (t.asked.NoPrefill || !h.mayRestart(t, leg.Role))
-	if !h.hopeless.fails(t.Account, t.asked.Body, last && everywhere(all)) {
+	hash := sha256.New()
+	_, _ = fmt.Fprintf(hash, "%q:%d", t.Account, t.API) // a hash never fails
+	for name, value := range t.asked.Body.Members() {
+		_, _ = fmt.Fprintf(hash, ",%s:%s", name, value)
+	}
+	key := string(hash.Sum(nil))
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if leg.Role == upstream.RoleDecode && (t.asked.NoPrefill || !h.mayRestart(t, leg.Role)) && everywhere(all) {
+		h.hopeless.Put(t.Account, key, time.Now())
+	}
+	if failed, _ := h.hopeless.Get(key); time.Since(failed) >= hopelessFor {
 		return false
 	}
 	h.log(&t.record).Info("a request fails everywhere, which opens no circuit", "error", err)

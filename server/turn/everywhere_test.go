@@ -3,11 +3,14 @@ package turn
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"carryover/server/pick"
+	"carryover/server/request"
 	"carryover/upstream"
 	"carryover/upstream/body"
 	"carryover/upstream/fleet"
@@ -82,13 +85,20 @@ func TestDoubts_AreToldOnce(t *testing.T) {
 // A body is known for a minute, to its account alone. However many one account sends, those of others are kept.
 func TestHopeless_IsOfOneAccount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := &New(Config{}, Deps{}).hopeless
+		h := New(Config{Logger: slog.New(slog.DiscardHandler)}, Deps{})
+		failed := []*upstream.LegError{
+			{Role: upstream.RoleDecode, Instance: "a", Kind: upstream.Status, Status: 500}, {Role: upstream.RoleDecode, Instance: "b", Kind: upstream.Status, Status: 500},
+		}
 		fails := func(account string, n int, everywhere bool) bool {
 			req, err := body.ParseRequest(body.Chat, fmt.Appendf(nil, `{"model":"m","messages":[],"seed":%d}`, n))
 			if err != nil {
 				t.Fatal(errors.Unwrap(err))
 			}
-			return h.fails(account, req, everywhere)
+			turn := &turn{Request: request.Request{Account: account}, asked: pick.Attempt{Body: req, Earlier: pick.Earlier{NoPrefill: true}}}
+			if turn.doubts.legs = failed[1:]; everywhere {
+				turn.doubts.legs = failed
+			}
+			return h.isHopeless(turn, failed[1])
 		}
 		if !fails("b", 99, true) || !fails("b", 99, false) || fails("b", 98, false) || fails("a", 99, false) {
 			t.Fatal("bodies are not told apart")

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"runtime/debug"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -24,16 +25,18 @@ type Handler struct {
 	Routing  atomic.Pointer[RoutingConfig] // of turns that begin from now on
 	Retries  RetryBudget
 	Stranded atomic.Uint64 // hand-overs that decode has not taken, and that no rescue has freed
-	hopeless hopeless
-	streamed sse.Memory   // the memory of relays
-	rescues  atomic.Int64 // how many run
+	streamed sse.Memory    // the memory of relays
+	rescues  atomic.Int64  // how many run
+
+	mu       sync.Mutex                      // guards hopeless
+	hopeless *account.Map[string, time.Time] // when bodies failed everywhere last, by their hashes
 }
 
 // New returns a handler of turns.
 func New(cfg Config, deps Deps) *Handler {
 	return &Handler{
 		cfg: cfg, deps: deps, Retries: RetryBudget{taken: map[string]float64{}},
-		hopeless: hopeless{known: account.NewMap[string, time.Time](mostHopeless)},
+		hopeless: account.NewMap[string, time.Time](mostHopeless),
 	}
 }
 
