@@ -46,7 +46,7 @@ func (b *Builder) Reuses(reuse Reuse) { b.turn.Reuse = reuse }
 // Retried records that another attempt begins.
 func (b *Builder) Retried() { b.turn.Retries++ }
 
-// Joins puts a leg without a place in the record under the turn's span.
+// Joins puts a leg, which may have no place in the record, under the turn's span.
 func (b *Builder) Joins(leg *upstream.Leg) { leg.Trace = b.turn.Trace.Context }
 
 // Committed records that status 200 and the headers are about to be sent, and sets the turn's headers. whole says that the answer is in one piece.
@@ -84,7 +84,10 @@ func (b *Builder) End() *Turn {
 
 // Sent records that a leg is about to be sent, and gives it its span in the turn's trace. The leg's methods record the rest of it.
 func (b *Builder) Sent(leg *upstream.Leg, incarnation string) *Leg {
-	leg.Trace = b.turn.Trace.leg()
+	b.Joins(leg)
+	if turn := leg.Trace; turn.IsValid() && !turn.IsRemote() { // else turns are not traced, and engines get the client's context
+		leg.Trace = turn.WithSpanID(NewSpanID())
+	}
 	sent := &Leg{
 		Role: leg.Instance.Role, Instance: leg.Instance.Name, Incarnation: incarnation, Attempt: b.turn.Retries, Span: leg.Trace.SpanID(), Began: time.Now(),
 	}

@@ -33,11 +33,3 @@ func NewSpanID() (id trace.SpanID) {
 	_, _ = rand.Read(id[:]) // never fails since Go 1.24
 	return id
 }
-
-// leg returns the context of a leg: a new span if turns are traced, else the client's.
-func (t *Trace) leg() trace.SpanContext {
-	if !t.Context.IsValid() || t.Context.IsRemote() {
-		return t.Context
-	}
-	return t.Context.WithSpanID(NewSpanID())
-}

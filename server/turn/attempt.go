@@ -76,7 +76,6 @@ func (a *attempt) run(ctx context.Context) (r *reading, err error) {
 		leg := a.prefillLeg(plan)
 		a.proof.IDs.Learn(ctx)
 		a.send(ctx, leg)
-		a.pair.Prefilled()
 		if h, err = a.conclude(leg); err != nil {
 			return nil, err
 		}
@@ -101,7 +100,6 @@ func (a *attempt) together(ctx context.Context, plan upstream.Plan) (r *reading,
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(detachedLimit, func() { end(context.Cause(ctx)) }) })()
 	var prefills sync.WaitGroup
 	prefills.Go(func() {
-		defer a.pair.Prefilled()
 		if a.send(own, leg); leg.err != nil && own.Err() == nil {
 			fail(leg.err)
 		}

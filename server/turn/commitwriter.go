@@ -2,7 +2,6 @@ package turn
 
 import (
 	"net/http"
-	"strconv"
 	"sync"
 	"time"
 
@@ -70,13 +69,10 @@ func (c *commitWriter) stop() (beaten bool) {
 	return c.beaten
 }
 
-// announce sets the headers of JSON that is sent whole. length is negative if it is not known.
-func (c *commitWriter) announce(length int) {
+// announce sets the headers of JSON that is sent whole.
+func (c *commitWriter) announce() {
 	c.whole = true
 	c.w.Header().Set("Content-Type", "application/json")
-	if length >= 0 {
-		c.w.Header().Set("Content-Length", strconv.Itoa(length))
-	}
 }
 
 // announceStream sets the headers of an event stream, unless a beat has sent them.

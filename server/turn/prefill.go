@@ -50,8 +50,9 @@ func (a *attempt) prefillLeg(plan upstream.Plan) *prefillLeg {
 	return p
 }
 
-// send sends the leg and waits for its answer. It changes nothing of the attempt, because it may run beside decode's leg.
+// send sends the leg, waits for its answer and gives back its slot. It changes nothing else of the attempt, because it may run beside decode's leg.
 func (a *attempt) send(ctx context.Context, p *prefillLeg) {
+	defer a.pair.Prefilled()
 	limit, cause := a.prefillLimit()
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, cause)
 	defer cancel()

@@ -54,7 +54,7 @@ func (a *attempt) sendRescue(plan upstream.Plan, h handed) {
 		Members: h.Rescue(), CacheSalt: upstream.Salted(upstream.NewID()+"~", a.proof.Salt),
 		PromptIDs: bytes.Clone(a.proof.IDs.ForDecode(a.pair.Decode)), // the turn may give the list's memory back before the leg is written
 	})
-	leg := a.leg(pair.Decode, upstream.LegPlan{API: api}, text)
+	leg := upstream.Leg{API: api, RequestID: a.legID, Authorization: a.Request.Authorization}
 	a.record.Joins(&leg)
 	to.deps.Background.Run("turn", id, func() {
 		defer to.rescues.Add(-1)
@@ -82,7 +82,7 @@ func (a *attempt) sendRescue(plan upstream.Plan, h handed) {
 			engine, began := decode.Engine(), time.Now()
 			leg.RequestID += "-rescue" // a new id for each instance, because each leg may have been sent
 			leg.Instance, leg.Body = engine.Instance(), slices.Clone(text)
-			if leg.AnswerIDs = nil; api != body.Responses { // whose body names no id
+			if api != body.Responses { // whose body names no id
 				leg.AnswerIDs = &engine.AnswerIDs
 			}
 			ctx, cancel := context.WithTimeoutCause(context.Background(), detachedLimit, upstream.ErrFirstByteTimeout)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"strconv"
 
 	"carryover/server/answer"
 	"carryover/server/background"
@@ -163,7 +164,8 @@ func (r *reading) relayWhole(ctx context.Context) error {
 	if r.taken(); r.Unwritable != nil {
 		return r.garbage(r.Unwritable)
 	}
-	r.out.announce(rest.Len())
+	r.out.announce()
+	r.out.w.Header().Set("Content-Length", strconv.Itoa(rest.Len()))
 	for _, piece := range rest {
 		if _, err := r.out.Write(piece); err != nil {
 			return record.ErrClientGone
@@ -179,7 +181,7 @@ func (r *reading) passUnread(ctx context.Context, part []byte) error {
 		return r.foreign()
 	}
 	r.taken()
-	r.out.announce(-1)
+	r.out.announce()
 	to := rawjson.NewNuller(r.out, r.out.Flush, r.Blank())
 	_, _ = to.Write(part)
 	r.held.GiveBack()

@@ -77,9 +77,8 @@ func (h *Handler) mayTryAgain(ctx context.Context, t *turn, err error) bool {
 	case prefills && t.tooLong(leg, engine):
 		next.TooLong = true
 		return t.restart()
-	case leg == next.Failed: // pick returned it again: no instance is left, or no slot for decode alone
-		return false
-	case own && (next.PrefillError || leg.Sent && h.late(t) && !overdue):
+	case leg == next.Failed, // pick returned it again: no instance is left, or no slot for decode alone
+		own && (next.PrefillError || leg.Sent && h.late(t) && !overdue):
 		return false
 	case leg.Retryable(), caused, own && (leg.Kind == upstream.Garbage || leg.Kind == upstream.Timeout):
 		// The last is prefill whose time is over. Or prefill has answered and decode can't go on: the KV has not arrived, or the answer to a leg that was sent
@@ -99,19 +98,20 @@ func (h *Handler) mayTryAgain(ctx context.Context, t *turn, err error) bool {
 		}
 	}
 	elsewhere := h.elsewhere(t, leg.Role, engine)
-	switch echo := leg.Kind == upstream.IDEcho; {
+	echo := leg.Kind == upstream.IDEcho
+	switch {
 	case own:
 		lastWord := leg.Internal() || leg.Paused() || overdue || errors.Is(leg.Err, upstream.ErrNotReady)
 		next.PrefillFailed = true
 		next.NoPrefill = decodeOnly || !h.mayRestart(t, leg.Role) || !elsewhere && lastWord || !h.Retries.take(t.Account)
-		t.tried = append(t.tried, leg.Role)
 	case !prefills && leg.Paused() && !elsewhere: // prefill would compute the prompt again for the same refusal
 		return false
 	case echo && t.retried < pick.MaxDials: // each such failure quarantines an incarnation, so these failures end
 	case echo, !h.mayRestart(t, leg.Role), !caused && !h.Retries.take(t.Account):
 		return false
-	default:
-		t.tried = append(t.tried, leg.Role)
+	}
+	if !echo {
+		t.tried[leg.Role] = true
 	}
 	if f.unread != nil {
 		h.leavePair(ctx, t, f.unread)
@@ -130,7 +130,7 @@ func (h *Handler) late(t *turn) bool { return time.Since(t.began) >= h.cfg.begin
 
 // mayRestart reports whether a new leg may follow one that was sent and failed: once for each role, and only if it is not late.
 func (h *Handler) mayRestart(t *turn, role upstream.Role) bool {
-	return !slices.Contains(t.tried, role) && !h.late(t)
+	return !t.tried[role] && !h.late(t)
 }
 
 // restart makes another attempt follow. From now on, attempts use no ticket.

@@ -25,12 +25,12 @@ type turn struct {
 	found    reuse.Found // what the store has of the conversation
 
 	// What the attempts so far mean for the next one.
-	asked   pick.Attempt    // what engines are picked for, with the request's body; empty once the answer has begun
-	failed  failure         // how the last one has failed
-	retried int             // how many have failed and were tried again
-	tried   []upstream.Role // roles whose leg was sent, failed, and was tried again
-	without string          // why it must use no ticket, "" if it may
-	doubts  doubts          // failures that the request may be at fault for
+	asked   pick.Attempt                  // what engines are picked for, with the request's body; empty once the answer has begun
+	failed  failure                       // how the last one has failed
+	retried int                           // how many have failed and were tried again
+	tried   [upstream.RoleDecode + 1]bool // by role: a leg was sent, failed, and was tried again
+	without string                        // why it must use no ticket, "" if it may
+	doubts  doubts                        // failures that the request may be at fault for
 
 	share  request.Reservation // the turn's part of the bytes in flight
 	lease  admission.Lease     // the turn's slot of the server
