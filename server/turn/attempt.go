@@ -76,13 +76,13 @@ func (a *attempt) run(ctx context.Context) (r *reading, err error) {
 		leg := a.prefillLeg(plan)
 		a.proof.IDs.Learn(ctx)
 		a.send(ctx, leg)
-		if h, err = a.conclude(leg); err != nil {
-			return nil, err
+		if h, err = a.conclude(leg); err == nil {
+			a.settle(ctx) // decode may take minutes
+			err = a.ready(ctx, plan, &h)
 		}
-		a.settle(ctx) // decode may take minutes
-		if err = a.ready(ctx, plan, &h); err != nil {
-			return nil, err
-		}
+	}
+	if err != nil {
+		return nil, err
 	}
 	return a.decode(ctx, h)
 }
