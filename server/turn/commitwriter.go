@@ -1,6 +1,7 @@
 package turn
 
 import (
+	"cmp"
 	"net/http"
 	"sync"
 	"time"
@@ -17,7 +18,7 @@ type commitWriter struct {
 	w       http.ResponseWriter
 	limit   time.Duration // of one write
 	bounded time.Time     // when the limit was last set
-	whole   bool          // the first write has all of the answer
+	stream  string        // its Content-Type, "" for an answer in one piece
 
 	record    *record.Builder
 	committed bool // status and headers are sent, and the answer's beginning follows them
@@ -45,7 +46,7 @@ func (c *commitWriter) beat(api body.API, interval time.Duration) {
 		}
 		if !c.beaten {
 			c.beaten = true
-			c.streamHeaders("text/event-stream; charset=utf-8")
+			c.announce("text/event-stream; charset=utf-8")
 			c.w.WriteHeader(http.StatusOK)
 		}
 		if c.bound() != nil {
@@ -69,26 +70,14 @@ func (c *commitWriter) stop() (beaten bool) {
 	return c.beaten
 }
 
-// announce sets the headers of JSON that is sent whole.
-func (c *commitWriter) announce() {
-	c.whole = true
-	c.w.Header().Set("Content-Type", "application/json")
-}
-
-// announceStream sets the headers of an event stream, unless a beat has sent them.
-func (c *commitWriter) announceStream(contentType string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !c.beaten {
-		c.streamHeaders(contentType)
-	}
-}
-
-func (c *commitWriter) streamHeaders(contentType string) {
+// announce sets the headers of an event stream, or of JSON. It has no effect once they are sent.
+func (c *commitWriter) announce(stream string) {
 	header := c.w.Header()
-	header.Set("Content-Type", contentType)
-	header.Set("Cache-Control", "no-cache")
-	header.Set("X-Accel-Buffering", "no")
+	header.Set("Content-Type", cmp.Or(stream, "application/json"))
+	if stream != "" {
+		header.Set("Cache-Control", "no-cache")
+		header.Set("X-Accel-Buffering", "no")
+	}
 }
 
 // commit sends status and headers, once. From now on the turn can't be tried again.
@@ -98,7 +87,8 @@ func (c *commitWriter) commit() {
 	}
 	c.committed = true
 	beaten := c.stop()
-	c.record.Committed(c.w.Header(), c.whole)
+	c.announce(c.stream)
+	c.record.Committed(c.w.Header(), c.stream == "" && !beaten)
 	if !beaten {
 		c.w.WriteHeader(http.StatusOK)
 	}

@@ -36,7 +36,7 @@ func TestHeartbeat_BeatsUntilTheAnswer(t *testing.T) {
 				c.mu.Unlock()
 				<-time.After(16 * time.Second)
 				synctest.Wait()
-				c.announceStream("text/event-stream")
+				c.stream = "text/event-stream"
 				row.then(c)
 				<-time.After(time.Hour)
 				synctest.Wait()

@@ -145,6 +145,7 @@ func (r *reading) room(n int64) bool {
 // relayWhole relays a JSON answer as it is, without kv_transfer_params.
 func (r *reading) relayWhole(ctx context.Context) error {
 	r.Spare()
+	r.out.stream = "" // an attempt before may have got one
 	body, err := upstream.ReadWithin(r.Stream, maxAnswer, nil, r.room)
 	switch {
 	case errors.Is(err, upstream.ErrAnswerTooLarge) && r.leg.Rewrite == nil:
@@ -164,7 +165,6 @@ func (r *reading) relayWhole(ctx context.Context) error {
 	if r.taken(); r.Unwritable != nil {
 		return r.garbage(r.Unwritable)
 	}
-	r.out.announce()
 	r.out.w.Header().Set("Content-Length", strconv.Itoa(rest.Len()))
 	for _, piece := range rest {
 		if _, err := r.out.Write(piece); err != nil {
@@ -181,7 +181,6 @@ func (r *reading) passUnread(ctx context.Context, part []byte) error {
 		return r.foreign()
 	}
 	r.taken()
-	r.out.announce()
 	to := rawjson.NewNuller(r.out, r.out.Flush, r.Blank())
 	_, _ = to.Write(part)
 	r.held.GiveBack()
@@ -198,7 +197,7 @@ func (r *reading) passUnread(ctx context.Context, part []byte) error {
 // start makes the relay of a stream. The reader sees each event before the client does. Decode's first chunk waits for the next event, at most for
 // LegConfig.FirstEvent. When the reader sees the end, the ticket is stored.
 func (r *reading) start(ctx context.Context) {
-	r.out.announceStream(r.ContentType)
+	r.out.stream = r.ContentType
 	cfg := r.Relay()
 	cfg.Patience, cfg.Memory, cfg.Room = r.h.cfg.FirstEvent, &r.h.streamed, r.room
 	cfg.Observe = func(e sse.Event) sse.Verdict {
