@@ -67,7 +67,7 @@ func Log(logger *slog.Logger, redis func() string) Observer {
 			case string:
 				attr.Value, empty = slog.StringValue(value), value == ""
 			case int: // 0, and -1 for an unknown number, are empty, but 0 of a hit says that it saved nothing
-				attr.Value, empty = slog.IntValue(value), value <= 0 && !(u.Hit && attr.Key == "tokens_read")
+				attr.Value, empty = slog.IntValue(value), value <= 0 && (!u.Hit || attr.Key != "tokens_read")
 			case time.Duration: // what would be shown as 0 is empty
 				attr.Value, empty = slog.Float64Value(Milliseconds(value)), value < 50*time.Microsecond
 			}
