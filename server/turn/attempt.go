@@ -94,11 +94,12 @@ func (a *attempt) run(ctx context.Context) (r *reading, err error) {
 func (a *attempt) together(ctx context.Context, plan upstream.Plan) (r *reading, h handed, err error) {
 	leg := a.prefillLeg(plan)
 	h = handed{Handover: *plan.Together, until: time.Now().Add(a.h.cfg.HandoverBudget), together: true}
+	var prefills sync.WaitGroup
+	defer prefills.Wait() // after a panic, too: the leg's goroutine writes to the record
 	both, fail := context.WithCancelCause(ctx)
 	own, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer end(nil)
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(detachedLimit, func() { end(context.Cause(ctx)) }) })()
-	var prefills sync.WaitGroup
 	prefills.Go(func() {
 		if a.send(own, leg); leg.err != nil && own.Err() == nil {
 			fail(leg.err)

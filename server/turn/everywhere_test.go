@@ -86,9 +86,7 @@ func TestDoubts_AreToldOnce(t *testing.T) {
 func TestHopeless_IsOfOneAccount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := New(Config{Logger: slog.New(slog.DiscardHandler)}, Deps{})
-		failed := []*upstream.LegError{
-			{Role: upstream.RoleDecode, Instance: "a", Kind: upstream.Status, Status: 500}, {Role: upstream.RoleDecode, Instance: "b", Kind: upstream.Status, Status: 500},
-		}
+		failed := []*upstream.LegError{{Role: upstream.RolePrefill}, {Role: upstream.RoleDecode}}
 		fails := func(account string, n int, everywhere bool) bool {
 			req, err := body.ParseRequest(body.Chat, fmt.Appendf(nil, `{"model":"m","messages":[],"seed":%d}`, n))
 			if err != nil {
