@@ -17,9 +17,11 @@ const maxBody = 64 << 10
 // browser needs them to ask for the token. Health checks need no token either.
 func guard(token string, page, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		file := isPageFile(r)
+		get := r.Method == http.MethodGet
+		file := get && (r.URL.Path == "/" || strings.HasPrefix(r.URL.Path, "/page/"))
+		health := get && slices.Contains(healthPaths(), r.URL.Path)
 		switch {
-		case token != "" && !file && !isHealth(r) && !bears(r, token):
+		case token != "" && !file && !health && !bears(r, token):
 			w.Header().Set("WWW-Authenticate", "Bearer")
 			refuse(w, http.StatusUnauthorized, "unauthorized", "The bearer token of the admin listener is missing or wrong.")
 		case token == "" && !isLoopback(r.Host):
@@ -37,15 +39,7 @@ func guard(token string, page, next http.Handler) http.Handler {
 	})
 }
 
-func isPageFile(r *http.Request) bool {
-	return r.Method == http.MethodGet && (r.URL.Path == "/" || strings.HasPrefix(r.URL.Path, "/page/"))
-}
-
 func healthPaths() []string { return []string{"/health", "/healthz", "/readyz"} }
-
-func isHealth(r *http.Request) bool {
-	return r.Method == http.MethodGet && slices.Contains(healthPaths(), r.URL.Path)
-}
 
 // isOwn reports whether the request comes from no web page, or from this listener's own page. Every current browser sends Sec-Fetch-Site,
 // which a page can't change; same-site is another port or another name of the machine. Browsers, older ones too, send Origin with requests

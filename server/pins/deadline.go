@@ -37,8 +37,3 @@ func Deadline(ttl time.Duration, decode *fleet.Engine, freshAsOf time.Time, expi
 func UntilFreed(deadline time.Time) time.Duration {
 	return MaxReuseTrial - upstream.Elapsed(deadline, time.Now())
 }
-
-func inBlocks(incarnation *fleet.Incarnation, tokens int) int {
-	size := max(1, incarnation.BlockSize())
-	return (tokens + size - 1) / size * size
-}

@@ -152,7 +152,7 @@ func (p *Pins) copyOver(ctx context.Context, c *Claim, u *underWay) error {
 		return proof.ErrIDs
 	}
 	if ticket.Epoch == p.deps.Epoch.Now() && u.Conversation != "" {
-		p.Put(ctx, u.Key, ticket.Note(convcache.Holder{Instance: prefill.Name, Incarnation: c.Reader.ID()}, p.now()), u.Model)
+		p.Put(ctx, u.Key, ticket.Note(HolderOf(c.Reader), p.now()), u.Model)
 	}
 	return nil
 }

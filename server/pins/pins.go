@@ -99,11 +99,16 @@ func (p *Pins) Received(params []byte, holder *fleet.Incarnation, freshAsOf time
 	}
 	return convcache.Ticket{
 		Branch: convcache.Branch{
-			ID: Name(decode.Name, &parsed), Decode: convcache.Holder{Instance: decode.Name, Incarnation: holder.ID()}, Tokens: parsed.Tokens,
+			ID: Name(decode.Name, &parsed), Decode: HolderOf(holder), Tokens: parsed.Tokens,
 			FreshAsOf: freshAsOf, Deadline: Deadline(p.cfg.TTL, decode, freshAsOf, parsed.Expires),
 		},
 		Params: parsed.Params, Reading: readingOf(parsed), EngineID: parsed.EngineID,
 	}, parsed, err
+}
+
+// HolderOf returns an incarnation's name in tickets and notes.
+func HolderOf(incarnation *fleet.Incarnation) convcache.Holder {
+	return convcache.Holder{Instance: incarnation.Engine().Name, Incarnation: incarnation.ID()}
 }
 
 // readingOf returns the part of parsed that a ticket keeps beside its params.
@@ -133,8 +138,9 @@ func (p *Pins) claim(key convcache.Key, t *convcache.Ticket, model string) *pin 
 	}
 	if n == nil {
 		n = p.add(&pin{id: t.ID, Answer: Answer{Key: key, Account: t.Account}, holder: p.holder(p.deps.Fleet.Holders.Find(t.Decode.Instance, t.Decode.Incarnation))})
-		if n.holder != nil {
-			n.tokens = inBlocks(n.holder.incarnation, t.Tokens)
+		if h := n.holder; h != nil {
+			size := max(1, h.incarnation.BlockSize())
+			n.tokens = (t.Tokens + size - 1) / size * size
 		}
 	}
 	n.Model, n.freshAsOf, n.deadline, n.epoch = model, t.FreshAsOf, t.Deadline, t.Epoch

@@ -73,6 +73,7 @@ type Reuse struct {
 type Keep struct {
 	What string        // ticket if a turn may use it for a while, hand_back or release if that happens at once; "" without a ticket
 	For  time.Duration // how long it waits for a turn
+	Took time.Duration // until the store had it, 0 if it is not stored
 }
 
 // Leg is a leg that was sent.

@@ -153,10 +153,6 @@ func (t *Tickets) holder(ctx context.Context, b *convcache.KeyedBranch) *fleet.I
 	return current
 }
 
-func holderOf(incarnation *fleet.Incarnation) convcache.Holder {
-	return convcache.Holder{Instance: incarnation.Engine().Name, Incarnation: incarnation.ID()}
-}
-
 // Abandon gives up a claimed ticket that can't be used. The turn goes on with a miss.
 func (c *Claim) Abandon(p *Proof, why string) {
 	c.GiveUp()

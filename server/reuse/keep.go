@@ -49,17 +49,17 @@ func (t *Tickets) Keep(ctx context.Context, o *Origin, f *Found, got answer.Resu
 	}
 	o.IDs.Learnt()
 	keep = record.Keep{What: choice.Now().String(), For: choice.Wait}
-	if stored = "released"; choice.Now() != continuation.Release {
-		stored = t.store(ctx, o, f, &ticket, to.Key)
-	} else {
+	if choice.Now() == continuation.Release {
 		tickets.Unuse(&ticket, nil)
+		if !c.Known {
+			return record.ReasonNoConversation, keep
+		}
+		return "released", keep
 	}
-	switch {
-	case c.Known:
-	case stored == "yes":
+	began := time.Now()
+	stored = t.store(ctx, o, f, &ticket, to.Key)
+	if keep.Took = time.Since(began); stored == "yes" && !c.Known {
 		stored = "hand_back"
-	case stored == "released":
-		stored = record.ReasonNoConversation
 	}
 	return stored, keep
 }

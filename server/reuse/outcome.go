@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"carryover/convcache"
+	"carryover/server/pins"
 	"carryover/server/record"
 	"carryover/upstream"
 	"carryover/upstream/body"
@@ -28,7 +29,7 @@ type Told struct {
 func Tell(p *Proof, handover *upstream.Handover, prompt int) Told {
 	prefill := p.Prefill
 	return Told{
-		By: holderOf(prefill), Cached: handover.Cached, Prompt: prompt, Compared: len(p.IDs.Prompt()) > 0,
+		By: pins.HolderOf(prefill), Cached: handover.Cached, Prompt: prompt, Compared: len(p.IDs.Prompt()) > 0,
 		Same:   prefill.PrefixCache.AnsweredAs(handover.EngineID),
 		Keeps:  !p.Quarantined && prefill.Known() && prefill.PrefixCache.On() != facts.No,
 		Silent: p.Decode.Silence.Silent(), Block: max(1, prefill.BlockSize()), PerToken: prefill.Engine().PerToken(),

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"carryover/convcache"
+	"carryover/server/pins"
 	"carryover/server/record"
 	"carryover/server/request"
 	"carryover/upstream"
@@ -160,7 +161,7 @@ func TestOutcome(t *testing.T) {
 		"handed back, beside a ticket that can't be used":     {chat(all), beside, gone, told0, "miss;reason=instance_gone"},
 		"handed back of a history that was rewritten":         {proofOf(body.Chat, none, system, 9, answered, next), notes(mine, here), unreported, told0, "miss;reason=history_rewritten;differs=add_generation_prompt"},
 		"handed back, and the answer was changed":             {chat(none), notes(mine, here), unreported, told0, "miss;reason=history_rewritten;differs=add_special_tokens"},
-		"by content, which others may have left":              {asked, byContent(notes(mine, holderOf(asked.Prefill))), unreported, Tell(asked, &upstream.Handover{}, 900), "miss;reason=first_turn"},
+		"by content, which others may have left":              {asked, byContent(notes(mine, pins.HolderOf(asked.Prefill))), unreported, Tell(asked, &upstream.Handover{}, 900), "miss;reason=first_turn"},
 		"by content, to a decode that sends no params":        {text, byContent(notes(mine, here)), unreported, silent, "miss;reason=engine_sends_no_params"},
 		"by content, of a chat that finds less than it had":   {chat(all), byContent(notes(prefilled(mine, here, 320), here)), unreported, told(192, 900), "hit;tokens=192;read=0;proof=engine;confirmed=192;reason=handed_back_evicted kept yes"},
 		"by content, of a chat that lacks what came before":   {chat(all), byContent(notes(prefilled(mine, here, 320), here)), unreported, told0, "miss;reason=handed_back_evicted kept no"},

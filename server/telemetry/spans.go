@@ -2,9 +2,9 @@ package telemetry
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"slices"
+	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
@@ -16,10 +16,9 @@ import (
 )
 
 // Spans returns an observer that makes a server span for each recorded turn, and below it one per leg, with the ids that the legs
-// carried. The tracer's provider must use PresetIDs.
+// carried, and one per step between them. The tracer's provider must use PresetIDs.
 func Spans(tracer trace.Tracer) record.Observer {
-	s := &spans{tracer}
-	return s.observe
+	return (&spans{tracer}).observe
 }
 
 // Sample returns the decision of the tracer's sampler for a turn. It starts a span that never ends and is not exported, because turns
@@ -46,6 +45,7 @@ func (s *spans) observe(r *record.Turn) {
 	for _, leg := range r.Legs {
 		s.leg(under, leg, shared)
 	}
+	s.steps(under, r)
 	if kind, ours := failureOf(r); kind != "" {
 		turn.SetAttributes(attrErrorType.String(kind))
 		if ours {
@@ -121,6 +121,28 @@ func reuseAttributes(u *record.Reuse) []attribute.KeyValue {
 	return attrs
 }
 
+// steps makes spans of the last attempt's look-up, of its wait between the legs, and of the put of its ticket. The record has how long they took;
+// when they were follows from the legs.
+func (s *spans) steps(under context.Context, r *record.Turn) {
+	step := func(name string, took time.Duration, ended time.Time) {
+		_, span := s.tracer.Start(preset(under, record.NewSpanID()), name, trace.WithTimestamp(ended.Add(-took)))
+		span.End(trace.WithTimestamp(ended))
+	}
+	prefill, first := r.Leg(upstream.RolePrefill), r.Leg(upstream.RoleDecode)
+	if r.Keep.Took > 0 {
+		step("put", r.Keep.Took, first.Began.Add(first.Whole))
+	}
+	if prefill.Instance != "" && prefill.Attempt == r.Retries {
+		if wait := first.Began.Sub(prefill.Began) - prefill.Took; wait >= 0 {
+			step("handover wait", wait, first.Began)
+		}
+		first = prefill
+	}
+	if first.Instance != "" {
+		step("lookup", r.Lookup, first.Began)
+	}
+}
+
 const firstEvent = "first event"
 
 func (s *spans) leg(under context.Context, leg *record.Leg, shared []attribute.KeyValue) {
@@ -186,14 +208,13 @@ func failureOf(r *record.Turn) (kind string, ours bool) {
 }
 
 func failureOfLeg(err error) string {
-	var leg *upstream.LegError
-	switch {
-	case err == nil:
-		return ""
-	case errors.As(err, &leg):
+	switch leg := upstream.LegOf(err); {
+	case leg != nil:
 		return leg.Kind.String()
+	case err != nil:
+		return errorOther
 	}
-	return errorOther
+	return ""
 }
 
 // HTTP's conventions are stable, gen_ai's in development (repository semantic-conventions-genai, 2026-11).

@@ -44,7 +44,7 @@ func aTurn() record.Turn {
 			TraceID: trace.TraceID{1, 2, 3}, SpanID: trace.SpanID{5}, TraceFlags: trace.FlagsSampled, TraceState: state,
 		}), Parent: trace.SpanID{4}},
 		Path: record.Path{Way: record.WayPrefillDecode}, Reuse: record.Reuse{Hit: true, Proof: "tokens", Offered: 100, Read: 64, Cached: 96, Saved: 2 * time.Second},
-		Stored: "yes", Status: 200, Began: began, Took: 10 * time.Second,
+		Stored: "yes", Keep: record.Keep{Took: time.Millisecond}, Status: 200, Began: began, Took: 10 * time.Second,
 		Answer: record.Answer{Finish: "stop", PromptTokens: 120, CompletionTokens: 7},
 		Legs: []*record.Leg{
 			{Role: upstream.RolePrefill, Instance: "p", Span: [8]byte{6}, Began: began.Add(time.Second), Took: time.Second, Whole: time.Second},
@@ -73,8 +73,8 @@ func named(t *testing.T, spans tracetest.SpanStubs, name string) tracetest.SpanS
 
 func TestSpans_HaveTheIDsAndTimesOfTheRecord(t *testing.T) {
 	spans := observed(t, aTurn())
-	if len(spans) != 3 {
-		t.Fatalf("got %d spans, want 3: %v", len(spans), spans)
+	if len(spans) != 6 {
+		t.Fatalf("got %d spans, want 6: %v", len(spans), spans)
 	}
 	for _, tc := range []struct {
 		name         string
@@ -83,6 +83,9 @@ func TestSpans_HaveTheIDsAndTimesOfTheRecord(t *testing.T) {
 		begins, ends time.Duration
 	}{
 		{"POST /v1/completions", trace.SpanKindServer, 5, 0, 10 * time.Second},
+		{"lookup", trace.SpanKindInternal, 0, time.Second, time.Second},
+		{"handover wait", trace.SpanKindInternal, 0, 2 * time.Second, 2 * time.Second},
+		{"put", trace.SpanKindInternal, 0, 7*time.Second - time.Millisecond, 7 * time.Second},
 		{"prefill leg", trace.SpanKindClient, 6, time.Second, 2 * time.Second},
 		{"decode leg", trace.SpanKindClient, 7, 2 * time.Second, 7 * time.Second},
 	} {

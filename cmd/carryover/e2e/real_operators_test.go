@@ -130,8 +130,8 @@ func (s *suite) traced(t *testing.T) string {
 			}
 			dialogue.remember(got)
 			outcomes = append(outcomes, got.reuse.outcome)
-			root, steps := c.of(t, trace, 3)
-			if names := spanNames(steps); !slices.Equal(names, []string{"prefill leg", "decode leg"}) {
+			root, steps := c.of(t, trace, 6)
+			if names := spanNames(steps); !slices.Equal(names, []string{"lookup", "prefill leg", "handover wait", "decode leg", "put"}) {
 				t.Errorf("%s, turn %d: spans %q", k.name, turn, names)
 			}
 			wantAttributes(t, root, map[string]string{

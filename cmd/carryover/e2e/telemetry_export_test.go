@@ -146,7 +146,7 @@ func TestExport_ByEachProtocolWithHeadersAndCompression(t *testing.T) {
 			"OTEL_EXPORTER_OTLP_COMPRESSION=gzip",
 		})
 		r.turn(t, &history{}, traceOf(0), true, nil)
-		turn, _ := collects.into.of(t, traceOf(0), 3)
+		turn, _ := collects.into.of(t, traceOf(0), 6)
 		collects.mu.Lock()
 		defer collects.mu.Unlock()
 		if turn.Name != "POST /v1/chat/completions" || collects.key != "a secret" {
@@ -157,7 +157,7 @@ func TestExport_ByEachProtocolWithHeadersAndCompression(t *testing.T) {
 		r := startTraced(t, []string{"OTEL_EXPORTER_OTLP_TRACES_HEADERS=x-key=a%20secret", "OTEL_EXPORTER_OTLP_HEADERS=x-key=another", "OTEL_EXPORTER_OTLP_COMPRESSION=gzip",
 			"OTEL_METRICS_EXPORTER=otlp", "OTEL_METRIC_EXPORT_INTERVAL=50", "OTEL_SERVICE_NAME=carryover-of-a-test"})
 		r.turn(t, &history{}, traceOf(0), true, nil)
-		r.traces.of(t, traceOf(0), 3)
+		r.traces.of(t, traceOf(0), 6)
 		for _, want := range []string{"carryover.turns", "first_turn", "carryover-of-a-test", "carryover.pinned.tokens"} {
 			if !testrig.Eventually(func() bool { return r.traces.has(want) }) {
 				t.Errorf("the collector has not got %s", want)

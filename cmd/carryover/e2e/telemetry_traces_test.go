@@ -26,8 +26,8 @@ func TestTraces_OfAPrefixAndAHit(t *testing.T) {
 		if a.status != http.StatusOK || !strings.HasPrefix(a.reuse(), wanted+";") {
 			t.Fatalf("turn %d: status %d, X-KV-Reuse %q, want a %s", n, a.status, a.reuse(), wanted)
 		}
-		turn, steps := r.traces.of(t, traceOf(n), 3)
-		if got, want := spanNames(steps), []string{"prefill leg", "decode leg"}; !slices.Equal(got, want) {
+		turn, steps := r.traces.of(t, traceOf(n), 6)
+		if got, want := spanNames(steps), []string{"lookup", "prefill leg", "handover wait", "decode leg", "put"}; !slices.Equal(got, want) {
 			t.Fatalf("turn %d: got spans %q, want %q", n, got, want)
 		}
 		if turn.Name != "POST /v1/chat/completions" || turn.parent() != clientSpanID || turn.TraceState != "vendor=x" || turn.Status.GetCode() != otlp.Status_STATUS_CODE_UNSET {

@@ -32,7 +32,7 @@ func TestPrompt_DoneGivesItsMemoryToAnother(t *testing.T) {
 	held := prompted(t, s, 300, 7)
 	copied := held
 	reused := 0
-	seen := map[*uint32]bool{} // a question has memory too, and the two may take turns
+	seen := map[*uint32]bool{}                                                                       // a question has memory too, and the two may take turns
 	for i, n := range append([]int{100, 5000, 1, 4000, 40, 300, 299, 1, 5000}, make([]int, 40)...) { // often: a pool may lose what it gets
 		n = max(n, 100-i)
 		p := prompted(t, s, n, 1000+i)

@@ -46,10 +46,6 @@ type guard struct {
 	err      error            // the first error
 }
 
-func newGuard(conn net.Conn, limits Limits) *guard {
-	return &guard{Conn: conn, buffered: bufio.NewReaderSize(conn, readBuffer), limits: limits, greeting: greetingSize}
-}
-
 // Read reads from the connection. zmq4 reads headers and bodies one by one; the buffer turns that into fewer system calls.
 func (g *guard) Read(p []byte) (int, error) {
 	if g.err != nil {

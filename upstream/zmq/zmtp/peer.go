@@ -1,6 +1,7 @@
 package zmtp
 
 import (
+	"bufio"
 	"context"
 	"fmt"
 	"net"
@@ -23,7 +24,7 @@ func introduce(conn net.Conn, socket zmq4.SocketType, limits Limits) (p *peer, e
 	if err := conn.SetDeadline(time.Now().Add(limits.Handshake)); err != nil {
 		return nil, err
 	}
-	opened, err := zmq4.Open(newGuard(conn, limits), null.Security(), socket, nil, false, nil)
+	opened, err := zmq4.Open(&guard{Conn: conn, buffered: bufio.NewReaderSize(conn, readBuffer), limits: limits, greeting: greetingSize}, null.Security(), socket, nil, false, nil)
 	if err != nil {
 		return nil, err
 	}
