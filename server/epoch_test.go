@@ -103,13 +103,20 @@ func TestQuarantine_ATurnFindsNothingOfIt(t *testing.T) {
 }
 
 func TestQuarantine_NothingOfItIsHandedBack(t *testing.T) {
-	r := handBackRig(t, setup{prefills: 2})
-	r.wantOK(r.sendIDs("c", true, count(1, 40)...), "miss;")
-	r.wantOK(r.sendIDs("d", true, count(100, 40)...), "miss;")
-	r.quarantineBy(r.prefill[0])
-	r.handBack(overdue, 0)
-	r.server.TakeLate(t.Context())
-	r.wantReleasing(2)
+	for _, swept := range []bool{false, true} {
+		r := handBackRig(t, setup{prefills: 2})
+		r.wantOK(r.sendIDs("c", true, count(1, 40)...), "miss;")
+		r.wantOK(r.sendIDs("", true, count(100, 40)...), "miss;")
+		r.quarantineBy(r.prefill[0])
+		if swept {
+			r.server.TakeLate(t.Context())
+			r.wantReleasing(2)
+		}
+		r.handBack(overdue, 0)
+		r.handBack(overdue, 0)
+		r.server.TakeLate(t.Context())
+		r.wantReleasing(2)
+	}
 }
 
 // A note of KV that is in doubt leads no turn anywhere, and says nothing of what prefill has found.

@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -82,6 +83,7 @@ func (e *exits) rounds() {
 		e.passes(6 * time.Second)
 		e.look()
 		e.server.HandBack(e.t.Context(), overdue+time.Duration(n+1)*2*time.Second)
+		e.server.TakeLate(e.t.Context())
 		e.releases()
 	}
 }
@@ -119,6 +121,7 @@ func TestHandBack_EveryExitKeepsTheBlocksInView(t *testing.T) {
 		exit  func(r *exits)
 		want  string
 		later time.Duration // that passes then
+		other string        // of an answer without a conversation, if not want
 	}{
 		"prefill does not answer for seconds": {exit: func(r *exits) { r.engine(r.prefill[0]).Refused() }, want: handedBack},
 		"decode does not answer for seconds":  {exit: func(r *exits) { r.engine(r.decode[0]).Refused() }, want: handedBack},
@@ -126,7 +129,7 @@ func TestHandBack_EveryExitKeepsTheBlocksInView(t *testing.T) {
 			r.prefill[0].tells(status(http.StatusServiceUnavailable, ""))
 			r.passes(6 * time.Second)
 		}, want: handedBack},
-		"the pair is stopped": {exit: (*exits).stops, want: handedBack, later: 2 * time.Minute},
+		"the pair is stopped": {exit: (*exits).stops, want: handedBack, later: 2 * time.Minute, other: released},
 		"not sent":            {exit: fails(unsentLeg(upstream.Broken)), want: handedBack},
 		"too many":            {exit: answers(status(http.StatusTooManyRequests, "x")), want: handedBack},
 		"refused":             {exit: answers(status(400, "x")), want: released},
@@ -140,39 +143,47 @@ func TestHandBack_EveryExitKeepsTheBlocksInView(t *testing.T) {
 		"a defect":               {exit: func(r *exits) { r.fails = func() error { panic("x") } }, want: released},
 		"prefill is quarantined": {exit: func(r *exits) { r.quarantine(r.prefill[0]) }, want: ticket},
 	} {
-		t.Run(name, func(t *testing.T) {
-			r := exitRig(t, 1)
-			r.wantOK(r.sendIDs("c", true, fills()...), "miss;")
-			tc.exit(r)
-			func() {
-				defer func() { _ = recover() }() // a defect is survived beside the turns
-				r.server.HandBack(t.Context(), overdue)
-			}()
-			r.fails = nil
-			for _, e := range []*engine{r.prefill[0], r.decode[0]} {
-				e.tells(metricsOf(rigIncarnation, rigBlock))
-				r.engine(e).Health.Answered()
+		for _, conversation := range []string{"c", ""} {
+			if conversation == "" {
+				tc.want = cmp.Or(tc.other, tc.want)
 			}
-			r.passes(tc.later)
-			r.look()
-			if tc.want != ticket { // of that its next turn sees
-				r.rounds()
+			if conversation == "" && tc.want == ticket { // which only a conversation has
+				continue
 			}
-			got, done := "", r.server.Counts().HandBacks.Done
-			switch {
-			case r.prefill[0].releases() > 0:
-				got = released
-			case done > 0:
-				got = handedBack
-			case r.store.Len() > 0:
-				got = ticket
-			}
-			pinned, kept := r.server.Pins.Pinned(r.engine(r.decode[0])), r.server.HandBackMemory()
-			if got != tc.want || tc.want != ticket && (pinned != 0 || kept != 0) {
-				t.Errorf("the answer is %s, want %s; %d hand-backs, %d tokens pinned, %d bytes of ids", got, tc.want, done, pinned, kept)
-			}
-			r.forgive()
-		})
+			t.Run(name+" "+conversation, func(t *testing.T) {
+				r := exitRig(t, 1)
+				r.wantOK(r.sendIDs(conversation, true, fills()...), "miss;")
+				tc.exit(r)
+				func() {
+					defer func() { _ = recover() }() // a defect is survived beside the turns
+					r.server.HandBack(t.Context(), overdue)
+				}()
+				r.fails = nil
+				for _, e := range []*engine{r.prefill[0], r.decode[0]} {
+					e.tells(metricsOf(rigIncarnation, rigBlock))
+					r.engine(e).Health.Answered()
+				}
+				r.passes(tc.later)
+				r.look()
+				if tc.want != ticket { // of that its next turn sees
+					r.rounds()
+				}
+				got, done := "", r.server.Counts().HandBacks.Done
+				switch {
+				case r.prefill[0].releases() > 0:
+					got = released
+				case done > 0:
+					got = handedBack
+				case r.store.Len() > 0:
+					got = ticket
+				}
+				pinned, kept := r.server.Pins.Pinned(r.engine(r.decode[0])), r.server.HandBackMemory()
+				if got != tc.want || tc.want != ticket && (pinned != 0 || kept != 0) {
+					t.Errorf("the answer is %s, want %s; %d hand-backs, %d tokens pinned, %d bytes of ids", got, tc.want, done, pinned, kept)
+				}
+				r.forgive()
+			})
+		}
 	}
 }
 
@@ -181,7 +192,7 @@ func TestHandBack_UnansweredIsReleasedByItsReaderAlone(t *testing.T) {
 	for _, over := range []bool{false, true} {
 		r := exitRig(t, 2)
 		r.wantOK(r.sendIDs("c", true, fills()...), "miss;")
-		r.wantOK(r.sendIDs("d", true, fills()...), "miss;") // the other prefill may release, too
+		r.wantOK(r.sendIDs("", true, fills()...), "miss;") // the other prefill may release, too
 		r.prefill[0].next(status(500, "x"), status(500, "x"))
 		r.server.HandBack(t.Context(), overdue)
 		r.server.HandBack(t.Context(), overdue)
