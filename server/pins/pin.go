@@ -179,8 +179,9 @@ func (p *Pins) schedule(n *pin) {
 	}
 }
 
-// pass does what is due. Stored tickets of older epochs are given up, once for each epoch: no turn may use them. Tickets past their deadline become lost. Lost blocks become void when decode's TTL has freed them. Stored tickets that no
-// turn has taken in time wait for their hand-back or release. The caller holds p.mu.
+// pass does what is due. Stored tickets of older epochs are given up, once for each epoch, because no turn may use them. Tickets past their deadline
+// become lost. Lost blocks become void when decode's TTL has freed them. Stored tickets that no turn has taken in time wait for their hand-back or
+// release. The caller holds p.mu.
 func (p *Pins) pass(now time.Time) {
 	reached := func(t time.Time) bool { return !t.IsZero() && upstream.Elapsed(t, now) >= 0 }
 	for incarnation, h := range p.holders {

@@ -10,13 +10,13 @@ import (
 
 // Answer describes the answer that has left a ticket. For a ticket of another replica, only Key, Account and Model are known.
 type Answer struct {
-	Prefill, Decode *fleet.Incarnation // of the answer's turn; Prefill changes if the ticket will be handed back to another instance
+	Prefill, Decode *fleet.Incarnation // of the answer's turn
 	IDs             *proof.IDs         // nil in a pin
 	Account         string             // the account that it counts for
 	Model           string
-	Salt            string        // the cache_salt of the turn's legs, without the prefix of a quarantine; "" for none
-	Conversation    string        // its name for operators, "" if they see the key
-	Key             convcache.Key // zero if the request names no conversation
+	Salt            string // the cache_salt of the turn's legs, without the prefix of a quarantine; "" for none
+	Conversation    string // its name for operators; "" if no turn can find the ticket, which can only be handed back
+	Key             convcache.Key
 	PromptTokens    int
 }
 
