@@ -133,7 +133,7 @@ func (s *spans) steps(under context.Context, r *record.Turn) {
 		step("put", r.Keep.Took, first.Began.Add(first.Whole))
 	}
 	if prefill.Instance != "" && prefill.Attempt == r.Retries {
-		if wait := first.Began.Sub(prefill.Began) - prefill.Took; wait >= 0 {
+		if wait := first.Began.Sub(prefill.Began.Add(prefill.Took)); wait >= 0 {
 			step("handover wait", wait, first.Began)
 		}
 		first = prefill
@@ -191,8 +191,6 @@ func (PresetIDs) NewSpanID(ctx context.Context, _ trace.TraceID) trace.SpanID {
 	return span
 }
 
-const errorOther = "_OTHER" // the word of the conventions for any other error
-
 // failureOf returns how a turn failed, "" if it did not, and whether the deployment is at fault and not the client. Spans and metrics use
 // the code of the error that the client got.
 func failureOf(r *record.Turn) (kind string, ours bool) {
@@ -212,7 +210,7 @@ func failureOfLeg(err error) string {
 	case leg != nil:
 		return leg.Kind.String()
 	case err != nil:
-		return errorOther
+		return "_OTHER" // the word of the conventions for any other error
 	}
 	return ""
 }

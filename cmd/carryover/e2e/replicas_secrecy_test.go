@@ -71,8 +71,8 @@ func TestReplicas_NothingOfAClientIsInRedisOrLogs(t *testing.T) {
 	r.setFault(t, r.prefill[0], vllmsim.Fault{Kind: vllmsim.FaultStatus, Status: 400, Count: 1})
 	r.turn(t, &history{}, traceOf(0), true, object{"conversation_id": canaryID, canaryPrompt: 1, "user": canaryPrompt})
 	r.turn(t, &history{}, traceOf(1), true, object{"model": canaryPrompt, "conversation_id": canaryID})
-	r.traces.of(t, traceOf(0), 2)
-	r.traces.of(t, traceOf(1), 2)
+	r.traces.of(t, traceOf(0), 3)
+	r.traces.of(t, traceOf(1), 3)
 
 	if n := strings.Count(log.String(), `"X-KV-Reuse"`) + strings.Count(log.String(), `"reuse":"hit`); n == 0 {
 		t.Fatalf("no hit is logged: %s", log)
