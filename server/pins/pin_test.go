@@ -191,8 +191,13 @@ func TestPins_AreBounded(t *testing.T) {
 
 func TestPins_RememberWhyATicketIsGone(t *testing.T) {
 	r := alone(t)
+	for i := range maxGaveUp {
+		r.gaveUp[convcache.Key{2, byte(i), byte(i >> 8)}] = "full"
+	}
 	r.put(1, 400, "")
-	r.enforce(t.Context())
+	if r.enforce(t.Context()); len(r.gaveUp) != 1 {
+		t.Errorf("%d reasons are kept, want the newest", len(r.gaveUp))
+	}
 	if why := r.WhyGone(convcache.Key{1}); why != record.ReasonReleasedOverBudget || r.WhyGone(convcache.Key{2}) != "" {
 		t.Errorf("got %q", why)
 	}
