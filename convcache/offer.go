@@ -54,10 +54,7 @@ func (p *IDs) offer(c Chain) Offer {
 	}
 	step := blockStep(c.BlockSize)
 	full := min(c.Tokens, len(p.ids)) / step
-	matched := 0
-	if c.BlockSize > 0 {
-		matched = p.matching(c.Blocks[:min(full, len(c.Blocks))], step)
-	}
+	matched := p.matching(c.Blocks[:min(full, len(c.Blocks))], step)
 	covered := c.Tokens <= len(p.ids) && (c.BlockSize == 0 || matched == full)
 	if covered && c.Whole == p.whole(c.Tokens, step) {
 		return Offer{Tokens: c.Tokens, Whole: true}

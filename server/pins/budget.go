@@ -103,13 +103,10 @@ func (h *holder) keep(live fleet.Live, most int) (tokens int) {
 		keep = part(most, h.others)
 	}
 	full := h.then + live.KVTokens*fullAt/100 - int(live.Usage*float64(live.KVTokens))
-	switch {
-	case full < h.then && live.Wanting() > 0:
+	if full < h.then && live.Wanting() > 0 {
 		return keep / 4
-	case full < keep:
-		return max(full, keep/2)
 	}
-	return keep
+	return min(keep, max(full, keep/2))
 }
 
 // stands reports whether the engine has run nothing for standsFor while requests wait for memory. Requests that wait for KV from another engine don't
