@@ -24,6 +24,16 @@ func TestGrown(t *testing.T) {
 	}
 }
 
+func TestTooLong(t *testing.T) {
+	for row, want := range map[[3]int]bool{
+		{400, 50, 100}: true, {413, 50, 100}: true, {400, 49, 100}: false, {400, 50, 0}: false, {404, 50, 100}: false, {500, 50, 100}: false,
+	} {
+		if got := tooLong(row[0], row[1], row[2]); got != want {
+			t.Errorf("%v: got %t", row, got)
+		}
+	}
+}
+
 // What follows a prefill leg that was sent and failed, where no other instance is left: the one that has let its time pass is not asked again,
 // and decode may answer a client that has waited for long.
 func TestMayTryAgain_WithoutAnotherInstance(t *testing.T) {

@@ -74,7 +74,7 @@ func (h *Handler) mayTryAgain(ctx context.Context, t *turn, err error) bool {
 	switch {
 	case leg.Status == http.StatusNotFound:
 		return h.withoutModel(t, leg.Role, engine)
-	case prefills && t.tooLong(leg, engine):
+	case prefills && engine != nil && tooLong(leg.Status, t.Length.Whole.Tokens(1), facts.ContextLength(engine.Models(), t.Model)):
 		next.TooLong = true
 		return t.restart()
 	case leg == next.Failed, // pick returned it again: no instance is left, or no slot for decode alone
@@ -139,14 +139,11 @@ func (t *turn) restart() bool {
 	return true
 }
 
-// tooLong reports whether prefill refused a prompt that may be too long for it. Decode may take longer ones. If decode refuses the prompt too, its
-// words are about the answer that the client asked for.
-func (t *turn) tooLong(leg *upstream.LegError, prefill *fleet.Engine) bool {
-	if prefill == nil || leg.Status != http.StatusBadRequest && leg.Status != http.StatusRequestEntityTooLarge {
-		return false
-	}
-	length := facts.ContextLength(prefill.Models(), t.Model)
-	return length > 0 && 2*t.Length.Whole.Tokens(1) >= length // a token has a byte, and templates add some
+// tooLong reports whether prefill refused a prompt of this many tokens at most because it may exceed its context length, 0 for unknown. Decode may
+// take longer ones. If decode refuses the prompt too, its words are about the answer that the client asked for.
+func tooLong(status, tokens, length int) bool {
+	refused := status == http.StatusBadRequest || status == http.StatusRequestEntityTooLarge
+	return refused && length > 0 && 2*tokens >= length // templates add some tokens
 }
 
 // withoutModel decides what follows if an engine does not serve the model, and can't load it: decode alone, if prefill's list did not show the
