@@ -114,13 +114,15 @@ func (c *Config) leaves(p *Proof, f *Found, b *convcache.KeyedBranch, o convcach
 // differs names the first part of the request that differs from the conversation's branches; it compares with the branch that agrees longest. If
 // everything up to an answer is equal, that is the part behind it: the answer was changed, or is rendered differently. It returns "" if the request
 // may use all of each branch, or if no outline is known.
-func (p *Proof) differs(branches []convcache.KeyedBranch) (part string) {
+func (p *Proof) differs(branches []convcache.KeyedBranch) string {
 	most := -1
 	for i := range branches {
-		b := &branches[i]
-		if parts := p.agrees(b); parts > most && !p.offers.Offer(b.Branch).Whole {
-			most, part = parts, p.API.PartName(parts)
+		if b := &branches[i]; !p.offers.Offer(b.Branch).Whole {
+			most = max(most, p.agrees(b))
 		}
 	}
-	return part
+	if most < 0 {
+		return ""
+	}
+	return p.API.PartName(most)
 }

@@ -160,6 +160,7 @@ func TestOutcome(t *testing.T) {
 		"handed back to a prefill that tells nothing":         {chat(all), notes(mine, here), unreported, told(-1, 900), "miss;reason=hand_back_unreported"},
 		"handed back, beside a ticket that can't be used":     {chat(all), beside, gone, told0, "miss;reason=instance_gone"},
 		"handed back of a history that was rewritten":         {proofOf(body.Chat, none, system, 9, answered, next), notes(mine, here), unreported, told0, "miss;reason=history_rewritten;differs=add_generation_prompt"},
+		"handed back of a history that begins otherwise":      {proofOf(body.Chat, none, 9, question, answered, next), notes(mine, here), unreported, told0, "miss;reason=history_rewritten;differs=endpoint"},
 		"handed back, and the answer was changed":             {chat(none), notes(mine, here), unreported, told0, "miss;reason=history_rewritten;differs=add_special_tokens"},
 		"by content, which others may have left":              {asked, byContent(notes(mine, pins.HolderOf(asked.Prefill))), unreported, Tell(asked, &upstream.Handover{}, 900), "miss;reason=first_turn"},
 		"by content, to a decode that sends no params":        {text, byContent(notes(mine, here)), unreported, silent, "miss;reason=engine_sends_no_params"},
