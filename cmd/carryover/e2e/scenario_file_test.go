@@ -49,6 +49,8 @@ type scenario struct {
 	Leased  int
 	Said    map[string]int // how often the log has said what, with its level
 	Stats   map[string]map[string]int
+
+	Stranded uint64 // hand-overs, behind NIXL
 }
 
 // engineSetup says which instances run.

@@ -79,6 +79,9 @@ func (p *play) run(t *testing.T) {
 	for _, stat := range p.wrongStats() {
 		t.Error(stat)
 	}
+	if n := p.proxy.Server.Counts().Stranded; p.connector == "" && n != p.scenario.Stranded {
+		t.Errorf("stranded hand-overs: got %d, want %d", n, p.scenario.Stranded)
+	}
 }
 
 // wrongStats are the statistics that are not as wanted.
