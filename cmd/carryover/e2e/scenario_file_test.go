@@ -51,6 +51,7 @@ type scenario struct {
 	Stats   map[string]map[string]int
 
 	Stranded uint64 // hand-overs, behind NIXL
+	Admin    bool   // it has a configuration file
 }
 
 // engineSetup says which instances run.
@@ -122,6 +123,7 @@ type step struct {
 	Close       string
 	Hold        string // where hand-backs stop: queued, read or computed
 	Release     string // has them go on
+	Reload      string // another configuration file
 	Pinned      *int   // answers that decode pins, once the program says the same
 	Settle      []int  // hand-backs that are done, have failed and are kept, once none waits
 	Advance     string

@@ -44,7 +44,7 @@ func newPlay(t *testing.T, s *scenario, stream bool) *play {
 		rig: startRig(t, rigConfig{
 			prefill: s.Engines.configs(t, config.RolePrefill), decode: s.Engines.configs(t, config.RoleDecode),
 			host: s.Engines.Host, flags: s.flags(), env: s.Env, server: s.settings, redis: redis, taught: !s.Learns && s.Engines.Connector == "",
-			connector: s.Engines.Connector, entry: s.Engines.Entry, alone: s.Alone,
+			connector: s.Engines.Connector, entry: s.Engines.Entry, alone: s.Alone, admin: s.Admin,
 		}),
 	}
 }
@@ -166,6 +166,8 @@ func (p *play) act(t *testing.T, s step) {
 	case s.Release != "":
 		p.goOn()
 		p.goOn = nil
+	case s.Reload != "":
+		p.reload(t, s.Reload)
 	case s.Pinned != nil:
 		p.wantPinned(t, *s.Pinned)
 	case s.Settle != nil:
