@@ -52,6 +52,7 @@ type scenario struct {
 
 	Stranded uint64 // hand-overs, behind NIXL
 	Admin    bool   // it has a configuration file
+	Spread   bool   // several decode instances have finished requests
 }
 
 // engineSetup says which instances run.

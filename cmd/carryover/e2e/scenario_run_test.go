@@ -79,6 +79,9 @@ func (p *play) run(t *testing.T) {
 	for _, stat := range p.wrongStats() {
 		t.Error(stat)
 	}
+	if p.scenario.Spread && p.atDecode("used") < 2 {
+		t.Error("all turns went to one decode instance")
+	}
 	if n := p.proxy.Server.Counts().Stranded; p.connector == "" && n != p.scenario.Stranded {
 		t.Errorf("stranded hand-overs: got %d, want %d", n, p.scenario.Stranded)
 	}

@@ -17,6 +17,7 @@ func (r *rig) sum(role string) map[string]int {
 		for name, n := range one {
 			total[name] += n
 		}
+		total["used"] += min(1, one["finished"])
 	}
 	return total
 }
