@@ -50,9 +50,9 @@ type scenario struct {
 	Said    map[string]int // how often the log has said what, with its level
 	Stats   map[string]map[string]int
 
-	Stranded uint64 // hand-overs, behind NIXL
-	Admin    bool   // it has a configuration file
-	Spread   bool   // several decode instances have finished requests
+	Stranded *uint64 // hand-overs, nil for any number
+	Admin    bool    // it has a configuration file
+	Spread   bool    // several decode instances have finished requests
 }
 
 // engineSetup says which instances run.
