@@ -22,13 +22,13 @@ type Answer struct {
 
 // choose decides how long a ticket waits for its turn and what happens then. takes says that it can be handed back. The caller holds p.mu.
 func (p *Pins) choose(a *Answer, tenant string, kind continuation.Kind, ticket *convcache.Ticket, takes bool) continuation.Choice {
-	switch blocks := ticket.Chain.BlockSize; {
-	case a.Conversation == "" && ticket.Tokens/blocks == a.PromptTokens/blocks: // prefill has computed them
+	switch block := max(1, ticket.Chain.BlockSize); { // it may be unknown
+	case a.Conversation == "" && ticket.Tokens/block == a.PromptTokens/block: // prefill has computed them
 		return continuation.Choice{End: continuation.Release}
 	case a.Conversation == "", p.arena != nil && p.cfg.HandBack == HandBackNow:
 		return continuation.Choice{End: continuation.HandBack}
 	case p.cfg.HandBackAuto:
-		engines := continuation.Engines{PerToken: a.Prefill.Engine().PerToken(), KVTokens: a.Decode.Engine().KVTokens(), BlockSize: blocks}
+		engines := continuation.Engines{PerToken: a.Prefill.Engine().PerToken(), KVTokens: a.Decode.Engine().KVTokens(), BlockSize: ticket.Chain.BlockSize}
 		if h := p.holders[a.Decode]; h != nil {
 			engines.PinnedTokens = h.tokens[stored]
 		}

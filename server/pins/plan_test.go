@@ -56,7 +56,7 @@ func TestPins_Choose(t *testing.T) {
 		}
 		r.Continuations.Curve("t", kind, at.Add(10*time.Minute))
 		ticket := convcache.Ticket{Branch: convcache.Branch{Tokens: 1000}}
-		if got := r.choose(&Answer{Conversation: "c", Prefill: r.prefill, Decode: r.decode, PromptTokens: 800}, "t", kind, &ticket, r.arena != nil); got != row.want {
+		if got := r.choose(&Answer{Conversation: "c", Prefill: r.prefill, Decode: r.decode, PromptTokens: 800}, "t", kind, &ticket, r.arena != nil); got != row.want || r.choose(&Answer{}, "", kind, &ticket, false).Wait != 0 {
 			t.Errorf("%s: got %+v, want %+v", name, got, row.want)
 		}
 	}
